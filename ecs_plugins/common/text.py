@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from sentencex import segment
@@ -146,12 +146,7 @@ def names_and_numbers(text: str) -> list[str]:
     >>> names_and_numbers("Ada met Bob on May 4")
     ['ada', 'bob', 'may', '4']
     """
-    return stating(WORD.findall(text))
-
-
-def stating(words: Iterable[str]) -> list[str]:
-    """`names_and_numbers` of a text whose words are these."""
-    return [word.casefold() for word in words if not word.islower()]
+    return [word.casefold() for word in WORD.findall(text) if not word.islower()]
 
 
 def asks(text: str) -> bool:

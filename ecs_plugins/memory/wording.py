@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from ecs_plugins.common.text import WORD, asks, stating
+from ecs_plugins.common.text import WORD, asks, names_and_numbers
 
 Difference = Literal["negation", "number", "name"]
 
@@ -122,5 +122,5 @@ def _names(text: str, beside: str = "") -> list[str]:
     A word that the other text writes small is large as a sentence begins.
     """
     small = {word for word in WORD.findall(beside) if word.islower()} | _NAME_NOTHING
-    words = stating(WORD.findall(text))
+    words = names_and_numbers(text)
     return [word for word in words if not (word in small or word[0].isdigit())]

@@ -87,8 +87,3 @@ def guarded(app: ASGIApp, tokens: Mapping[str, str] | None) -> ASGIApp:
         return await app(scope, receive, send)
 
     return answer
-
-
-def client_of(scope: Scope) -> str:
-    """Name of the client that sent a request."""
-    return str(scope.get("state", {}).get("client", LOCAL_CLIENT))

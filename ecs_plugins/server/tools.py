@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from ecs_plugins import __version__
 from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.memory import EntropicMemory
-from ecs_plugins.server.access import client_of, guarded
+from ecs_plugins.server.access import LOCAL_CLIENT, guarded
 from ecs_plugins.shaping import ContextShaper
 
 PREFIX = "mcp"
@@ -60,7 +60,8 @@ def mcp_server(
     def space(context: Context) -> tuple[str, ...]:
         if client is not None:
             return (PREFIX, client)
-        return (PREFIX, client_of(getattr(context.request_context.request, "scope", {})))
+        state = getattr(context.request_context.request, "scope", {}).get("state", {})
+        return (PREFIX, str(state.get("client", LOCAL_CLIENT)))
 
     @tool
     async def remember(

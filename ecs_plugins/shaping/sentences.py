@@ -5,6 +5,10 @@ blocks. Some pieces say nothing by themselves and stay wherever a piece stays th
 the title and the last heading, the head of a list, the header rows of a table, the name before a
 turn, and the sentence before one that begins with a pronoun. Text is only left out, never
 rewritten, and what is left out can be restored.
+
+The first sentence behind a title is the lead. It stays where a sentence of its passage stays, and
+comes sooner where the question, or a sentence that stays elsewhere, names that title: a second hop
+need not have a word of the question.
 """
 
 from __future__ import annotations
@@ -12,10 +16,13 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from ecs_plugins.common.text import sentence_spans
+from ecs_plugins.common.text import sentence_spans, terms
+from ecs_plugins.shaping.signals.fused import LINKED, OFTEN
 
 KEPT_SHARE = 0.4
 """Share of the characters of the kept passages that their best sentences may take, with what these
@@ -39,19 +46,21 @@ _HEAD = re.compile(r"\s*(?:[(\[][^\n]{1,60}?[)\]]\s*)?[^\W\d_][^:：\n.?？؟!]{
 # A first line of about 100 characters at most, without a mark behind its last word that ends a
 # sentence or announces something.
 _TITLE = re.compile(r"[^\n]{0,98}\w[^\w.!?…。！？:：]*+")
+_QUALIFIER = re.compile(r"\([^()\n]*\)\s*\Z")  # as in "Mercury (planet)"
 
 
 class Piece(NamedTuple):
     """What is kept or dropped whole, with the white space behind it.
 
     It ``needs`` the pieces at these places to be understood. What is not ``said``, such as a title
-    or a header row, only stays with what it heads.
+    or a header row, only stays with what it heads. The ``lead`` follows the title.
     """
 
     start: int
     end: int
     needs: tuple[int, ...] = ()
     said: bool = True
+    lead: tuple[int, ...] = ()
 
 
 def pieces_of(text: str) -> list[Piece]:
@@ -68,6 +77,7 @@ class _Outline:
     def __init__(self) -> None:
         self.pieces: list[Piece] = []
         self._title: tuple[int, ...] = ()
+        self._lead: tuple[int, ...] = ()
         self._heading: tuple[int, ...] = ()
         self._before: tuple[int, ...] = ()  # the sentence before, in the same paragraph
         self._list_head: tuple[int, ...] = ()
@@ -98,7 +108,7 @@ class _Outline:
         self, line: str, start: int, needs: Iterable[int] = (), *, said: bool = True
     ) -> tuple[int]:
         needed = tuple(dict.fromkeys((*self._title, *self._heading, *needs)))
-        self.pieces.append(Piece(start, start + len(line), needed, said))
+        self.pieces.append(Piece(start, start + len(line), needed, said, self._lead))
         self._announced = line.rstrip().endswith((":", "："))
         return (len(self.pieces) - 1,)
 
@@ -135,6 +145,8 @@ class _Outline:
             word = _FIRST_WORD.match(line, begin, end)
             leans = word is not None and word[1].casefold() in _PRONOUNS
             needs = (*named, *self._before) if leans else named
+            if self._title and not self._lead:
+                self._lead = (len(self.pieces),)
             self._before = self._add(line[begin:end], start + begin, needs)
 
 
@@ -159,33 +171,6 @@ def _blocks(text: str) -> list[Span]:
 def with_needs(pieces: Sequence[Piece], chosen: Iterable[int]) -> list[int]:
     """The chosen places and those that they need, in reading order."""
     return sorted({place for one in chosen for place in (one, *pieces[one].needs)})
-
-
-def best_pieces(
-    passages: Sequence[Sequence[Piece]],
-    scores: Sequence[Sequence[float | None]],
-    share: float = KEPT_SHARE,
-) -> list[list[int]]:
-    """The places that stay, of every passage: the best that fit the share of all characters.
-
-    The best of all stays in any case, and so does what has no score.
-    """
-    ranked = sorted(
-        (-math.inf if score is None else -score, number, place)
-        for number, found in enumerate(scores)
-        for place, score in enumerate(found)
-        if passages[number][place].said
-    )
-    left = share * sum(piece.end - piece.start for pieces in passages for piece in pieces)
-    kept: list[set[int]] = [set() for _ in passages]
-    for worse, number, place in ranked:
-        pieces = passages[number]
-        new = {*with_needs(pieces, [place])} - kept[number]
-        size = sum(pieces[p].end - pieces[p].start for p in new)
-        if size <= left or worse == -math.inf or not any(kept):
-            kept[number] |= new
-            left -= size
-    return [sorted(stay) for stay in kept]
 
 
 def join_spans(spans: Iterable[Span], text: str) -> str:
@@ -231,6 +216,7 @@ def by_handle(texts: Iterable[str]) -> dict[str, str]:
 
 
 def prune(
+    query: str,
     texts: Sequence[str],
     score: Callable[[Sequence[str]], Sequence[float | None]],
     standing: Sequence[float],
@@ -238,27 +224,76 @@ def prune(
 ) -> list[tuple[Span, ...] | None]:
     """What stays of each text, as spans, which may be none; None where all of it stays.
 
-    ``score`` is given every piece with what it needs, all at once, and is None where it cannot;
-    what each text is worth, its ``standing``, is added.
+    The best pieces stay that fit the share of all characters. ``score`` is given every piece with
+    what it needs, all at once, and is None where it cannot, which then stays; what each text is
+    worth, its ``standing``, is added.
     """
     passages = [pieces_of(text) for text in texts]
     asked = [
-        (number, place)
-        for number, pieces in enumerate(passages)
-        for place, piece in enumerate(pieces)
-        if piece.said and texts[number][piece.start : piece.end].strip()
+        (n, p) for n, found in enumerate(passages) for p, piece in enumerate(found) if piece.said
     ]
     read = [
-        join_spans(
-            [passages[number][p][:2] for p in with_needs(passages[number], [place])], texts[number]
-        )
-        for number, place in asked
+        join_spans([passages[n][p][:2] for p in with_needs(passages[n], [place])], texts[n])
+        for n, place in asked
     ]
-    scores: list[list[float | None]] = [[None] * len(pieces) for pieces in passages]
-    if len(asked) > len(texts):  # else each text is one sentence
-        for (number, place), found in zip(asked, score(read), strict=True):
-            scores[number][place] = None if found is None else found + standing[number]
+    # Where each text is one sentence, there is nothing to choose.
+    found = score(read) if len(asked) > len(texts) else [None] * len(asked)
+    worth = {
+        (n, place): math.inf if each is None else each + standing[n]
+        for (n, place), each in zip(asked, found, strict=True)
+    }
     return [
-        None if len(stay) == len(pieces) else tuple(pieces[place][:2] for place in stay)
-        for pieces, stay in zip(passages, best_pieces(passages, scores, share), strict=True)
+        None if len(stay) == len(pieces) else tuple(pieces[place][:2] for place in sorted(stay))
+        for pieces, stay in zip(passages, _best(query, texts, passages, worth, share), strict=True)
     ]
+
+
+def _best(
+    query: str,
+    texts: Sequence[str],
+    passages: Sequence[Sequence[Piece]],
+    worth: Mapping[tuple[int, int], float],
+    share: float,
+) -> list[set[int]]:
+    """The places that stay, of every passage; the best of all stays in any case."""
+    titles = _titles(texts, passages)
+    unnamed = dict(titles)
+    waiting = [(-each, *at) for at, each in worth.items()]
+    heapify(waiting)
+
+    def name(said: str) -> None:
+        words = _words(said)
+        for number in [each for each, title in unnamed.items() if title in words]:
+            del unnamed[number]
+            for place in passages[number][-1].lead:
+                heappush(waiting, (-LINKED - worth[number, place], number, place))
+
+    name(query)
+    left = share * sum(map(len, texts))
+    kept: list[set[int]] = [set() for _ in passages]
+    while waiting:
+        worse, number, place = heappop(waiting)
+        pieces = passages[number]
+        lead = pieces[place].lead if number in titles else ()
+        new = {*with_needs(pieces, [place, *lead])} - kept[number]
+        size = sum(pieces[p].end - pieces[p].start for p in new)
+        if size <= left or worse == -math.inf or not any(kept):
+            kept[number] |= new
+            left -= size
+            name(" ".join(texts[number][slice(*pieces[p][:2])] for p in new if pieces[p].said))
+    return kept
+
+
+def _titles(texts: Sequence[str], passages: Sequence[Sequence[Piece]]) -> dict[int, str]:
+    """The words of each title, by passage; what many passages bear says where they come from."""
+    titles = {
+        number: _words(_QUALIFIER.sub("", text[: pieces[0].end]))
+        for number, (text, pieces) in enumerate(zip(texts, passages, strict=True))
+        if pieces and pieces[-1].lead
+    }
+    alike, most = Counter(titles.values()), max(2, OFTEN * len(texts))
+    return {number: title for number, title in titles.items() if alike[title] <= most}
+
+
+def _words(text: str) -> str:
+    return f" {' '.join(terms(text))} "

@@ -307,7 +307,7 @@ class ContextShaper:
             return scoring.score_texts(texts)
 
         standing = z_scores([verdict.score or 0.0 for verdict in kept])
-        pruned = prune([verdict.text for verdict in kept], score, standing)
+        pruned = prune(query, [verdict.text for verdict in kept], score, standing)
         shorter = {
             v.index: replace(v, spans=spans)
             if spans

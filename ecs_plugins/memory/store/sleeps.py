@@ -188,16 +188,11 @@ def _record(
             " RETURNING id",
             (sleep, space.id, each.index, DECISION.dump_json(each).decode()),
         ).fetchone()
+        named = {each.candidate_id, each.target_id or "", *each.members} - {"", ERASED}
         connection.executemany(
             "INSERT INTO decision_items (item, decision) VALUES (?, ?)",
-            ((item, number) for item in ids_of(each)),
+            ((item, number) for item in named),
         )
-
-
-def ids_of(decision: SleepDecision) -> set[str]:
-    """The ids that a decision names."""
-    named = {decision.candidate_id, decision.target_id or "", *decision.members}
-    return named - {"", ERASED}
 
 
 def decisions(

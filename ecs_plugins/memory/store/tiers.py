@@ -292,7 +292,7 @@ def select(
     texts = ",".join(f"{row[_METADATA]},{row[_EVIDENCE]}" for row in found)
     parsed = json.loads(f"[{texts}]")
     return [
-        _row(row, dimension, tuple(behind.get(row[1], ())), metadata, read_evidence(evidence))
+        _row(row, dimension, tuple(behind.get(row[1], ())), metadata, evidence)
         for row, metadata, evidence in zip(found, parsed[::2], parsed[1::2], strict=True)
     ]
 
@@ -302,7 +302,7 @@ def _row(
     dimension: int,
     members: tuple[str, ...],
     metadata: Metadata,
-    evidence: Evidence,
+    told: Mapping[str, object],
 ) -> TierRow:
     (
         number, name, space, tier, live, version, born, died, text, _, created, changed,
@@ -312,14 +312,13 @@ def _row(
     what = f"{'memory' if tier == 'cold' else 'hot item'} {name}"
     value = unpack(vector, vector_crc, dimension, what) if dimension else NO_VECTOR
     content = checked_text(text, text_crc, what, asked)
+    known = {name: told[name] for name in Evidence.__slots__ if name in told}  # 0.1 knew more
+    evidence = Evidence(**known)  # type: ignore[arg-type]
     item: HotItem | ColdMemory
     if tier == "hot":
         item = HotItem(name, value, evidence, members, content, judged, asked)
     else:
-        item = ColdMemory(
-            name, value, evidence, content, bool(pinned), cluster_entropy,
-            asked=asked,
-        )  # fmt: skip
+        item = ColdMemory(name, value, evidence, content, bool(pinned), cluster_entropy, asked)
     terms = None if total is None else FreeEnergy(energy, entropy, total)
     return TierRow(
         item, metadata, created, changed, expires, version, terms, number, space,
@@ -443,11 +442,6 @@ def provenance(connection: Connection, items: Sequence[str]) -> dict[str, dict[s
     ):
         found.setdefault(item, {})[message] = version
     return found
-
-
-def read_evidence(data: Mapping[str, object]) -> Evidence:
-    """Evidence from its fields; what version 0.1 knew besides is left out."""
-    return Evidence(**{name: data[name] for name in Evidence.__slots__ if name in data})  # type: ignore[arg-type]
 
 
 _DEFAULTS = tuple((each.name, each.default) for each in fields(Evidence))

@@ -1,7 +1,6 @@
 """The thermodynamics as pure functions, and the evidence, utilities and entropies behind them."""
 
 import doctest
-import json
 import math
 from contextlib import closing
 from dataclasses import replace
@@ -30,7 +29,7 @@ from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.intake import evict_overflow
 from ecs_plugins.memory.store.messages import item_of
 from ecs_plugins.memory.store.schema import MEMORY_FILE
-from ecs_plugins.memory.store.tiers import TierRow, dump_evidence, read_evidence
+from ecs_plugins.memory.store.tiers import TierRow
 from ecs_plugins.memory.types import ColdMemory, Evidence, QueryEvent
 from ecs_plugins.memory.utility import QUERY_WINDOW, entropies, mean_surprise, utilities
 from tests.unit.memory.factories import DIMENSION, axis, cold, hot
@@ -266,12 +265,3 @@ def test_outcomes_hits_and_merging_add_to_what_was_counted():
     assert (both.support, both.demand, both.hits) == (6, 5.0, 2)
     assert (both.agreements, both.contradictions) == (2.0, 2.0)
     assert (both.created, both.resultant, both.unlike) == (0, 2.5, "number")
-
-
-@pytest.mark.parametrize(
-    "evidence", [COUNTED, Evidence(-1, -1, -1), replace(COUNTED, unlike="name")]
-)
-def test_stored_evidence_is_read_as_it_was_written(evidence):
-    stored = json.loads(dump_evidence(evidence))
-    labels = {"outcomes": [["x", 1.0]], "belief": [["x", 1.0]], "contested": None}  # of 0.1.0
-    assert read_evidence(stored) == read_evidence(stored | labels) == evidence

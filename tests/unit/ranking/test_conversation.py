@@ -56,20 +56,11 @@ def test_question_marks_of_several_scripts_and_what_stands_behind_them(mark):
         ["(1 May) Ana: Hi.", "(1 May) Ben: How are you?", "(2 May) Ana: So.", "(2 May) Ben: A"],
         ["(Monday) Ana: Shall we?", "(Monday) Ana: Never mind.", "(Friday) Ben: Hi.",
          "(Friday) Ana: Hi."],
+        [f"Ana: Where can I {'walk my two dogs ' * 8}in Rome?", "Ben: By the river."],
     ],
 )  # fmt: skip
-def test_a_question_without_a_reply_stays_where_it_was_asked(turns):
+def test_a_question_without_a_reply_or_a_long_one_stays_where_it_was_asked(turns):
     assert as_replies(turns) == turns
-
-
-def test_a_long_question_tells_something_itself_and_stays():
-    turns = [f"Ana: Where can I {'walk my two dogs ' * 8}in Rome?", "Ben: By the river."]
-    assert as_replies(turns) == turns
-
-
-def test_no_word_is_lost_or_added():
-    read = as_replies(CHAT)
-    assert sorted(" ".join(read).split()) == sorted(" ".join(CHAT).split())
 
 
 @pytest.mark.parametrize(

@@ -71,12 +71,6 @@ def test_units_partition_their_passage_within_the_limit(passages, limit):
         assert all(unit.tokens <= limit or len(unit.text) == 1 for unit in own)
 
 
-@settings(deadline=None)
-@given(WRITING)
-def test_sentences_partition_the_text(text):
-    assert "".join(text[start:end] for start, end in sentence_spans(text)) == text
-
-
 ASKED = "In what country is Normandy located?"
 
 

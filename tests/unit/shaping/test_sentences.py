@@ -13,7 +13,7 @@ LIST = "The crew:\n\n- Ada steers.\n  - Bo helps her.\n- Cy cooks.\n"
 
 def kept_for(wanted, text):
     """What stays if only the piece with ``wanted`` is chosen: all others score less."""
-    (spans,) = prune([text], lambda read: [float(wanted in each) for each in read], [0], 0.0)
+    (spans,) = prune("", [text], lambda read: [float(wanted in each) for each in read], [0], 0.0)
     return text if spans is None else join_spans(spans, text)
 
 
@@ -68,7 +68,7 @@ def test_what_stays_and_what_is_dropped_are_the_text(texts, draw):
         assert "".join(text[p.start : p.end] for p in pieces) == text
         assert all(0 <= need < len(pieces) for p in pieces for need in p.needs)
     for text, spans in zip(
-        texts, prune(texts, lambda read: [draw.random() for _ in read], [0] * 4), strict=True
+        texts, prune("", texts, lambda read: [draw.random() for _ in read], [0] * 4), strict=True
     ):
         if spans is not None:
             kept = "".join(text[start:end] for start, end in spans)
@@ -79,9 +79,34 @@ def test_what_stays_and_what_is_dropped_are_the_text(texts, draw):
 def test_what_cannot_be_scored_stays():
     text = "Ida is red. Bo is blue. Cy is green."
     (spans,) = prune(
-        [text], lambda read: [None if "Bo" in each else float(len(each)) for each in read], [0]
+        "", [text], lambda read: [None if "Bo" in each else float(len(each)) for each in read], [0]
     )
     assert "Bo is blue." in join_spans(spans, text)
+
+
+HULL, ULM, KIEL = "The hull was designed by Ida Berg.", "Ida is from Ulm.", "Bo is from Kiel."
+HOPS = [
+    f"Eos (ferry)\nEos is red. {HULL} Nine years went by.",
+    f"Ida Berg\n{ULM} Tea was what Ida drank at all times of the day and the night.",
+    f"Bo Lind\n{KIEL} Rum was what Bo drank at all times of the day and of the night.",
+]
+
+
+LOGS = ["Log\n" + hop.partition("\n")[2] for hop in HOPS]
+
+
+@pytest.mark.parametrize(
+    ("query", "texts", "kept"),
+    [
+        ("Who?", HOPS, [f"Eos (ferry)\nEos is red. {HULL}", f"Ida Berg\n{ULM}", ""]),
+        ("Who, Bo Lind?", HOPS, [f"Eos (ferry)\nEos is red. {HULL}", "", f"Bo Lind\n{KIEL}"]),
+        ("Who?", LOGS, [LOGS[0], "", ""]),
+    ],
+)
+def test_a_lead_stays_with_its_passage_and_comes_where_its_title_is_named(query, texts, kept):
+    spans = prune(query, texts, lambda read: [float("hull" in t) for t in read], [0] * 3, 0.37)
+    found = zip(spans, texts, strict=True)
+    assert [text if span is None else join_spans(span, text) for span, text in found] == kept
 
 
 def test_the_best_sentences_stay_of_passages_that_stand_well():
@@ -90,7 +115,7 @@ def test_the_best_sentences_stay_of_passages_that_stand_well():
         (0, 0.6, ["Ida is red. Bo is blue.", ""]),
         (2.85, 0.6, ["Ida is red.", "Di is grey."]),
     ):
-        spans = prune(texts, lambda read: [3.0, 2.5, 0.1, 0.2], [0, standing], share)
+        spans = prune("", texts, lambda read: [3.0, 2.5, 0.1, 0.2], [0, standing], share)
         kept = [t if s is None else join_spans(s, t) for s, t in zip(spans, texts, strict=True)]
         assert kept == expected
 
