@@ -24,7 +24,7 @@ HELP = """How often the answer's text survives when only sentences that help are
 \b
   python -m benchmarks pruning squad --data squad.json --out out/pruning-squad.json
 
-Of SQuAD or HotpotQA: the passages with the answer among others of the same article or question.
+Of SQuAD, HotpotQA or MuSiQue: the passages with the answer among others of the same article or question.
 Compared with keeping whole passages, best first, in as many characters. Of the sample, questions
 that are answered by yes or no are left out: these words stand anywhere.
 """
@@ -55,7 +55,7 @@ class Pruned:
 
 
 def pruning(
-    dataset: Annotated[str, typer.Argument(help="squad or hotpotqa.")],
+    dataset: Annotated[str, typer.Argument(help="squad, hotpotqa or musique.")],
     data: DataFile,
     limit: Annotated[int, typer.Option(min=1, help="A sample of so many questions.")] = 50,
     skip: Annotated[int, typer.Option(min=0, help="Leave out the first of the sample.")] = 0,
