@@ -24,9 +24,9 @@ HELP = """How often the answer's text survives when only sentences that help are
 \b
   python -m benchmarks pruning squad --data squad.json --out out/pruning-squad.json
 
-Of SQuAD, HotpotQA or MuSiQue: the passages with the answer among others of the same article or question.
-Compared with keeping whole passages, best first, in as many characters. Of the sample, questions
-that are answered by yes or no are left out: these words stand anywhere.
+Of SQuAD, HotpotQA or MuSiQue: the passages with the answer among others of the same article or
+question. Compared with keeping whole passages, best first, in as many characters. Of the sample,
+questions that are answered by yes or no are left out: these words stand anywhere.
 """
 _POLAR = frozenset({"yes", "no"})
 
