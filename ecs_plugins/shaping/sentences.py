@@ -289,7 +289,7 @@ def _titles(texts: Sequence[str], passages: Sequence[Sequence[Piece]]) -> dict[i
     titles = {
         number: _words(_QUALIFIER.sub("", text[: pieces[0].end]))
         for number, (text, pieces) in enumerate(zip(texts, passages, strict=True))
-        if pieces and pieces[-1].lead
+        if pieces and pieces[-1].lead and ": " not in text[: pieces[0].end]  # a field, not a title
     }
     alike, most = Counter(titles.values()), max(2, OFTEN * len(texts))
     return {number: title for number, title in titles.items() if alike[title] <= most}
