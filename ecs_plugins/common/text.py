@@ -139,9 +139,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def names_and_numbers(text: str) -> list[str]:
-    """Numbers, words with a capital, and words of a script that has no lower case, casefolded.
-
-    They stand in the order of the text. Any other word is left out.
+    """Numbers, capitalised words and those of a script without lower case, casefolded, in order.
 
     >>> names_and_numbers("Ada met Bob on May 4")
     ['ada', 'bob', 'may', '4']

@@ -122,5 +122,4 @@ def _names(text: str, beside: str = "") -> list[str]:
     A word that the other text writes small is large as a sentence begins.
     """
     small = {word for word in WORD.findall(beside) if word.islower()} | _NAME_NOTHING
-    words = names_and_numbers(text)
-    return [word for word in words if not (word in small or word[0].isdigit())]
+    return [each for each in names_and_numbers(text) if not (each in small or each[0].isdigit())]

@@ -16,8 +16,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ecs_plugins.common import files
 from ecs_plugins.errors import ConfigurationError
 
-LOCAL_CLIENT = "local"
-"""Name of whoever calls a server without tokens, which listens to this machine alone."""
 MIN_TOKEN = 16
 """Characters that a token must have: a shorter one can be guessed."""
 

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from ecs_plugins import __version__
 from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.memory import EntropicMemory
-from ecs_plugins.server.access import LOCAL_CLIENT, guarded
+from ecs_plugins.server.access import guarded
 from ecs_plugins.shaping import ContextShaper
 
 PREFIX = "mcp"
@@ -61,7 +61,7 @@ def mcp_server(
         if client is not None:
             return (PREFIX, client)
         state = getattr(context.request_context.request, "scope", {}).get("state", {})
-        return (PREFIX, str(state.get("client", LOCAL_CLIENT)))
+        return (PREFIX, str(state.get("client", "local")))  # without tokens: this machine alone
 
     @tool
     async def remember(

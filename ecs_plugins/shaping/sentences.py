@@ -7,8 +7,8 @@ turn, and the sentence before one that begins with a pronoun. Text is only left 
 rewritten, and what is left out can be restored.
 
 The first sentence behind a title is the lead. It stays where a sentence of its passage stays, and
-comes sooner where the question, or a sentence that stays elsewhere, names that title: a second hop
-need not have a word of the question.
+comes sooner where the question or a sentence that stays elsewhere names that title, or the sentence
+shares a rare name with it: a second hop need not have a word of the question.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from ecs_plugins.common.text import sentence_spans, terms
-from ecs_plugins.shaping.signals.fused import LINKED, OFTEN
+from ecs_plugins.common.text import WORD, names_and_numbers, sentence_spans, terms
+from ecs_plugins.shaping.signals.fused import LINKED
 
 KEPT_SHARE = 0.4
 """Share of the characters of the kept passages that their best sentences may take, with what these
@@ -199,12 +199,9 @@ def join_spans(spans: Iterable[Span], text: str) -> str:
 
 def gaps(spans: Iterable[Span], text: str) -> list[str]:
     """What `join_spans` leaves out, without white space around it; blank gaps do not count."""
-    ends = [0]
-    found: list[str] = []
-    for start, end in (*sorted(spans), (len(text), len(text))):
-        found.append(text[ends[-1] : start].strip())
-        ends.append(end)
-    return [gap for gap in found if gap]
+    ends = [0, *(end for span in sorted(spans) for end in span), len(text)]
+    pairs = zip(ends[::2], ends[1::2], strict=True)
+    return [gap for start, end in pairs if (gap := text[start:end].strip())]
 
 
 def by_handle(texts: Iterable[str]) -> dict[str, str]:
@@ -230,7 +227,7 @@ def prune(
     """
     passages = [pieces_of(text) for text in texts]
     asked = [
-        (n, p) for n, found in enumerate(passages) for p, piece in enumerate(found) if piece.said
+        (n, p) for n, each in enumerate(passages) for p, piece in enumerate(each) if piece.said
     ]
     read = [
         join_spans([passages[n][p][:2] for p in with_needs(passages[n], [place])], texts[n])
@@ -256,17 +253,17 @@ def _best(
     share: float,
 ) -> list[set[int]]:
     """The places that stay, of every passage; the best of all stays in any case."""
-    titles = _titles(texts, passages)
+    titles = _titles(query, texts, passages)
     unnamed = dict(titles)
     waiting = [(-each, *at) for at, each in worth.items()]
     heapify(waiting)
 
     def name(said: str) -> None:
-        words = _words(said)
-        for number in [each for each, title in unnamed.items() if title in words]:
+        words, names = _words(said), {*names_and_numbers(said)}
+        for number in [n for n, (title, few) in unnamed.items() if title in words or few & names]:
             del unnamed[number]
-            for place in passages[number][-1].lead:
-                heappush(waiting, (-LINKED - worth[number, place], number, place))
+            (place,) = passages[number][-1].lead
+            heappush(waiting, (-LINKED - worth[number, place], number, place))
 
     name(query)
     left = share * sum(map(len, texts))
@@ -284,15 +281,28 @@ def _best(
     return kept
 
 
-def _titles(texts: Sequence[str], passages: Sequence[Sequence[Piece]]) -> dict[int, str]:
-    """The words of each title, by passage; what many passages bear says where they come from."""
-    titles = {
-        number: _words(_QUALIFIER.sub("", text[: pieces[0].end]))
+def _titles(
+    query: str, texts: Sequence[str], passages: Sequence[Sequence[Piece]]
+) -> dict[int, tuple[str, set[str]]]:
+    """The words of each title, by passage, and the names in its lead that one other passage has.
+
+    A name is written large everywhere, and not in the query.
+    """
+    small = {
+        word for text in (query.lower(), *texts) for word in WORD.findall(text) if word.islower()
+    }
+    having = Counter(name for text in texts for name in {*names_and_numbers(text)})
+    few = {
+        name for name, n in having.items() if n == 2 and name.isalpha() and len(name) > 2
+    } - small
+    return {
+        number: (
+            _words(_QUALIFIER.sub("", text[: pieces[0].end])),
+            few & {*names_and_numbers(text[slice(*pieces[pieces[-1].lead[0]][:2])])},
+        )
         for number, (text, pieces) in enumerate(zip(texts, passages, strict=True))
         if pieces and pieces[-1].lead and ": " not in text[: pieces[0].end]  # a field, not a title
     }
-    alike, most = Counter(titles.values()), max(2, OFTEN * len(texts))
-    return {number: title for number, title in titles.items() if alike[title] <= most}
 
 
 def _words(text: str) -> str:

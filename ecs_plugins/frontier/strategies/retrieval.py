@@ -55,15 +55,11 @@ class Oracle(NoPreparation):
 
 def split_sentences(text: str) -> list[str]:
     """The sentences of a text that are not blank, without the space around them."""
-    parts = (text[start:end].strip() for start, end in sentence_spans(text))
-    return [part for part in parts if part]
+    return [part for start, end in sentence_spans(text) if (part := text[start:end].strip())]
 
 
 def sentences_of(documents: Sequence[Document]) -> list[tuple[int, str]]:
-    """Every sentence that is not blank behind the index of its document, in order.
-
-    They are cut as the data set cuts them, where it does.
-    """
+    """Every sentence behind its document's index, in order; the data set's own where there are."""
     return [
         (index, part.strip())
         for index, document in enumerate(documents)

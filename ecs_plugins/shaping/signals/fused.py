@@ -47,10 +47,8 @@ LINKED = 3.0
 DEPTH = 10
 """Passages chosen with an eye to each other; the others follow by relevance."""
 
-OFTEN = 0.25
-"""Of the passages: what is in front of more is whoever speaks, or their source."""
-
 _TITLE = re.compile(r"\w(?:[^:\n.!?]|[.!?](?!\s)){0,98}+(?=:\s|\n)")
+_OFTEN = 0.25  # of the passages; what is in front of more is whoever speaks, or their source
 
 
 def z_scores(values: Sequence[float]) -> list[float]:
@@ -181,7 +179,7 @@ def links(query: str, passages: Sequence[str]) -> Links:
     idf = {term: math.log1p((n - df + 0.5) / (df + 0.5)) for term, df in having.items()}
     named = np.zeros((n, n))
     for (i, title), (j, text) in product(enumerate(titles), enumerate(texts)):
-        if len(title) > 1 and alike[title] <= max(2, OFTEN * n):
+        if len(title) > 1 and alike[title] <= max(2, _OFTEN * n):
             new = (title - titles[j] - asked) & text
             named[i, j] = math.fsum(idf[t] for t in new) / math.fsum(idf[t] for t in title)
     return named

@@ -92,7 +92,7 @@ HOPS = [
 ]
 
 
-LOGS = ["Log\n" + hop.partition("\n")[2] for hop in HOPS]
+SHARED = [HOPS[0], HOPS[1].replace("Ida Berg\nIda is", "Ulm\nMrs Berg is"), HOPS[2]]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ LOGS = ["Log\n" + hop.partition("\n")[2] for hop in HOPS]
     [
         ("Who?", HOPS, [f"Eos (ferry)\nEos is red. {HULL}", f"Ida Berg\n{ULM}", ""]),
         ("Who, Bo Lind?", HOPS, [f"Eos (ferry)\nEos is red. {HULL}", "", f"Bo Lind\n{KIEL}"]),
-        ("Who?", LOGS, [LOGS[0], "", ""]),
+        ("Who?", SHARED, [f"Eos (ferry)\nEos is red. {HULL}", "Ulm\nMrs Berg is from Ulm.", ""]),
     ],
 )
 def test_a_lead_stays_with_its_passage_and_comes_where_its_title_is_named(query, texts, kept):
