@@ -203,6 +203,7 @@ def beyond_question(query: str, text: str) -> str:
     words = [word for word, _, _ in _words(query)]
     asked = Counter(words)
     opening = {pair for pair in pairwise(words) if pair[0] in _INTERROGATIVES}
+    opening |= {pair for pair in pairwise(words[-2:]) if pair[1] in _INTERROGATIVES}  # "of what?"
     longer = [w for w in asked if len(w) > _SHORT or w.isdigit()]
     longer = [word for word in longer if word not in _INTERROGATIVES]
     kept: list[str] = []

@@ -100,6 +100,8 @@ def test_copies_of_the_question_are_cut_and_statements_stay(text, left):
     [
         ("Did Anna move to Rome?", "Anna did move to Rome.", "Anna did move to Rome."),
         ("Did Anna move to Rome?", "Did Anna move to Rome?", ""),
+        ("The old mill is made of what?", "The old mill is made of what.", ""),
+        ("It is made of what?", "It is made of oak.", "It is made of oak."),
         ("Wo liegt Rouen?", "Frage: Wo liegt Rouen? Im Norden.", "Frage: Im Norden."),
         ("诺曼底在哪个国家?", "诺曼底在哪个国家? 在法国。", "在法国。"),
         ("أين تقع نورماندي؟", "أين تقع نورماندي؟ في فرنسا.", "في فرنسا."),
