@@ -75,7 +75,7 @@ test-max: ## The integration tests with the newest versions of the frameworks th
 
 nightly: test fuzz test-min test-max ## Everything that can be tested without a GPU.
 
-house: $(VENV)/.installed-dev ## Size, budgets, arrows and circles of the package.
+house: $(VENV)/.installed-dev ## Density, complexity, sizes, arrows and circles of the package.
 	$(BIN)/python -m benchmarks.house
 
 docs: $(VENV)/.installed ## The site of the docs, in build/site; a warning is an error.

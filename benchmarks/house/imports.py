@@ -1,4 +1,4 @@
-"""``make house``: the package's size, its arrows and its circles, from the source alone.
+"""Who imports whom: the arrows of the package and its circles, from the source alone.
 
 Every import counts, also one inside a function or under ``TYPE_CHECKING``: it too must be read by
 whoever wants to understand a module. A name taken from a package's public face counts as an import
@@ -8,42 +8,12 @@ of the module that the face's stub names.
 from __future__ import annotations
 
 import ast
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-ROOT = Path(__file__).parents[1]
-PACKAGE = "ecs_plugins"
-
-BUDGETS = {
-    "lines": 31_000,  # new capabilities included
-    "files": 160,
-    "settings of the memory": 15,
-    "built-in signals": 9,
-    "public names": 90,
-    "circles of imports": 0,
-    "arrows that run the wrong way": 0,
-    "strangers at the root": 0,
-    "classes of one name": 0,
-    "lines of tests": 18_000,
-}
-"""What the house may be at most. A change lowers these numbers or leaves them."""
-
-AREAS = {
-    "lm": ("lm",),
-    "ranking and shaping": ("ranking", "shaping"),
-    "memory": ("memory",),
-    "frontier": ("frontier",),
-    "adapters": ("integrations", "langchain", "langgraph", "llama_index"),
-    "command line and server": ("cli", "server"),
-    "common and root": ("common", ""),
-}
-"""What the table of sizes puts together: folders below the package; ``""`` is its root."""
+from benchmarks.house.source import PACKAGE, ROOT
 
 AT_THE_ROOT = {"__init__", "__main__", "errors", "tokens"}
 
@@ -199,31 +169,6 @@ class House:
             names.update({node.name for node in found if isinstance(node, ast.ClassDef)})
         return sorted(name for name, times in names.items() if times > 1)
 
-    def lines(self, *folders: str) -> tuple[int, int]:
-        """Physical lines and number of the files below these folders (all without any)."""
-        chosen = [path for path in self.files if not folders or _folder(_module(path)) in folders]
-        return sum(len(path.read_text("utf-8").splitlines()) for path in chosen), len(chosen)
-
-    def figures(self) -> dict[str, int]:
-        """What `BUDGETS` bounds."""
-        from ecs_plugins.memory.config import MemoryConfig
-        from ecs_plugins.shaping.signals import SIGNALS
-
-        lines, files = self.lines()
-        tests = (ROOT / "tests").rglob("*.py")
-        return {
-            "lines": lines,
-            "files": files,
-            "settings of the memory": len(MemoryConfig.model_fields),
-            "built-in signals": len(SIGNALS),
-            "public names": sum(map(len, self.faces.values())),
-            "circles of imports": len(self.circles()),
-            "arrows that run the wrong way": len(self.wrong_arrows()),
-            "strangers at the root": len(self.strangers()),
-            "classes of one name": len(self.namesakes()),
-            "lines of tests": sum(len(path.read_text("utf-8").splitlines()) for path in tests),
-        }
-
     def drawing(self) -> str:
         """Which folder imports which, as a Mermaid flowchart.
 
@@ -275,34 +220,3 @@ def _strongly_connected(graph: dict[str, set[str]]) -> list[list[str]]:
         if node not in numbers:
             visit(node)
     return found
-
-
-def main() -> None:
-    """Print the budgets, the sizes, and whatever breaks a rule; ``--draw`` the drawing alone."""
-    house, console = House(), Console()
-    if "--draw" in sys.argv:
-        print(house.drawing(), end="")  # noqa: T201
-        return
-    budgets = Table("", "today", "at most", title="The house")
-    for name, value in house.figures().items():
-        over = value > BUDGETS[name]
-        budgets.add_row(name, f"[{'red' if over else 'green'}]{value:,}[/]", f"{BUDGETS[name]:,}")
-    console.print(budgets)
-    sizes = Table("area", "lines", "files")
-    for area, folders in AREAS.items():
-        lines, files = house.lines(*folders)
-        sizes.add_row(area, f"{lines:,}", str(files))
-    console.print(sizes)
-    for circle in house.circles():
-        console.print("[red]circle:[/] " + ", ".join(circle))
-    for title, found in (
-        ("arrow", house.wrong_arrows()),
-        ("at the root", house.strangers()),
-        ("several classes are called", house.namesakes()),
-    ):
-        for line in found:
-            console.print(f"[red]{title}:[/] {line}")
-
-
-if __name__ == "__main__":
-    main()
