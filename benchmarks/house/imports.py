@@ -24,12 +24,13 @@ _SEEN = {
     "lm": {*_BASE, "lm"},
     "ranking": {*_BASE, "lm", "ranking"},
     "shaping": {*_BASE, "lm", "ranking", "shaping"},
-    "memory": {*_BASE, "lm", "ranking", "shaping", "memory"},
-    "frontier": {*_BASE, "lm", "ranking", "shaping", "memory", "frontier"},
+    "storage": {*_BASE, "storage"},
+    "memory": {*_BASE, "storage", "lm", "ranking", "shaping", "memory"},
+    "frontier": {*_BASE, "storage", "lm", "ranking", "shaping", "memory", "frontier"},
 }
 """Which folders the modules of a folder may import from."""
 _ENGINES = ("shaping", "memory", "frontier")
-_SEEN["integrations"] = {*_BASE, "lm", "ranking", *_ENGINES, "integrations"}
+_SEEN["integrations"] = {*_BASE, "storage", "lm", "ranking", *_ENGINES, "integrations"}
 for _framework in ("langchain", "langgraph", "llama_index"):
     _SEEN[_framework] = {*_SEEN["integrations"], _framework}
 _SEEN["server"] = {*_SEEN["frontier"], "server"}

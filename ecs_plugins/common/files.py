@@ -9,17 +9,43 @@ import os
 import random
 import re
 import uuid
+import weakref
 from collections.abc import Callable, Iterable
 from importlib import resources
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from ecs_plugins.common.sqlite import refuse_open_database
 from ecs_plugins.errors import InvalidInputError, StorageError
 
 T = TypeVar("T")
+
+
+class OpenDatabase(Protocol):
+    """A database that this process has open."""
+
+    def owns(self, path: Path) -> bool:
+        """Whether the file is one of its files."""
+        ...
+
+
+open_databases: weakref.WeakSet[OpenDatabase] = weakref.WeakSet()
+"""Every database file of this process."""
+
+
+def refuse_open_database(path: str | os.PathLike[str]) -> None:
+    """Refuse to touch a file, or its log, that this process has open as a database.
+
+    Closing any descriptor of such a file would drop the locks that the database holds on it.
+    """
+    file = Path(path)
+    if not file.exists():
+        return
+    if any(database.owns(file) for database in list(open_databases)):
+        raise StorageError(
+            f"{path} belongs to a database that is open; close it first, or name another file"
+        )
 
 
 def read_text(path: str | os.PathLike[str], what: str = "") -> str:

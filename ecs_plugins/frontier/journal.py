@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from ecs_plugins.common.sqlite import MEMORY, Database, Schema
 from ecs_plugins.errors import ConfigurationError, StorageError
+from ecs_plugins.storage.sqlite import MEMORY, Database, Schema
 
 _TABLE = "CREATE TABLE journal (key INTEGER PRIMARY KEY, value TEXT NOT NULL)"
 _FILE = Schema("journal", 0x6563736A, version=1, upgrade=lambda made, _: made.execute(_TABLE))

@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ecs_plugins.common.files import statements
-from ecs_plugins.common.sqlite import MEMORY, Connection, Database, Schema, SqlDatabase, is_address
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey
+from ecs_plugins.storage.base import Connection, SqlDatabase, is_address
+from ecs_plugins.storage.sqlite import MEMORY, Database, Schema
 
 
 def _run_script(name: str, connection: Connection, _: int = 0) -> None:
@@ -377,6 +378,6 @@ def _database(path: str) -> SqlDatabase:
     settings: dict[str, Any] = {"synchronous": "normal", "busy_timeout": _BUSY_SECONDS}
     if not is_address(path):
         return Database(path, _FILE, **settings)
-    from ecs_plugins.common.postgres import PostgresDatabase
+    from ecs_plugins.storage.postgres import PostgresDatabase
 
     return PostgresDatabase(path, _FILE.kind, (_TABLES, _POLICIES), **settings)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from ecs_plugins.common.sqlite import is_address, without_password
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
@@ -24,6 +23,7 @@ from ecs_plugins.memory.store.items import NewItem, StoredItem
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.tiers import checked
 from ecs_plugins.memory.types import Namespace
+from ecs_plugins.storage.base import is_address, without_password
 
 SESSION = "session"
 """Metadata key of the conversation that a message belongs to."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from ecs_plugins.common.config import Config
-from ecs_plugins.common.sqlite import Synchronous
+from ecs_plugins.storage.base import Synchronous
 
 Rule = Literal["default", "paper"]
 ProposalKind = Literal["centroid", "medoid", "summary"]

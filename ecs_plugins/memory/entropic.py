@@ -16,7 +16,6 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.common.aio import bridged
-from ecs_plugins.common.sqlite import MEMORY
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.memory.admin import MemoryAdmin
@@ -46,6 +45,7 @@ from ecs_plugins.memory.store.search import RecallRequest, Shaper
 from ecs_plugins.memory.store.tiers import checked
 from ecs_plugins.memory.types import DEFAULT_NAMESPACE, TIERS, Namespace, Tier, UtilityFunction
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
+from ecs_plugins.storage.sqlite import MEMORY
 
 if TYPE_CHECKING:
     from ecs_plugins.lm.base import LanguageModel

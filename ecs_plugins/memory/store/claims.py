@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ecs_plugins.common.files import statements
-from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.memory.types import ColdMemory, HotItem
+from ecs_plugins.storage.base import Connection
 
 (_FALLEN,) = statements(__package__, "fallen.sql")
 _OF_ITEMS = "SELECT item, message, version FROM provenance WHERE item"

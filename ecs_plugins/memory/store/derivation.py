@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.memory.admission import admit, repeated
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import messages as log
@@ -13,6 +12,7 @@ from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
 from ecs_plugins.memory.types import ColdMemory, HotItem
+from ecs_plugins.storage.base import Connection
 
 
 def refolded(messages: Sequence[HotItem], config: MemoryConfig, *, edited: bool = False) -> HotItem:

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from ecs_plugins.common.sqlite import Database, SqlDatabase, is_address
 from ecs_plugins.memory.config import StoreConfig
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.seam import SpaceIndexes
 from ecs_plugins.memory.store.vector_index import Indexes, remove_old_graphs
+from ecs_plugins.storage.base import SqlDatabase, is_address
+from ecs_plugins.storage.sqlite import Database
 
 MakeIndexes = Callable[[int], SpaceIndexes]
 """Makes the indexes of a dimension."""

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import as_reply, asked_at_end
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.filters import Filter, matches
@@ -31,6 +30,7 @@ from ecs_plugins.memory.store.derivation import derived, is_strange
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.tiers import Space, TierRow, crc, dump, key_of, packed
 from ecs_plugins.memory.types import Matrix, Namespace
+from ecs_plugins.storage.base import Connection
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
 _AMONG = "IN (SELECT value FROM json_each(?))"

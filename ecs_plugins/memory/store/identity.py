@@ -6,10 +6,10 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 
-from ecs_plugins.common.sqlite import Connection, SqlDatabase
 from ecs_plugins.errors import ConfigurationError, ModelNotFoundError, StorageError
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.embedder import default_embedder
+from ecs_plugins.storage.base import Connection, SqlDatabase
 
 _EMBEDDER = "embedder"
 _EPOCH = "epoch"

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.memory.consolidation import free_energies
 from ecs_plugins.memory.energy import SUPERSEDED
 from ecs_plugins.memory.prior import worth
@@ -24,6 +23,7 @@ from ecs_plugins.memory.store.seam import SpaceIndexes
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.tiers import Space, TierRow, crc
 from ecs_plugins.memory.types import TIERS, Namespace, UtilityFunction
+from ecs_plugins.storage.base import Connection
 
 Check = Callable[[], Iterable[str]]
 

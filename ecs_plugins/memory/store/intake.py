@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import admit
@@ -26,6 +25,7 @@ from ecs_plugins.memory.store.messages import NewMessage, expiry
 from ecs_plugins.memory.store.seam import SpaceIndex
 from ecs_plugins.memory.store.tiers import Space, TierRow, earliest, shared
 from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Namespace, Tier, Vector
+from ecs_plugins.storage.base import Connection
 
 _TIE = 1e-6  # cosines closer than this are equal: the older row is taken
 _FIRST_LOOK = 4

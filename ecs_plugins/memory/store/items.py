@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import seconds_of
 from ecs_plugins.memory.store.tiers import crc, damaged, decode, encode, packed, under, unpack
 from ecs_plugins.memory.types import Namespace, Vector
+from ecs_plugins.storage.base import Connection
 
 Value = dict[str, Any]
 Condition = Callable[[Mapping[str, Any]], bool]

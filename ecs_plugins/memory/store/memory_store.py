@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
-from ecs_plugins.common.sqlite import Connection, SqlDatabase
 from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError, StorageError
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import reembedding, tiers
@@ -21,6 +20,7 @@ from ecs_plugins.memory.store.seam import SpaceIndexes
 from ecs_plugins.memory.store.tiers import Space
 from ecs_plugins.memory.types import Matrix, Namespace, Vector
 from ecs_plugins.ranking.embedder import Embedder
+from ecs_plugins.storage.base import Connection, SqlDatabase
 
 logger = logging.getLogger(__name__)
 

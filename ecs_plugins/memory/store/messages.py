@@ -15,7 +15,6 @@ from itertools import count
 from numbers import Real
 from typing import Any, TypeAlias
 
-from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import asked_at_end, same_speaker
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.tiers import (
@@ -30,6 +29,7 @@ from ecs_plugins.memory.store.tiers import (
 )
 from ecs_plugins.memory.supersession import claims
 from ecs_plugins.memory.types import Evidence, HotItem, Matrix, Vector
+from ecs_plugins.storage.base import Connection
 
 MAX_TEXT = 1_000_000
 _SECONDS = 1e12  # some 30,000 years: what is later is none

@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 
 from ecs_plugins.common.files import statements
-from ecs_plugins.common.postgres import PostgresDatabase, Step
-from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import terms
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.config import StoreConfig
@@ -30,6 +28,8 @@ from ecs_plugins.memory.store.seam import Candidates, Rows, SpaceIndexes
 from ecs_plugins.memory.store.tiers import Space, unpack
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.coverage import MIN_TEXTS, POSTINGS_READ
+from ecs_plugins.storage.base import Connection
+from ecs_plugins.storage.postgres import PostgresDatabase, Step
 
 _LARGE = 2000
 """Items from which on a namespace is searched through the graph."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.memory.admission import record_hit, with_outcome
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.tiers import Space, TierRow, dump, pack
 from ecs_plugins.memory.types import QueryEvent, Vector
 from ecs_plugins.memory.utility import QUERY_WINDOW
+from ecs_plugins.storage.base import Connection
 
 _SAME = 1e-6  # cosine distance of a question to itself, embedded twice
 _INSERT = (

@@ -16,11 +16,11 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from ecs_plugins.common.sqlite import Connection, SqlDatabase
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.tiers import pack, packed
 from ecs_plugins.memory.types import Matrix, Vector
+from ecs_plugins.storage.base import Connection, SqlDatabase
 
 Embed: TypeAlias = Callable[[Sequence[str]], Matrix]
 Progress: TypeAlias = Callable[[int, int], None]

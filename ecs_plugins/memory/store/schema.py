@@ -17,10 +17,10 @@ from contextlib import closing
 from functools import lru_cache
 
 from ecs_plugins.common.files import statements
-from ecs_plugins.common.sqlite import MEMORY, Database, Schema
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.store import messages
 from ecs_plugins.memory.store.tiers import crc
+from ecs_plugins.storage.sqlite import MEMORY, Database, Schema
 
 NEWEST = statements(__package__, "schema.sql")
 """What makes the newest tables where none are."""

@@ -1,4 +1,4 @@
-"""What a memory needs of the engine that holds it, beside `ecs_plugins.common.sqlite.SqlDatabase`.
+"""What a memory needs of the engine that holds it, beside `ecs_plugins.storage.base.SqlDatabase`.
 
 The database holds the rows and the locks; statements are the same everywhere. How the items of a
 namespace are found by vectors and by words is each engine's own: `vector_index` beside SQLite,
@@ -16,10 +16,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins.common.sqlite import Connection, SqlDatabase
 from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.store.tiers import Space
 from ecs_plugins.memory.types import Floats, Matrix, Vector
+from ecs_plugins.storage.base import Connection, SqlDatabase
 
 _PLAIN = re.compile(r"[ !#-&(-[\]-~]*")  # a text that stands in JSON as it is
 Rows: TypeAlias = npt.NDArray[np.int64]

@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import Recollection
@@ -28,6 +27,7 @@ from ecs_plugins.memory.store.queries import Access
 from ecs_plugins.memory.store.seam import Rows, SpaceIndex
 from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier, Vector
+from ecs_plugins.storage.base import Connection
 
 CANDIDATES = 64
 """Items that are looked at, of the nearest ones and of those that cover most of the query."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
@@ -25,6 +24,7 @@ from ecs_plugins.memory.store.tiers import (
     shared,
 )
 from ecs_plugins.memory.types import ColdMemory, FreeEnergy, QueryEvent, SleepDecision, SleepPlan
+from ecs_plugins.storage.base import Connection
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.types import (
@@ -38,6 +37,7 @@ from ecs_plugins.memory.types import (
     Tier,
     Vector,
 )
+from ecs_plugins.storage.base import Connection
 
 Metadata = Mapping[str, object]
 

@@ -21,14 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ecs_plugins.common.files import write_atomically
-from ecs_plugins.common.sqlite import (
-    MEMORY,
-    Connection,
-    ConstraintError,
-    Database,
-    refuse_open_database,
-)
+from ecs_plugins.common.files import refuse_open_database, write_atomically
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
@@ -38,6 +31,8 @@ from ecs_plugins.memory.store.schema import MEMORY_FILE, columns
 from ecs_plugins.memory.store.sleeps import decisions, reports
 from ecs_plugins.memory.store.tiers import NO_LIMIT, checked, dump
 from ecs_plugins.memory.types import TIERS, Namespace
+from ecs_plugins.storage.base import Connection, ConstraintError
+from ecs_plugins.storage.sqlite import MEMORY, Database
 
 FORMAT = "ecs-plugins-memory"
 VERSION = 3

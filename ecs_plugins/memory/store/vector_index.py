@@ -38,12 +38,12 @@ from typing import Any
 
 import numpy as np
 
-from ecs_plugins.common.sqlite import Connection, SqlDatabase
 from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.memory.store.seam import Candidates, Rows, SpaceIndexes
 from ecs_plugins.memory.store.tiers import Space, crc, damaged, unpack
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
+from ecs_plugins.storage.base import Connection, SqlDatabase
 
 logger = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ import numpy as np
 import psycopg
 import pytest
 
-from ecs_plugins.common.postgres import parsed
-from ecs_plugins.common.sqlite import is_address
 from ecs_plugins.memory.store.tiers import pack
 from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from ecs_plugins.storage.base import is_address
+from ecs_plugins.storage.postgres import parsed
 
 DIMENSION = 8
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "0.1.0" / "memory"

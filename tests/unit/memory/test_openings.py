@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from ecs_plugins.common.sqlite import Database
 from ecs_plugins.errors import ConfigurationError, StorageError
 from ecs_plugins.memory import EntropicMemory, StoreConfig
 from ecs_plugins.memory.store import schema
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from ecs_plugins.storage.sqlite import Database
 from tests.unit.memory.factories import OF_0_1_0, in_child
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -55,7 +55,7 @@ NEWER = f"PRAGMA application_id={MEMORY_FILE.application_id}; PRAGMA user_versio
     ],
 )
 def test_a_file_that_is_no_memory_is_refused(db, monkeypatch, content, refused):
-    monkeypatch.setattr("ecs_plugins.common.sqlite._BIRTH", 0.05)
+    monkeypatch.setattr("ecs_plugins.storage.sqlite._BIRTH", 0.05)
     if isinstance(content, bytes):
         db.write_bytes(content)
     else:
@@ -72,7 +72,7 @@ def test_a_path_that_cannot_be_made_or_that_somebody_else_removes_is_refused(tmp
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="make its directory writable"):
         Database(tmp_path / "file" / "memory.db", MEMORY_FILE)
-    monkeypatch.setattr("ecs_plugins.common.sqlite.create_private", lambda _: False)
+    monkeypatch.setattr("ecs_plugins.storage.sqlite.create_private", lambda _: False)
     with pytest.raises(StorageError, match=r"memory\.db"):
         Database(tmp_path / "memory.db", MEMORY_FILE)
 
@@ -260,7 +260,7 @@ def test_what_a_child_acknowledges_survives_the_close_of_its_parent(path):
 
 @needs_fork
 def test_a_file_that_is_in_use_during_a_fork_is_closed_to_the_child(path, monkeypatch):
-    monkeypatch.setattr("ecs_plugins.common.sqlite._FORK_WAIT", 0.05)
+    monkeypatch.setattr("ecs_plugins.storage.sqlite._FORK_WAIT", 0.05)
     with opened(path) as memory:
         inside, leave = threading.Event(), threading.Event()
 

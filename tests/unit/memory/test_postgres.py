@@ -8,7 +8,6 @@ from urllib.parse import quote, urlsplit
 import psycopg
 import pytest
 
-from ecs_plugins.common.postgres import parsed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier import ReuseLedger
 from ecs_plugins.integrations.conversation import Entry, append
@@ -16,6 +15,7 @@ from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import sleeps
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from ecs_plugins.storage.postgres import parsed
 from tests.unit.memory.factories import assert_current, stream
 
 pytestmark = pytest.mark.slow

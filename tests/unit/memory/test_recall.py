@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ecs_plugins.common.sqlite import Database
 from ecs_plugins.errors import ModelError
 from ecs_plugins.integrations.recall import RecallFields, recall
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage
@@ -19,6 +18,7 @@ from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.search import probability
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from ecs_plugins.storage.sqlite import Database
 from tests.unit.memory.factories import assert_current, holders, in_child, is_on_server
 
 WIDE = MemoryConfig(merge_threshold=1.0, hot_capacity=2000)

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -26,18 +24,19 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from ecs_plugins.common.files import statements
-from ecs_plugins.common.sqlite import (
-    Connection,
-    ConstraintError,
-    SqlDatabase,
-    Synchronous,
-    without_password,
-)
 from ecs_plugins.errors import (
     ConfigurationError,
     InvalidInputError,
     MissingExtraError,
     StorageError,
+)
+from ecs_plugins.storage import fork
+from ecs_plugins.storage.base import (
+    Connection,
+    ConstraintError,
+    SqlDatabase,
+    Synchronous,
+    without_password,
 )
 
 try:
@@ -226,7 +225,7 @@ class PostgresDatabase(SqlDatabase):
             self._configure(raw)
             self._upgrade(raw, steps)
         self._begin()
-        _databases.add(self)
+        fork.register(self)
 
     def _begin(self) -> None:
         """Begin with no connection, also in a forked child."""
@@ -417,23 +416,24 @@ class PostgresDatabase(SqlDatabase):
         """See `SqlDatabase.close`."""
         self._pool.close()
 
+    def before_fork(self) -> None:
+        """See `ecs_plugins.storage.fork`."""
+
+    def after_fork_in_parent(self) -> None:
+        """See `ecs_plugins.storage.fork`."""
+
+    def after_fork_in_child(self) -> None:
+        """See `ecs_plugins.storage.fork`."""
+        _inherited.append(self._pool)
+        self._begin()
+        for begin_anew in self.at_fork:
+            begin_anew()
+
 
 _OPTIONS: dict[str, Any] = {
     "autocommit": True,
     "cursor_factory": psycopg.RawCursor,
     "fallback_application_name": "ecs_plugins",
 }
-_databases: weakref.WeakSet[PostgresDatabase] = weakref.WeakSet()
 _inherited: list[ConnectionPool[Raw]] = []
-
-
-def _after_fork_in_child() -> None:
-    for database in list(_databases):
-        _inherited.append(database._pool)  # whose connections stay the parent's
-        database._begin()
-        for begin_anew in database.at_fork:
-            begin_anew()
-
-
-if hasattr(os, "register_at_fork"):  # Windows has no fork.
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+"""Pools whose connections stay the parent's: closing one here would end it there."""

@@ -1,0 +1,1 @@
+"""Databases: what one has to be able to do, SQLite files, PostgreSQL servers."""

@@ -1,0 +1,191 @@
+"""What a database has to be able to do; `sqlite` and `postgres` can.
+
+Statements are written in the SQL that both understand, with ``?`` or ``?1`` for a value and
+``IN (SELECT value FROM json_each(?))`` for a list of texts.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeGuard
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from ecs_plugins.errors import StorageError
+
+Synchronous = Literal["full", "normal"]
+
+
+def is_address(path: object) -> TypeGuard[str]:
+    """Whether a path is the address of a PostgreSQL database."""
+    return isinstance(path, str) and path.startswith(("postgresql://", "postgres://"))
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown."""
+    parts = urlsplit(address)
+    where = re.sub(r":[^:@/]*@", "@", parts.netloc)
+    options = [(key, value) for key, value in parse_qsl(parts.query) if key != "password"]
+    return parts._replace(netloc=where, query=urlencode(options, safe="/")).geturl()
+
+
+class ConstraintError(StorageError):
+    """A row of this key is there already, or one that it refers to is not."""
+
+
+class Connection(Protocol):
+    """A connection inside a transaction; its cursors are those of Python's database interface."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> Any:
+        """Run a statement."""
+        ...
+
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> Any:
+        """Run a statement for each set of values."""
+        ...
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What a thread has begun; `ends` are called when it is over, with whether it was committed."""
+
+    connection: Any
+    writes: bool
+    committed: bool = False
+    ends: list[Callable[[bool], object]] = field(default_factory=list)
+
+
+class SqlDatabase(ABC):
+    """A database and its connections, each lent to one user at a time. Thread-safe.
+
+    Attributes:
+        path: What it is called in messages.
+        in_memory: Whether nothing of it is on disk.
+        read_only: Whether nothing may be written.
+        at_fork: What a forked child calls: what the parent has not written is the parent's.
+    """
+
+    def __init__(self, path: str, *, read_only: bool) -> None:
+        self.path = path
+        self.in_memory = False
+        self.read_only = read_only
+        self.at_fork: list[Callable[[], object]] = []
+        self._here = threading.local()
+
+    @property
+    def _transaction(self) -> Transaction | None:
+        """The transaction of this thread."""
+        return getattr(self._here, "transaction", None)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this thread is inside a write transaction."""
+        return self._transaction is not None and self._transaction.writes
+
+    def on_end(self, end: Callable[[bool], object]) -> None:
+        """Call a function once the write transaction of this thread is over, or now without one.
+
+        It gets whether the transaction was committed.
+        """
+        if self.is_writing:
+            self._here.transaction.ends.append(end)
+        else:
+            end(True)
+
+    @contextmanager
+    def read(self) -> Iterator[Any]:
+        """A connection inside one consistent view; within a transaction of the same thread, its."""
+        if self._transaction is not None:
+            yield self._transaction.connection
+            return
+        with self._reading() as connection:
+            self._here.transaction = Transaction(connection, writes=False)
+            try:
+                yield connection
+            finally:
+                self._here.transaction = None
+
+    @contextmanager
+    def write(self, *, wait: bool = True, scope: str | None = None) -> Iterator[Any]:
+        """A connection inside one transaction; committed unless the block raises.
+
+        Compute before, write inside: other writers wait meanwhile. Within a write transaction of
+        the same thread it is that one, which is committed or rolled back as a whole.
+
+        Args:
+            wait: Whether to wait for other writers, up to ``busy_timeout``.
+            scope: What is written to, where writers of different scopes need not wait for each
+                other; None is everything.
+        """
+        if self.is_writing:
+            self._widen(scope)
+            yield self._here.transaction.connection
+            return
+        if self.read_only:
+            raise StorageError(f"{self.path} is open for reading only; nothing was written")
+        outer, begun = self._transaction, list[Transaction]()
+        try:
+            with self._writing(wait, scope) as connection:
+                begun.append(Transaction(connection, writes=True))
+                self._here.transaction = begun[0]
+                try:
+                    yield connection
+                finally:
+                    self._here.transaction = outer
+            begun[0].committed = True
+        finally:
+            for each in begun:
+                for end in each.ends:
+                    end(each.committed)
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[Any]:
+        """A connection inside a transaction that only reads."""
+
+    @abstractmethod
+    def _writing(self, wait: bool, scope: str | None) -> AbstractContextManager[Any]:
+        """A connection inside a transaction that is committed unless the block raises."""
+
+    def _widen(self, scope: str | None) -> None:  # noqa: B027
+        """Let the write transaction of this thread write to a further scope."""
+
+    @abstractmethod
+    def new_rows(self, connection: Any, table: str, count: int) -> Sequence[int]:
+        """Rising numbers for rows that this transaction will write to a table before any others."""
+
+    @abstractmethod
+    def scrub(self, *, vacuum: bool = False) -> bool:
+        """Take deleted content out of the files, with ``vacuum`` out of every page.
+
+        Returns:
+            Whether it is; False where others still read an older state, and it is done later.
+        """
+
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes on disk."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close every connection; those in use close when their user is done."""
+
+    def claim(self, _name: str, *, wait: bool = True) -> AbstractContextManager[bool]:  # noqa: ARG002
+        """Claim a name that nobody else has, or ``wait`` for it: whether it is claimed now."""
+        return nullcontext(True)
+
+    def has_slack(self, _erased: Sequence[bytes]) -> bool:
+        """Whether `scrub` has to vacuum to get rid of what was erased."""
+        return False
+
+    def integrity(self, _connection: Any) -> Sequence[str]:
+        """What the database's own checks find; nothing where it makes them by itself."""
+        return ()
+
+    def backup(self, target: Path) -> None:
+        """Write a copy as of now, while others read and write."""
+        raise StorageError(f"{target} was not written; use the tools of the server, or export")
