@@ -29,7 +29,7 @@ from ecs_plugins.lm.base import (
     Segments,
 )
 from ecs_plugins.shaping.passages import Pool
-from ecs_plugins.shaping.shaper import checked_answers
+from ecs_plugins.shaping.reading import checked_answers
 from ecs_plugins.shaping.signals.base import ScoringTask, Signal
 from ecs_plugins.tokens import TokenLedger
 

@@ -13,7 +13,7 @@ name which the kept one lacks is never redundant. "The meeting is on the 14th in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.lexical import tfidf_matrix
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.result import Verdict
-from ecs_plugins.shaping.signals.base import UnitUtility
+from ecs_plugins.shaping.signals.base import UnitUtility, by_score
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -102,11 +102,6 @@ def verdict_of(utility: float, threshold: float) -> Verdict:
     return Verdict.HURTS if utility < -threshold else Verdict.NEUTRAL
 
 
-def by_score(scored: Mapping[int, UnitUtility]) -> list[int]:
-    """Indices, best first; ties by index."""
-    return sorted(scored, key=lambda index: (-scored[index].score, index))
-
-
 def redundant(index: int) -> Decision:
     """The decision on a passage that repeats another one."""
     return Decision(Verdict.REDUNDANT, False, f"repeats passage {index}")
@@ -142,45 +137,19 @@ class NearRepetitions:
         """The kept passage that ``index`` repeats, the most similar one; None if there is none."""
         if self._similarity is None or not kept or self._rows is None:
             return None
-        others = self._rows[[self._row[k] for k in kept]]
-        cosines = (others @ self._rows[[self._row[index]]].T).toarray()[:, 0]
+        others = self._rows[[self._row[other] for other in kept]]
+        own = self._rows[[self._row[index]]]
+        cosines = (others @ own.T).toarray()[:, 0]
         for place in np.argsort(-cosines, kind="stable"):
             if cosines[place] < self._similarity:
                 return None
-            told, known = (self._passages[i] for i in (index, kept[place]))
-            if set(names_and_numbers(told)) <= set(names_and_numbers(known)):
-                return kept[int(place)]
+            other = kept[int(place)]
+            if self._names(index) <= self._names(other):
+                return other
         return None
 
-
-def select(
-    scored: Mapping[int, UnitUtility],
-    tokens: Sequence[int],
-    limits: Limits,
-    repetitions: NearRepetitions,
-    kept: Sequence[int] = (),
-) -> dict[int, Decision]:
-    """Decide on passages from the best down.
-
-    A passage that does not fit the budget is passed over, and a smaller one may still fit. What is
-    ``kept`` already counts against the limits.
-    """
-    taken = list(kept)
-    spent = sum(tokens[index] for index in taken)
-    decisions: dict[int, Decision] = {}
-    for place, index in enumerate(by_score(scored), start=len(taken) + 1):
-        decision = limits.decide(scored[index], place, len(scored) + len(kept))
-        if decision.kept:
-            repeated = repetitions.of(index, taken)
-            if repeated is not None:
-                decision = redundant(repeated)
-            elif reason := limits.no_room(len(taken), spent, tokens[index]):
-                decision = limits.crowded_out(place, reason)
-            else:
-                taken.append(index)
-                spent += tokens[index]
-        decisions[index] = decision
-    return decisions
+    def _names(self, index: int) -> set[str]:
+        return set(names_and_numbers(self._passages[index]))
 
 
 Scorer = Callable[[Sequence[int], Sequence[int]], Mapping[int, UnitUtility]]
@@ -189,7 +158,7 @@ Scorer = Callable[[Sequence[int], Sequence[int]], Mapping[int, UnitUtility]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was found, by passage index; a passage without a decision was not scored.
+    """What was scored and decided, by passage index; without a decision, it was not scored.
 
     ``accepted`` are kept passages in the order in which the context took them in, where that is
     not the order of their scores; best first behind them, those that are not named.
@@ -201,86 +170,126 @@ class Outcome:
 
     def places(self) -> dict[int, int]:
         """Kept passage -> its place in the order of acceptance, 1 is the first."""
-        others = [i for i in by_score(self.scored) if self.decisions[i].kept]
+        others = [index for index in by_score(self.scored) if self.decisions[index].kept]
         order = dict.fromkeys((*self.accepted, *others))
         return {index: place for place, index in enumerate(order, start=1)}
 
-
-def stream(
-    pool: Sequence[int],
-    tokens: Sequence[int],
-    score: Scorer,
-    limits: Limits,
-    repetitions: NearRepetitions,
-) -> Outcome:
-    """Algorithm 1. Passages that cannot be kept any more are not scored at all."""
-    outcome = Outcome({}, {})
-    kept: list[int] = []
-    spent = 0
-    for index in pool:
-        repeated = repetitions.of(index, kept)
-        if repeated is not None:
-            outcome.decisions[index] = redundant(repeated)
-        elif reason := limits.no_room(len(kept), spent, tokens[index]):
-            outcome.decisions[index] = Decision(Verdict.UNSCORED, False, reason)
-        else:
-            scored = score((index,), kept)
-            outcome.scored.update(scored)
-            if index in scored:
-                decision = limits.decide(scored[index], len(kept) + 1, len(pool))
-                outcome.decisions[index] = decision
-                if decision.kept:
-                    kept.append(index)
-                    spent += tokens[index]
-    return replace(outcome, accepted=tuple(kept))
+    def forget(self, indices: Iterable[int]) -> None:
+        """Take back what was said of some passages."""
+        for index in indices:
+            self.scored.pop(index, None)
+            self.decisions.pop(index, None)
 
 
-def greedy(
-    pool: Sequence[int],
-    tokens: Sequence[int],
-    score: Scorer,
-    limits: Limits,
-    repetitions: NearRepetitions,
-    rounds: int,
-) -> Outcome:
-    """Accept the best, score the others again; after ``rounds`` scorings the last scores stand.
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """How scored passages become kept ones.
 
-    A single round scores every passage once, so that the order of the passages does not matter.
-    A passage that helped at first and no longer does once others are kept is redundant.
+    Attributes:
+        score: Scores passages.
+        limits: Bound what is kept.
+        tokens: Of every passage.
+        repetitions: Finds what repeats a kept passage.
     """
-    kept: list[int] = []
-    outcome = Outcome({}, {})
-    helped_at_first: set[int] = set()
-    remaining = list(pool)
-    for turn in range(rounds):
-        scored = score(remaining, kept)
-        if turn and not scored:
-            break
-        for index in remaining:  # what an earlier round said of them no longer holds
-            outcome.scored.pop(index, None)
-            outcome.decisions.pop(index, None)
-        outcome.scored.update(scored)
-        if not turn and limits.threshold is not None:
-            helped_at_first = {
-                i for i, found in scored.items() if found.utility >= limits.threshold
-            }
-        chosen = select(scored, tokens, limits, repetitions, kept)
-        takeable = [index for index in by_score(scored) if chosen[index].kept]
-        outcome.decisions.update(chosen)
-        if turn == rounds - 1 or not takeable:
-            break
-        kept.append(takeable[0])
-        remaining = [index for index in scored if index != takeable[0]]
-        if not remaining:
-            break
-    for index in helped_at_first & outcome.decisions.keys():
-        decision = outcome.decisions[index]
-        if decision.verdict in (Verdict.NEUTRAL, Verdict.HURTS):
-            outcome.decisions[index] = Decision(
-                Verdict.REDUNDANT,
-                False,
-                f"helped alone, adds {outcome.scored[index].utility:+.3f} {limits.unit} once "
-                f"{', '.join(map(str, sorted(kept)))} "
-                f"{'is' if len(kept) == 1 else 'are'} known",
-            )
-    return replace(outcome, accepted=tuple(kept))
+
+    score: Scorer
+    limits: Limits
+    tokens: Sequence[int]
+    repetitions: NearRepetitions
+
+    def select(
+        self, scored: Mapping[int, UnitUtility], kept: Sequence[int] = ()
+    ) -> dict[int, Decision]:
+        """Decide on passages from the best down.
+
+        A passage that does not fit the budget is passed over, and a smaller one may still fit. What
+        is ``kept`` already counts against the limits.
+        """
+        taken = list(kept)
+        spent = sum(self.tokens[index] for index in taken)
+        decisions: dict[int, Decision] = {}
+        for place, index in enumerate(by_score(scored), start=len(taken) + 1):
+            decision = self.limits.decide(scored[index], place, len(scored) + len(kept))
+            if decision.kept:
+                repeated = self.repetitions.of(index, taken)
+                if repeated is not None:
+                    decision = redundant(repeated)
+                elif reason := self.limits.no_room(len(taken), spent, self.tokens[index]):
+                    decision = self.limits.crowded_out(place, reason)
+                else:
+                    taken.append(index)
+                    spent += self.tokens[index]
+            decisions[index] = decision
+        return decisions
+
+    def stream(self, pool: Sequence[int]) -> Outcome:
+        """Algorithm 1. Passages that cannot be kept any more are not scored at all."""
+        outcome = Outcome({}, {})
+        kept: list[int] = []
+        spent = 0
+        for index in pool:
+            repeated = self.repetitions.of(index, kept)
+            if repeated is not None:
+                outcome.decisions[index] = redundant(repeated)
+                continue
+            if reason := self.limits.no_room(len(kept), spent, self.tokens[index]):
+                outcome.decisions[index] = Decision(Verdict.UNSCORED, False, reason)
+                continue
+            scored = self.score((index,), kept)
+            if index not in scored:
+                continue
+            decision = self.limits.decide(scored[index], len(kept) + 1, len(pool))
+            outcome.scored[index] = scored[index]
+            outcome.decisions[index] = decision
+            if decision.kept:
+                kept.append(index)
+                spent += self.tokens[index]
+        return replace(outcome, accepted=tuple(kept))
+
+    def greedy(self, pool: Sequence[int], rounds: int) -> Outcome:
+        """Accept the best, score the others again; after ``rounds`` scorings the last scores stand.
+
+        A single round scores every passage once, so that the order of the passages does not matter.
+        A passage that helped at first and no longer does once others are kept is redundant.
+        """
+        outcome = Outcome({}, {})
+        kept: list[int] = []
+        helped_alone: set[int] = set()
+        remaining = list(pool)
+        for turn in range(rounds):
+            scored = self.score(remaining, kept)
+            if turn == 0:
+                helped_alone = self._helping(scored)
+            elif not scored:
+                break
+            outcome.forget(remaining)  # what an earlier round said of them no longer holds
+            decisions = self.select(scored, kept)
+            outcome.scored.update(scored)
+            outcome.decisions.update(decisions)
+            takeable = [index for index in by_score(scored) if decisions[index].kept]
+            if turn == rounds - 1 or not takeable:
+                break
+            kept.append(takeable[0])
+            remaining = [index for index in scored if index != takeable[0]]
+            if not remaining:
+                break
+        for index in helped_alone & outcome.decisions.keys():
+            if outcome.decisions[index].verdict in (Verdict.NEUTRAL, Verdict.HURTS):
+                outcome.decisions[index] = self._helped_alone(outcome.scored[index], kept)
+        return replace(outcome, accepted=tuple(kept))
+
+    def _helping(self, scored: Mapping[int, UnitUtility]) -> set[int]:
+        threshold = self.limits.threshold
+        if threshold is None:
+            return set()
+        return {index for index, utility in scored.items() if utility.utility >= threshold}
+
+    def _helped_alone(self, utility: UnitUtility, kept: Sequence[int]) -> Decision:
+        """The decision on a passage that helped until others were kept."""
+        names = ", ".join(map(str, sorted(kept)))
+        verb = "is" if len(kept) == 1 else "are"
+        reason = (
+            f"helped alone, adds {utility.utility:+.3f} {self.limits.unit} once "
+            f"{names} {verb} known"
+        )
+        return Decision(Verdict.REDUNDANT, False, reason)

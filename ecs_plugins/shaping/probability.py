@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ecs_plugins.shaping.signals.base import UnitUtility, by_score
+
 FEATURES = ("explained", "shared_words", "query_shift_per_token", "answer_shift_per_token")
 """Parts of a verdict that a fit uses where the signal gives them; else it uses the utility."""
 
@@ -28,6 +30,19 @@ class ProbabilityFit:
             return None
         logit = self.intercept + sum(self.weights[name] * parts[name] for name in self.weights)
         return 0.5 * (1.0 + math.tanh(0.5 * logit))
+
+    def of_each(self, scored: Mapping[int, UnitUtility]) -> dict[int, float]:
+        """By passage: the probabilities of all, the largest to the best by score.
+
+        Empty where a passage lacks a part.
+        """
+        values: list[float] = []
+        for utility in scored.values():
+            value = self.of({**utility.parts, "utility": utility.utility})
+            if value is None:
+                return {}
+            values.append(value)
+        return dict(zip(by_score(scored), sorted(values, reverse=True), strict=True))
 
     @classmethod
     def fitted(

@@ -101,6 +101,11 @@ class UnitUtility:
         return self.utility if self.order_by is None else self.order_by
 
 
+def by_score(scored: Mapping[int, UnitUtility]) -> list[int]:
+    """Indices, best first; ties by index."""
+    return sorted(scored, key=lambda index: (-scored[index].score, index))
+
+
 @runtime_checkable
 class Signal(Protocol):
     """How useful a passage is, by the log-probabilities of a language model.

@@ -1,0 +1,47 @@
+"""Kept passages by their best sentences: what `ShapingConfig.unit` ``"sentence"`` does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ecs_plugins.shaping.passages import TokenCounter
+from ecs_plugins.shaping.result import PassageVerdict
+from ecs_plugins.shaping.sentences import Span, prune
+from ecs_plugins.shaping.signals.fused import z_scores
+
+NONE_STAYS = "none of its sentences is among the best"
+
+
+def prune_kept(
+    query: str,
+    verdicts: Sequence[PassageVerdict],
+    score: Callable[[Sequence[str]], Sequence[float | None]],
+    count_tokens: TokenCounter,
+) -> list[PassageVerdict]:
+    """The same verdicts, where kept passages keep only the sentences that help.
+
+    Args:
+        query: The question.
+        verdicts: On all passages.
+        score: What each text is ordered by; None where it cannot be scored.
+        count_tokens: Tokens of what is left.
+    """
+    kept = [verdict for verdict in verdicts if verdict.kept]
+    standing = z_scores([verdict.score or 0.0 for verdict in kept])
+    all_spans = prune(query, [verdict.text for verdict in kept], score, standing)
+    shorter: dict[int, PassageVerdict] = {}
+    for verdict, spans in zip(kept, all_spans, strict=True):
+        if spans is not None:
+            shorter[verdict.index] = _shortened(verdict, spans)
+    left = [verdict for verdict in shorter.values() if verdict.kept]
+    counts = count_tokens([verdict.kept_text for verdict in left]) if left else ()
+    for verdict, tokens in zip(left, counts, strict=True):
+        shorter[verdict.index] = replace(verdict, tokens_kept=tokens)
+    return [shorter.get(verdict.index, verdict) for verdict in verdicts]
+
+
+def _shortened(verdict: PassageVerdict, spans: tuple[Span, ...]) -> PassageVerdict:
+    if spans:
+        return replace(verdict, spans=spans)
+    return replace(verdict, kept=False, place=None, reason=NONE_STAYS)

@@ -1,0 +1,184 @@
+"""One question put to one model through one signal, passage by passage."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ecs_plugins.errors import ScoringError
+from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.shaping.deadline import ScoredOnce, in_portions
+from ecs_plugins.shaping.passages import Unit, split_passages
+from ecs_plugins.shaping.signals.base import ScoringTask, Signal, UnitUtility
+from ecs_plugins.tokens import Role, Stage, TokenLedger
+
+_log = logging.getLogger(__name__)
+
+TEMPLATE_ROOM = 160
+"""Tokens of the window set aside for the template and the chat layout."""
+
+
+@dataclass
+class PassageScoring:
+    """One question put to one model through one signal, and the tokens that it takes.
+
+    A passage that was split is worth what its best unit is worth, because a reader needs only one
+    place that answers. The length penalty is charged for the whole passage, which is what would
+    enter the context.
+
+    Attributes:
+        task: The question; passages and context are filled in per call.
+        passages: As they were given, by index.
+        units: What is scored of each passage, by index.
+        tokens: Of every passage.
+        length_penalty: Nats per token.
+        until: When scoring has to end, on ``time.perf_counter``; None without a limit.
+        unscored: Why a passage could not be scored, by index.
+        timed_out: Whether there was no time for some.
+    """
+
+    model: LanguageModel
+    signal: Signal
+    task: ScoringTask
+    passages: Sequence[str]
+    units: Mapping[int, tuple[Unit, ...]]
+    tokens: Sequence[int]
+    length_penalty: float
+    until: float | None = None
+    ledger: TokenLedger = field(default_factory=TokenLedger)
+    unscored: dict[int, str] = field(default_factory=dict)
+    timed_out: bool = False
+
+    def __post_init__(self) -> None:
+        self._warned = False
+        self._context, answers = self.task.context, self.task.answers
+        self._room = self._room_for(self.task)
+        fitted = replace(self.task, context=self._fitted([self._context]))
+        self.task = self.signal.prepare(fitted, self.model, self.ledger)
+        if self.task.answers != answers:
+            self._room = self._room_for(self.task)
+
+    def score(self, indices: Sequence[int], kept: Sequence[int]) -> dict[int, UnitUtility]:
+        """Score passages once others are kept; those that cannot be scored are left out.
+
+        Of a context beyond the model's window the oldest part, which stands first, is left out.
+        """
+        units = [unit for index in indices for unit in self.units[index]]
+        if not units:
+            return {}
+        context = self._fitted([self._context, *(self.passages[index] for index in kept)])
+        utilities = self._utilities([unit.text.strip() for unit in units], context)
+        best: dict[int, UnitUtility] = {}
+        for unit, utility in zip(units, utilities, strict=True):
+            index = unit.source
+            if not math.isfinite(utility.utility) or not math.isfinite(utility.score):
+                self.unscored.setdefault(index, utility.reason or "the score is not finite")
+                continue
+            charged = self._charged(unit, utility)
+            if index not in best or charged.score > best[index].score:
+                best[index] = charged
+        for index in best:
+            self.unscored.pop(index, None)
+        return best
+
+    def score_texts(self, texts: Sequence[str]) -> list[float | None]:
+        """What each text is ordered by, once nothing is kept; None where it cannot be scored.
+
+        A blank text comes last.
+        """
+        filled = [text for text in texts if text.strip()]
+        utilities = iter(self._utilities(filled, self._fitted([self._context])) if filled else ())
+        scores: list[float | None] = []
+        for text in texts:
+            if not text.strip():
+                scores.append(-math.inf)
+                continue
+            score = next(utilities).score
+            scores.append(score if math.isfinite(score) else None)
+        return scores
+
+    def _charged(self, unit: Unit, utility: UnitUtility) -> UnitUtility:
+        """The utility of a unit after the length penalty of its whole passage."""
+        penalty = self.length_penalty * self.tokens[unit.source]
+        siblings = self.units[unit.source]
+        parts = dict(utility.parts)
+        if self.length_penalty:
+            parts["length_penalty"] = penalty
+        if len(siblings) > 1:
+            parts["units"] = len(siblings)
+            parts["best_unit"] = siblings.index(unit)
+        return UnitUtility(
+            float(utility.utility - penalty), parts, order_by=float(utility.score - penalty)
+        )
+
+    def _utilities(self, texts: Sequence[str], context: str) -> Sequence[UnitUtility]:
+        """In time, NaN for those that there was no time for."""
+        if self.until is None:
+            return self._asked(self.model, texts, context)
+        once = ScoredOnce(self.model)
+        done = in_portions(texts, lambda few: self._asked(once, few, context), self.until)
+        self.timed_out |= done < len(texts)
+        late = [UnitUtility(math.nan, reason="the time was up")] * (len(texts) - done)
+        # Some signals compare passages with each other, so once more together, at no cost.
+        return [*self._asked(once, texts[:done], context), *late]
+
+    def _asked(
+        self, model: LanguageModel, texts: Sequence[str], context: str
+    ) -> Sequence[UnitUtility]:
+        task = self.task.narrowed(texts, context)
+        requests = self.signal.requests(task, model.layout)
+        results = model.score(requests)
+        if len(results) != len(requests):
+            raise ScoringError(
+                f"the model answered {len(requests)} requests with {len(results)} results"
+            )
+        for result in results:
+            self.ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
+        utilities = self.signal.utilities(task, results)
+        if len(utilities) != len(texts):
+            raise ScoringError(
+                f"the signal {self.signal.name!r} gave {len(utilities)} utilities for "
+                f"{len(texts)} passages; it must give one for each"
+            )
+        return utilities
+
+    def _room_for(self, task: ScoringTask) -> int:
+        """Tokens of the window that are left for the context."""
+        query_tokens, *answer_tokens = self.model.count_tokens([task.query, *task.answers])
+        unit_tokens = [unit.tokens for units in self.units.values() for unit in units]
+        needed = max(unit_tokens, default=0) + query_tokens + max(answer_tokens, default=0)
+        return self.model.max_tokens - TEMPLATE_ROOM - needed
+
+    def _fitted(self, context: Sequence[str]) -> str:
+        """The end of a context, as far as there is room for it."""
+        texts = [text.strip() for text in context if text.strip()]
+        if not texts:
+            return ""
+        lengths = self.model.count_tokens(texts)
+        if sum(lengths) + len(texts) <= self._room:
+            return "\n".join(texts)
+        units = split_passages(texts, self.model.count_tokens, lengths=lengths)
+        kept: list[str] = []
+        left = self._room
+        for unit in reversed(units):
+            left -= unit.tokens + 1
+            if left < 0:
+                break
+            kept.append(unit.text.strip())
+        self._warn_once(left_out=len(units) - len(kept), parts=len(units))
+        return "\n".join(reversed(kept))
+
+    def _warn_once(self, *, left_out: int, parts: int) -> None:
+        """Say that a context is cut: it is fitted for preparing and for every round of scoring."""
+        if self._warned:
+            return
+        self._warned = True
+        _log.warning(
+            "the context does not fit the model's window of %d tokens: its oldest %d of %d "
+            "parts are left out of the scoring",
+            self.model.max_tokens,
+            left_out,
+            parts,
+        )
