@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # would compile every module anew, in each run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test fast fuzz check house format docs clean imports-min test-min test-max nightly
+.PHONY: help demo test fast fuzz check house mutants format docs clean imports-min test-min test-max nightly
 .DEFAULT_GOAL := help
 
 help: ## Show this help.
@@ -77,6 +77,10 @@ nightly: test fuzz test-min test-max ## Everything that can be tested without a 
 
 house: $(VENV)/.installed-dev ## Density, complexity, sizes, arrows and circles of the package.
 	$(BIN)/python -m benchmarks.house
+
+mutants: $(VENV)/.installed-dev ## 200 small faults in what must not be wrong; prints those that no test notices.
+	$(PIP) install -q -c constraints.txt -e ".[all,dev,mutants]"
+	$(BIN)/python -m benchmarks.house.mutants
 
 docs: $(VENV)/.installed ## The site of the docs, in build/site; a warning is an error.
 	$(PIP) install -q -c constraints.txt -e ".[all,docs]"
