@@ -20,7 +20,8 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
 from sentencex import segment
@@ -29,7 +30,11 @@ from sentencex import segment
 UNSPACED = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 UNSPACED += "\U00020000-\U0003ffff"
 # Vowel signs belong to the letter before them, except points that Arabic and Hebrew may leave out.
-_MARKS = "".join(c for c in map(chr, range(0x300, 0x1100)) if unicodedata.category(c)[0] == "M")
+_MARKS = "".join(
+    character
+    for character in map(chr, range(0x300, 0x1100))
+    if unicodedata.category(character).startswith("M")
+)
 _LETTERS = rf"(?:[^\W{UNSPACED}][{_MARKS}]*)+"
 _RUN = re.compile(rf"[{UNSPACED}]+|{_LETTERS}(?:['’]{_LETTERS})?")
 _ASCII_RUN = re.compile(r"\w+(?:'\w+)?")
@@ -82,16 +87,21 @@ def well_formed(text: str) -> str:
 
 def one_line(text: str) -> str:
     """``text`` for a terminal: one line, without anything that does not print."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    printed = "".join(character if character.isprintable() else " " for character in text)
+    return " ".join(printed.split())
 
 
 def printable(text: str) -> str:
     """``text`` for a terminal, lines kept; what does not print is escaped as JSON does it."""
-    return "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
+    return "".join(map(_printable, text))
 
 
-def _escaped(character: str) -> str:
-    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+def _printable(character: str) -> str:
+    if character.isprintable() or character == "\n":
+        return character
+    if character == "\x7f":  # which JSON leaves as it is
+        return "\\u007f"
+    return json.dumps(character)[1:-1]
 
 
 def terms(text: str) -> list[str]:
@@ -104,13 +114,15 @@ def terms(text: str) -> list[str]:
     """
     if text.isascii():
         return _ASCII_RUN.findall(text.lower())
-    out: list[str] = []
-    for run in _RUN.findall(_POINTS.sub("", unicodedata.normalize("NFKC", text).casefold())):
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    without_points = _POINTS.sub("", folded)
+    found: list[str] = []
+    for run in _RUN.findall(without_points):
         if len(run) > 1 and _IS_UNSPACED.match(run):
-            out.extend(run[i : i + 2] for i in range(len(run) - 1))
+            found += map("".join, pairwise(run))
         else:
-            out.append(run)
-    return out
+            found.append(run)
+    return found
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
@@ -149,8 +161,13 @@ def names_and_numbers(text: str) -> list[str]:
 
 def asks(text: str) -> bool:
     """Whether a question mark stands behind the last word of a text."""
-    end = _NO_WORD_BACKWARDS.match(text[::-1])
-    return end is not None and any(mark in end.group() for mark in _QUESTION_MARKS)
+    backwards = text[::-1]
+    end = _NO_WORD_BACKWARDS.match(backwards)
+    return end is not None and _has_question_mark(end.group())
+
+
+def _has_question_mark(text: str) -> bool:
+    return any(mark in text for mark in _QUESTION_MARKS)
 
 
 def is_conversation(passages: Sequence[str]) -> bool:
@@ -162,21 +179,30 @@ def is_conversation(passages: Sequence[str]) -> bool:
     are none; blank ones do not count.
     """
     filled = [passage for passage in passages if passage.strip()]
-    heads = [head for passage in filled if (head := _TURN.match(passage))]
+    heads = [head for head in map(_TURN.match, filled) if head]
     if len(heads) < max(MIN_TURNS, _MOSTLY * len(filled)):
         return False
     speakers = [head["speaker"] for head in heads]
     stamps = [head["stamp"] for head in heads]
-    known = set(speakers)
-    changes = sum(one != other for one, other in pairwise(speakers))
-    sessions = 1 + sum(one != other for one, other in pairwise(stamps))
-    return (
-        1 < len(known) <= len(speakers) / _MIN_SAID_EACH
-        and changes >= _MIN_ALTERNATION * (len(speakers) - 1)
-        # Sorted by anything but time, what was said at one time does not stand together.
-        and sessions == len(set(stamps))
-        and sum(_several_turns(passage, known) for passage in filled) <= (1 - _MOSTLY) * len(filled)
-    )
+    if not _alternate(speakers):
+        return False
+    # Sorted by anything but time, what was said at one time does not stand together.
+    if _changes(stamps) + 1 != len(set(stamps)):
+        return False
+    names = set(speakers)
+    exchanges = sum(_several_turns(passage, names) for passage in filled)
+    return exchanges <= (1 - _MOSTLY) * len(filled)
+
+
+def _alternate(speakers: Sequence[str]) -> bool:
+    """Whether a few speakers come back, and mostly another one's turn follows."""
+    few = 1 < len(set(speakers)) <= len(speakers) / _MIN_SAID_EACH
+    return few and _changes(speakers) >= _MIN_ALTERNATION * (len(speakers) - 1)
+
+
+def _changes(labels: Iterable[str | None]) -> int:
+    """How often a label differs from the one before it."""
+    return sum(one != other for one, other in pairwise(labels))
 
 
 def as_replies(turns: Sequence[str]) -> list[str]:
@@ -196,15 +222,17 @@ def as_replies(turns: Sequence[str]) -> list[str]:
     heads = [_TURN.match(text) for text in turns]
     stamps = [head["stamp"] for head in heads if head]
     dated = len(set(stamps)) <= len(stamps) / 2
-    read = list(turns)
-    handed: dict[int, str] = {}
+    statements = list(turns)
+    questions: dict[int, list[str]] = defaultdict(list)  # by the turn that replies to them
     for index, (text, head) in enumerate(zip(turns, heads, strict=True)):
-        asked = asked_at_end(text) if head else ""
-        reply = _reply_to(index, heads, dated) if head and asked else None
+        question = asked_at_end(text) if head else ""
+        if not question:
+            continue
+        reply = _reply_to(index, heads, dated)
         if reply is not None:
-            handed[reply] = f"{handed.get(reply, '')} {asked}".strip()
-            read[index] = _without(text, asked)
-    return [as_reply(text, handed.get(index, "")) for index, text in enumerate(read)]
+            questions[reply].append(question)
+            statements[index] = _without(text, question)
+    return [as_reply(text, " ".join(questions[index])) for index, text in enumerate(statements)]
 
 
 def asked_at_end(text: str) -> str:
@@ -214,12 +242,16 @@ def asked_at_end(text: str) -> str:
     'How was Rome?'
     """
     start = max(0, len(text) - 4 * MAX_ASKED)
-    if not any(mark in text[start:] for mark in _QUESTION_MARKS):
+    if not _has_question_mark(text[start:]):
         return ""
     head = _TURN.match(text)
-    start = max(start, 0 if head is None else head.end())
-    asked = text[start + _questions_from(text[start:]) :].strip()
-    return asked if len(asked) <= MAX_ASKED else ""
+    if head is not None:
+        start = max(start, head.end())
+    end = text[start:]
+    questions = end[_questions_from(end) :].strip()
+    if len(questions) > MAX_ASKED:
+        return ""
+    return questions
 
 
 def as_reply(text: str, asked: str) -> str:
@@ -231,14 +263,20 @@ def as_reply(text: str, asked: str) -> str:
     if not asked:
         return text
     head = _TURN.match(text)
-    pieces = (asked, text) if head is None else (head.group().strip(), asked, text[head.end() :])
-    return " ".join(pieces)
+    if head is None:
+        return f"{asked} {text}"
+    name = head.group().strip()
+    statement = text[head.end() :]
+    return f"{name} {asked} {statement}"
 
 
 def same_speaker(one: str, other: str) -> bool:
     """Whether two texts begin with the same ``name:``, or not both with one."""
-    heads = _TURN.match(one), _TURN.match(other)
-    return heads[0] is None or heads[1] is None or heads[0]["speaker"] == heads[1]["speaker"]
+    head = _TURN.match(one)
+    other_head = _TURN.match(other)
+    if head is None or other_head is None:
+        return True
+    return head["speaker"] == other_head["speaker"]
 
 
 def as_replies_to(turns: Sequence[str], before: Sequence[str | None]) -> list[str]:
@@ -249,34 +287,46 @@ def as_replies_to(turns: Sequence[str], before: Sequence[str | None]) -> list[st
 
     ``before`` holds what was said before each, among the turns or not; None where it is not known.
     """
-    handed = [
-        "" if said is None or same_speaker(said, text) else asked_at_end(said)
-        for text, said in zip(turns, before, strict=True)
-    ]
-    moved = {said: asked for said, asked in zip(before, handed, strict=True) if asked}
-    return [
-        as_reply(_without(text, moved.get(text, "")), asked)
-        for text, asked in zip(turns, handed, strict=True)
-    ]
+    questions = [_asked_of(text, previous) for text, previous in zip(turns, before, strict=True)]
+    moved = {
+        previous: question for previous, question in zip(before, questions, strict=True) if question
+    }
+    statements = [_without(text, moved.get(text, "")) for text in turns]
+    return [as_reply(text, asked) for text, asked in zip(statements, questions, strict=True)]
+
+
+def _asked_of(turn: str, previous: str | None) -> str:
+    """The questions at the end of the turn before, if another speaker asked them."""
+    if previous is None or same_speaker(previous, turn):
+        return ""
+    return asked_at_end(previous)
 
 
 def _several_turns(passage: str, speakers: set[str]) -> bool:
-    heads = (_TURN.match(line) for line in passage.splitlines())
-    return sum(head is not None and head["speaker"] in speakers for head in heads) > 1
+    heads = [head for head in map(_TURN.match, passage.splitlines()) if head]
+    turns = [head for head in heads if head["speaker"] in speakers]
+    return len(turns) > 1
 
 
 def _without(text: str, asked: str) -> str:
-    return text.rstrip().removesuffix(asked).rstrip() if asked else text
+    if not asked:
+        return text
+    return text.rstrip().removesuffix(asked).rstrip()
 
 
 def _reply_to(index: int, heads: Sequence[re.Match[str] | None], dated: bool) -> int | None:
+    """The next turn of another speaker in the same session."""
     turn = heads[index]
-    for later in range(index + 1, len(heads)):
-        found = heads[later]
-        if turn is None or found is None or (dated and found["stamp"] != turn["stamp"]):
+    if turn is None:
+        return None
+    for place in range(index + 1, len(heads)):
+        later = heads[place]
+        if later is None:
             return None
-        if found["speaker"] != turn["speaker"]:
-            return later
+        if dated and later["stamp"] != turn["stamp"]:
+            return None
+        if later["speaker"] != turn["speaker"]:
+            return place
     return None
 
 

@@ -27,12 +27,24 @@ class Ranking:
     @classmethod
     def from_scores(cls, scores: Iterable[float]) -> Ranking:
         """Order by score, best first; ties by index, NaN last (as minus infinity)."""
-        values = tuple(-math.inf if math.isnan(s) else float(s) for s in map(float, scores))
-        return cls(values, tuple(sorted(range(len(values)), key=lambda i: (-values[i], i))))
+        values = tuple(_number(score) for score in scores)
+
+        def best_first(index: int) -> tuple[float, int]:
+            return -values[index], index
+
+        order = sorted(range(len(values)), key=best_first)
+        return cls(values, tuple(order))
 
     def top(self, k: int) -> tuple[int, ...]:
         """Indices of the k best, best first."""
         return self.order[: max(0, k)]
+
+
+def _number(score: float) -> float:
+    value = float(score)
+    if math.isnan(value):
+        return -math.inf
+    return value
 
 
 @runtime_checkable

@@ -19,7 +19,7 @@ from array import array
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,33 @@ _OCCURRENCE_BYTES = 30
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Shares: TypeAlias = npt.NDArray[np.float64]
-# The texts that have a term, ascending, and its weight, or one for each of them.
-_Posting: TypeAlias = tuple[Numbers, Shares | np.float64]
+
+
+class _Posting(NamedTuple):
+    """The texts that have a term, ascending, and what the term is worth in each of them.
+
+    ``weights`` is one number for all of the texts, or one for each.
+    """
+
+    numbers: Numbers
+    weights: Shares | np.float64
+
+    def weights_of(self, wanted: Numbers) -> Shares:
+        """The weight in each wanted text; 0 where a text does not have the term."""
+        places = self.numbers.searchsorted(wanted)
+        having = self.numbers.take(places, mode="clip") == wanted
+        weights = self.weights
+        if weights.ndim:
+            weights = weights.take(places, mode="clip")
+        found: Shares = weights * having
+        return found
+
+
+class _QueryTerms(NamedTuple):
+    """Postings of the query's terms, the rarest first, and the weight of all its terms."""
+
+    postings: list[_Posting]
+    total: float
 
 
 class CoverageIndex:
@@ -46,9 +71,10 @@ class CoverageIndex:
     """
 
     def __init__(self) -> None:
-        self._postings: dict[str, array[int]] = defaultdict(lambda: array("q"))  # ascending
+        self._postings: dict[str, array[int]] = defaultdict(_no_numbers)  # ascending
         self._terms: dict[int, tuple[str, ...]] = {}
-        self._known: dict[str, str] = {}  # so that texts share the strings of their terms
+        # One string for each term, which all texts that have it share.
+        self._shared: dict[str, str] = {}
         self._occurrences = 0
 
     @property
@@ -59,25 +85,27 @@ class CoverageIndex:
     def add(self, number: int, text: str) -> None:
         """Index a text; one that was there under the same number is replaced."""
         self.discard(number)
-        found = tuple(self._known.setdefault(term, term) for term in dict.fromkeys(terms(text)))
-        self._terms[number] = found
-        self._occurrences += len(found)
-        for term in found:
-            having = self._postings[term]
-            if having and having[-1] > number:
-                insort(having, number)
+        distinct = dict.fromkeys(terms(text))
+        shared = tuple(self._shared.setdefault(term, term) for term in distinct)
+        self._terms[number] = shared
+        self._occurrences += len(shared)
+        for term in shared:
+            numbers = self._postings[term]
+            if numbers and numbers[-1] > number:
+                insort(numbers, number)
             else:  # many are read at once when a memory opens
-                having.append(number)
+                numbers.append(number)
 
     def discard(self, number: int) -> None:
         """Take a text out, if it is there."""
         gone = self._terms.pop(number, ())
         self._occurrences -= len(gone)
         for term in gone:
-            having = self._postings[term]
-            del having[bisect_left(having, number)]
-            if not having:
-                del self._postings[term], self._known[term]
+            numbers = self._postings[term]
+            del numbers[bisect_left(numbers, number)]
+            if not numbers:
+                del self._postings[term]
+                del self._shared[term]
 
     def nearest(self, query: str, k: int, others: Numbers) -> tuple[Numbers, Shares, float]:
         """``others``, and the ``k`` texts that cover most of the query, scored together.
@@ -90,55 +118,78 @@ class CoverageIndex:
             that each covers ``[n]``, and the share that no other text exceeds. Ties are found by
             number.
         """
-        known, total = self._weighed(query)
-        if not known:
+        postings, total = self._query_terms(query)
+        if not postings:
             return others, np.zeros(len(others)), 0.0
-        read = np.cumsum([having.size for having, _ in known])
-        rare = max(1, int((read <= POSTINGS_READ).sum()))
-        numbers, sums = _summed(known[:rare])
-        worst = max(len(numbers) - (k if rare == len(known) else 2 * k), 0)
-        # Sums that may be equal are compared once they are rounded.
-        likely = numbers[sums >= np.partition(sums, worst)[worst] - 1e-9]
+        occurrences = np.cumsum([posting.numbers.size for posting in postings])
+        rare = max(1, int((occurrences <= POSTINGS_READ).sum()))
+        merged = _merged(postings[:rare])
+        candidates = k if rare == len(postings) else 2 * k
+        likely = _with_largest_weights(merged, candidates)
         wanted = np.concatenate([others, likely])
-        shares = _shares([(numbers, sums), *known[rare:]], total, wanted)
-        best = len(others) + np.argsort(-shares[len(others) :], kind="stable")[:k]
+        shares = _shares([merged, *postings[rare:]], total, wanted)
+
+        by_share = np.argsort(-shares[len(others) :], kind="stable")
+        best = len(others) + by_share[:k]
         least = float(shares[best[-1]]) if len(best) == k else 0.0
-        further = best[np.isin(wanted[best], others, assume_unique=True, invert=True)]
-        at = np.concatenate([np.arange(len(others)), further])
-        return wanted[at], shares[at], least
+        is_new = np.isin(wanted[best], others, assume_unique=True, invert=True)
+        places = np.concatenate([np.arange(len(others)), best[is_new]])
+        return wanted[places], shares[places], least
 
     def coverage(self, query: str, numbers: Numbers) -> Shares:
         """How much of the query each text covers, in [0, 1]; 0 for a text that is not there."""
-        return _shares(*self._weighed(query), numbers)
+        postings, total = self._query_terms(query)
+        return _shares(postings, total, numbers)
 
-    def _weighed(self, query: str) -> tuple[list[_Posting], float]:
-        """The postings of the query's terms, the rarest first, and the weight of all its terms."""
-        known, total, n = list[_Posting](), 0.0, max(MIN_TEXTS, len(self._terms))
+    def _query_terms(self, query: str) -> _QueryTerms:
+        postings: list[_Posting] = []
+        total = 0.0
+        n = max(MIN_TEXTS, len(self._terms))
         for term in dict.fromkeys(terms(query)):
-            having = self._postings.get(term, ())
-            idf = math.log1p((n - len(having) + 0.5) / (len(having) + 0.5))
+            numbers = self._postings.get(term, ())
+            df = len(numbers)
+            idf = math.log1p((n - df + 0.5) / (df + 0.5))
             total += idf
-            if having:
-                known.append((np.frombuffer(having, dtype=np.int64), np.float64(idf)))
-        return sorted(known, key=lambda each: len(each[0])), total or 1.0
+            if numbers:
+                read_only = np.frombuffer(numbers, dtype=np.int64)
+                postings.append(_Posting(read_only, np.float64(idf)))
+        postings.sort(key=lambda posting: len(posting.numbers))
+        return _QueryTerms(postings, total or 1.0)
 
 
-def _summed(known: Sequence[_Posting]) -> _Posting:
+def _no_numbers() -> array[int]:
+    return array("q")
+
+
+def _merged(postings: Sequence[_Posting]) -> _Posting:
     """All numbers of some postings, and for each the sum of its weights."""
     # Sorted by number and then by term, so that sums over the same terms are equal.
-    keys = np.concatenate([having * len(known) + at for at, (having, _) in enumerate(known)])
+    count = len(postings)
+    keys = np.concatenate(
+        [posting.numbers * count + place for place, posting in enumerate(postings)]
+    )
     keys.sort()
-    numbers, at = np.divmod(keys, len(known))
-    firsts = np.append(0, np.flatnonzero(numbers[1:] != numbers[:-1]) + 1)
-    return numbers[firsts], np.add.reduceat(np.array([idf for _, idf in known])[at], firsts)
+    numbers, places = np.divmod(keys, count)
+    changes = np.flatnonzero(numbers[1:] != numbers[:-1])
+    firsts = np.append(0, changes + 1)
+    weights = np.array([posting.weights for posting in postings])
+    return _Posting(numbers[firsts], np.add.reduceat(weights[places], firsts))
 
 
-def _shares(known: Sequence[_Posting], total: float, numbers: Numbers) -> Shares:
+def _with_largest_weights(posting: _Posting, k: int) -> Numbers:
+    """The ``k`` numbers with the largest weights, and all that may tie with the last of them."""
+    worst = max(len(posting.numbers) - k, 0)
+    weights = np.asarray(posting.weights)
+    # Sums that may be equal are compared once they are rounded.
+    least = np.partition(weights, worst)[worst] - 1e-9
+    likely: Numbers = posting.numbers[weights >= least]
+    return likely
+
+
+def _shares(postings: Sequence[_Posting], total: float, numbers: Numbers) -> Shares:
     sums = np.zeros(len(numbers))
-    for having, weight in known:
-        at = having.searchsorted(numbers)
-        found = having.take(at, mode="clip") == numbers
-        sums += (weight.take(at, mode="clip") if weight.ndim else weight) * found
+    for posting in postings:
+        sums += posting.weights_of(numbers)
     # Sums over the same terms in another order differ in the last bits; a tie must tie.
     return np.round(sums / total, 12)
 

@@ -21,6 +21,8 @@ CACHED_VECTORS = 20_000
 """Passages whose vectors are remembered: about 30 MB at 384 dimensions."""
 MAX_DENSE = 1000
 """Passages that the convex ranker embeds for one query at most."""
+_BLANK = -1.0
+"""The score of a passage without text: the least that a cosine can be."""
 
 
 class DenseRanker:
@@ -50,26 +52,29 @@ class DenseRanker:
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores in [-1, 1]; a blank passage is not embedded and has -1."""
-        filled = [i for i, passage in enumerate(passages) if passage.strip()]
-        scores = np.full(len(passages), -1.0)
+        scores = np.full(len(passages), _BLANK)
+        filled = [index for index, passage in enumerate(passages) if passage.strip()]
         if filled:
-            documents = self._embedded([passages[i] for i in filled])
-            asked = self._embedder.embed_query(query)
+            documents = self._embedded([passages[index] for index in filled])
+            question = self._embedder.embed_query(query)
+            cosines = (documents @ question).astype(np.float64)
             # Equal texts must tie, although a batched product may differ in the last bits.
-            scores[filled] = (documents @ asked).astype(np.float64).round(6)
+            scores[filled] = cosines.round(6)
         return Ranking.from_scores(scores.tolist())
 
     def _embedded(self, texts: list[str]) -> npt.NDArray[np.float32]:
+        distinct = dict.fromkeys(texts)
         with self._lock:
-            found = {text: self._vectors[text] for text in texts if text in self._vectors}
-        missing = [text for text in dict.fromkeys(texts) if text not in found]
+            vectors = {text: self._vectors[text] for text in distinct if text in self._vectors}
+        missing = [text for text in distinct if text not in vectors]
         if missing:
             # Outside the lock: two threads may embed the same text, neither waits for the other.
-            vectors = self._embedder.embed_documents(missing)
-            found.update(zip(missing, vectors, strict=True))
+            embedded = self._embedder.embed_documents(missing)
+            new = dict(zip(missing, embedded, strict=True))
+            vectors |= new
             with self._lock:
-                self._vectors.update((text, found[text]) for text in missing)
-        return np.stack([found[text] for text in texts])
+                self._vectors.update(new)
+        return np.stack([vectors[text] for text in texts])
 
 
 class ConvexRanker:
@@ -91,11 +96,10 @@ class ConvexRanker:
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores are means."""
-        words = self._lexical.rank(query, passages)
-        first = sorted(words.top(MAX_DENSE))
-        part = self._dense.rank(query, [passages[index] for index in first])
-        cosines = dict(zip(first, part.scores, strict=True))
-        return Ranking.from_scores(
-            round(0.5 * (cosines.get(index, 0.0) + score), 12)
-            for index, score in enumerate(words.scores)
-        )
+        lexical = self._lexical.rank(query, passages)
+        first = sorted(lexical.top(MAX_DENSE))
+        dense = self._dense.rank(query, [passages[index] for index in first])
+        cosines = np.zeros(len(passages))
+        cosines[first] = dense.scores
+        means = (cosines + np.array(lexical.scores)) / 2
+        return Ranking.from_scores(means.round(12).tolist())

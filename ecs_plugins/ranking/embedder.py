@@ -98,11 +98,12 @@ class _CheckedEmbedder(Embedder, ABC):
         filled = [index for index, text in enumerate(texts) if text.strip()]
         if not filled:
             return np.zeros((len(texts), self.dimension), dtype=np.float32)
-        raw = self._guard(lambda: self._documents([well_formed(texts[i]) for i in filled]))
+        readable = [well_formed(texts[index]) for index in filled]
+        raw = self._guard(lambda: self._documents(readable))
         unit = self._unit(raw, len(filled))
-        out = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        out[filled] = unit
-        return out
+        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        vectors[filled] = unit
+        return vectors
 
     def embed_query(self, text: str) -> Vectors:
         """A unit vector, shape ``[dimension]``; zeros for blank text.
@@ -115,7 +116,9 @@ class _CheckedEmbedder(Embedder, ABC):
             raise InvalidInputError("embed_query takes a string")
         if not text.strip():
             return np.zeros(self.dimension, dtype=np.float32)
-        return self._unit([self._guard(lambda: self._query(well_formed(text)))], 1).reshape(-1)
+        readable = well_formed(text)
+        raw = self._guard(lambda: self._query(readable))
+        return self._unit([raw], 1).reshape(-1)
 
     def _guard(self, call: Callable[[], npt.ArrayLike]) -> npt.ArrayLike:
         try:
@@ -141,7 +144,8 @@ class _CheckedEmbedder(Embedder, ABC):
                 f"({rows}, dimension) is needed"
             )
         self._check_width(array.shape[1])
-        norms = np.sqrt(np.einsum("ij,ij->i", array, array))[:, None]
+        squares = np.einsum("ij,ij->i", array, array)
+        norms = np.sqrt(squares)[:, None]
         if not np.isfinite(norms).all():
             raise ModelError(f"the embedder {self.name} returned a vector with NaN or infinity")
         if not norms.all():
@@ -257,10 +261,12 @@ def _refuse_code(directory: Path) -> None:
 
     Version 5 of that library runs their code even where it is told not to.
     """
-    named = [each["type"] for each in _read(directory / "modules.json", [])]
+    modules = _read(directory / "modules.json", [])
+    kinds = [module["type"] for module in modules]
     for file in directory.rglob("router_config.json"):
-        named += _read(file, {}).get("types", {}).values()
-    for kind in named:
+        router = _read(file, {})
+        kinds += router.get("types", {}).values()
+    for kind in kinds:
         if not str(kind).startswith("sentence_transformers."):
             raise ModelError(
                 f"the embedder in {directory} asks for code of its own ({kind}), which is not run; "
@@ -278,8 +284,10 @@ _LOADED: WeakValueDictionary[tuple[str, str], _LoadedModel] = WeakValueDictionar
 
 def _locate(name: str, *, allow_download: bool) -> str:
     """A directory, or the name of what may be downloaded."""
-    default = name in (DEFAULT_EMBEDDER, DEFAULT_EMBEDDER.partition("/")[2])
-    if default and (packaged := _offline_package()) is not None:
+    _, _, short_name = DEFAULT_EMBEDDER.partition("/")
+    is_default = name in (DEFAULT_EMBEDDER, short_name)
+    packaged = _offline_package() if is_default else None
+    if packaged is not None:
         return str(packaged)
     if allow_download or Path(name).is_dir():
         return name
@@ -290,7 +298,7 @@ def _locate(name: str, *, allow_download: bool) -> str:
     with suppress(LocalEntryNotFoundError, HFValidationError):
         return snapshot_download(repository, local_files_only=True)
     advice = "Give a directory, or allow_download=True to SentenceTransformerEmbedder"
-    if default:
+    if is_default:
         advice = f'Install it with: pip install "ecs-plugins[offline]". {advice}'
     raise ModelNotFoundError(
         f"the embedder {name} is not on this machine, and nothing is downloaded unasked. {advice}"
@@ -322,16 +330,23 @@ class _ForeignEmbedder(_CheckedEmbedder):
 
     def __init__(self, inner: Embedder | LangChainEmbeddings | LlamaIndexEmbedding) -> None:
         self._inner = inner
-        self._of_documents, self._of_query = "embed_documents", "embed_query"
-        if isinstance(inner, LlamaIndexEmbedding):  # to ask at every query takes longer than search
-            self._of_documents, self._of_query = "get_text_embedding_batch", "get_query_embedding"
+        # Which methods there are is asked once: to ask at every query takes longer than search.
+        if isinstance(inner, LlamaIndexEmbedding):
+            self._of_documents = "get_text_embedding_batch"
+            self._of_query = "get_query_embedding"
+        else:
+            self._of_documents = "embed_documents"
+            self._of_query = "embed_query"
         declared = getattr(inner, "dimension", None)
         self._dimension: int | None = declared if isinstance(declared, int) else None
 
     @property
     def name(self) -> str:
-        declared = (getattr(self._inner, name, None) for name in ("name", "model_name", "model"))
-        return next((n for n in declared if isinstance(n, str) and n), type(self._inner).__name__)
+        for attribute in ("name", "model_name", "model"):
+            declared = getattr(self._inner, attribute, None)
+            if isinstance(declared, str) and declared:
+                return declared
+        return type(self._inner).__name__
 
     @property
     def dimension(self) -> int:

@@ -11,8 +11,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,17 +31,23 @@ def tfidf_matrix(texts: Sequence[str]) -> csr_matrix | None:
     Inverse document frequency is smoothed (scikit-learn's default), so a term that occurs in
     every text still counts a little and a single text has a vector.
     """
-    found = _fitted(texts)
-    return None if found is None else found[1]
+    fitted = _fitted(texts)
+    return fitted and fitted.rows
 
 
-def _fitted(texts: Sequence[str], **settings: Any) -> tuple[TfidfVectorizer, csr_matrix] | None:
+class _Fitted(NamedTuple):
+    vectorizer: TfidfVectorizer
+    rows: csr_matrix
+
+
+def _fitted(texts: Sequence[str], **settings: Any) -> _Fitted | None:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     if not any(terms(text) for text in texts):
         return None
-    found = TfidfVectorizer(tokenizer=terms, token_pattern=None, lowercase=False, **settings)
-    return found, found.fit_transform(texts)
+    vectorizer = TfidfVectorizer(tokenizer=terms, token_pattern=None, lowercase=False, **settings)
+    rows = vectorizer.fit_transform(texts)
+    return _Fitted(vectorizer, rows)
 
 
 class TfidfQueryRanker:
@@ -50,10 +57,11 @@ class TfidfQueryRanker:
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores in [0, 1]; all zero where no passage shares a term with the query."""
-        if (found := _fitted(passages)) is None:
-            return Ranking.from_scores([0.0] * len(passages))
-        vectorizer, rows = found
-        cosines = rows @ vectorizer.transform([query]).T
+        fitted = _fitted(passages)
+        if fitted is None:
+            return _all_zero(passages)
+        question = fitted.vectorizer.transform([query])
+        cosines = fitted.rows @ question.T
         # Sums over the same terms in another order differ in the last bits; a tie must tie.
         return Ranking.from_scores(cosines.toarray()[:, 0].round(12))
 
@@ -70,12 +78,13 @@ class TfidfRanker:
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores are non-negative; a passage without terms has 0."""
         del query
-        if (found := _fitted(passages, norm=None)) is None:
-            return Ranking.from_scores([0.0] * len(passages))
-        _, rows = found
-        totals = np.asarray(rows.sum(axis=1)).ravel()
-        distinct = rows.getnnz(axis=1)
-        return Ranking.from_scores((totals / distinct.clip(min=1)).round(12))
+        fitted = _fitted(passages, norm=None)
+        if fitted is None:
+            return _all_zero(passages)
+        totals = np.asarray(fitted.rows.sum(axis=1)).ravel()
+        distinct = fitted.rows.getnnz(axis=1)
+        means = totals / distinct.clip(min=1)
+        return Ranking.from_scores(means.round(12))
 
 
 @dataclass(frozen=True)
@@ -88,13 +97,18 @@ class BM25Ranker:
         """Scores are non-negative; all zero where no passage shares a term with the query."""
         bm25s = _bm25s()
         corpus = [terms(passage) for passage in passages]
-        known = {term for words in corpus for term in words}
-        asked = [term for term in terms(query) if term in known]
-        if not asked:
-            return Ranking.from_scores([0.0] * len(passages))
+        vocabulary = set(chain.from_iterable(corpus))
+        shared = [term for term in terms(query) if term in vocabulary]
+        if not shared:
+            return _all_zero(passages)
         index = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
         index.index(corpus, show_progress=False)
-        return Ranking.from_scores(index.get_scores(asked).tolist())
+        scores = index.get_scores(shared)
+        return Ranking.from_scores(scores.tolist())
+
+
+def _all_zero(passages: Sequence[str]) -> Ranking:
+    return Ranking.from_scores([0.0] * len(passages))
 
 
 @cache
