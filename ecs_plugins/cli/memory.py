@@ -21,7 +21,13 @@ from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.storage.base import is_address
 
 if TYPE_CHECKING:
-    from ecs_plugins.memory import EntropicMemory, ErasureReceipt, MemoryConfig
+    from ecs_plugins.memory import (
+        EntropicMemory,
+        ErasureReceipt,
+        MemoryConfig,
+        Recollection,
+        SleepReport,
+    )
 
 HELP = """Add to, search, consolidate, explain, erase and check an Entropic Memory file.
 
@@ -91,13 +97,12 @@ def recall(
     """What is remembered about a question, best first."""
     _require_file(db)
     with _open(db, embedder, config) as memory:
-        found = memory.recall(query, namespace=_namespace(namespace), k=k, threshold=threshold)
-    _print(
-        [each.to_dict() for each in found],
-        as_json,
-        [f"{each.score:.3f}  {each.tier:4}  {each.id}  {one_line(each.text)}" for each in found]
-        or ["nothing scores high enough; a lower --threshold finds what is less likely"],
-    )
+        recollections = memory.recall(
+            query, namespace=_namespace(namespace), k=k, threshold=threshold
+        )
+    lines = [_recollection_line(each) for each in recollections]
+    nothing = "nothing scores high enough; a lower --threshold finds what is less likely"
+    _print([each.to_dict() for each in recollections], as_json, lines or [nothing])
 
 
 @app.command()
@@ -113,20 +118,13 @@ def sleep(
 ) -> None:
     """Run a sleep phase now."""
     with _inspect(db, config) as memory:
-        least = memory.config.sleep_every if due else 1
-        one = None if everywhere or due else memory.sleep(_namespace(namespace))
-        reports = memory.sleep_all(least) if everywhere or due else [one] if one else []
-    _print(
-        [report.to_dict() for report in reports],
-        as_json,
-        [
-            f"sleep {report.id} in {'/'.join(report.namespace)}: "
-            f"hot {report.hot[0]} -> {report.hot[1]}, cold {report.cold[0]} -> {report.cold[1]}, "
-            + (", ".join(f"{n} {kind}" for kind, n in report.counts.items()) or "no decision")
-            for report in reports
-        ]
-        or ["nothing to consolidate"],
-    )
+        if everywhere or due:
+            reports = memory.sleep_all(memory.config.sleep_every if due else 1)
+        else:
+            report = memory.sleep(_namespace(namespace))
+            reports = [] if report is None else [report]
+    lines = [_sleep_line(report) for report in reports]
+    _print([report.to_dict() for report in reports], as_json, lines or ["nothing to consolidate"])
 
 
 @app.command()
@@ -349,6 +347,23 @@ def _namespace(labels: Sequence[str] | None) -> tuple[str, ...]:
     from ecs_plugins.memory.types import DEFAULT_NAMESPACE
 
     return tuple(labels) if labels else DEFAULT_NAMESPACE
+
+
+def _sleep_line(report: SleepReport) -> str:
+    """What one sleep phase did."""
+    counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items())
+    return (
+        f"sleep {report.id} in {'/'.join(report.namespace)}: "
+        f"hot {report.hot[0]} -> {report.hot[1]}, cold {report.cold[0]} -> {report.cold[1]}, "
+        f"{counts or 'no decision'}"
+    )
+
+
+def _recollection_line(recollection: Recollection) -> str:
+    """Score, tier, id and text of a recollection, and what else is shown of it."""
+    details = f"  ({recollection.details})" if recollection.details else ""
+    text = one_line(recollection.text)
+    return f"{recollection.score:.3f}  {recollection.tier:4}  {recollection.id}  {text}{details}"
 
 
 def _receipt(receipt: ErasureReceipt) -> str:

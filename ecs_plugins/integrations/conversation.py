@@ -38,12 +38,12 @@ def last_index(messages: Sequence[MessageT], wanted: Callable[[MessageT], bool])
 
 def turns(messages: Sequence[MessageT], begins: Callable[[MessageT], bool]) -> list[list[int]]:
     """Indices of messages, cut before each that begins a turn; tool calls keep their results."""
-    found: list[list[int]] = []
+    cut: list[list[int]] = []
     for index, message in enumerate(messages):
-        if not found or begins(message):
-            found.append([])
-        found[-1].append(index)
-    return found
+        if not cut or begins(message):
+            cut.append([])
+        cut[-1].append(index)
+    return cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +76,21 @@ def append(
     """Log entries and remember their texts, in order: all of them, or nothing."""
     if not entries:
         return
-    rows = [
-        NewItem(log or namespace, entry.key, entry.value, ttl=entry.ttl, kind=kind)
-        for entry in entries
+    place = log or namespace
+    items = [
+        NewItem(place, entry.key, entry.value, ttl=entry.ttl, kind=kind) for entry in entries
     ]  # refused before writing
-    said = {n: entry for n, entry in enumerate(entries) if entry.text.strip()}
-    drafts = [
-        NewMessage(text=entry.text, role=entry.role, metadata=entry.metadata, ttl=entry.ttl)
-        for entry in said.values()
-    ]
-    with memory.items.together([draft.text for draft in drafts], [namespace, log or namespace]):
-        added = memory.add(drafts, namespace=namespace)
-        for (n, entry), name in zip(said.items(), added, strict=True):
-            rows[n] = replace(rows[n], message=name, text_key=entry.text_key)
-        memory.items.write(rows)
+    with_text = [index for index, entry in enumerate(entries) if entry.text.strip()]
+    drafts = [_draft(entries[index]) for index in with_text]
+    with memory.items.together([draft.text for draft in drafts], [namespace, place]):
+        ids = memory.add(drafts, namespace=namespace)
+        for index, id in zip(with_text, ids, strict=True):
+            items[index] = replace(items[index], message=id, text_key=entries[index].text_key)
+        memory.items.write(items)
+
+
+def _draft(entry: Entry) -> NewMessage:
+    return NewMessage(text=entry.text, role=entry.role, metadata=entry.metadata, ttl=entry.ttl)
 
 
 class Session:
@@ -109,9 +110,11 @@ class Session:
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Log entries and remember their texts."""
-        of = {SESSION: self.session_id}
-        named = [replace(each, metadata={"role": each.role, **of}) for each in entries]
-        append(self.memory, self.namespace, named, log=self._log, kind=self._kind)
+        marked = [replace(entry, metadata=self._metadata_of(entry)) for entry in entries]
+        append(self.memory, self.namespace, marked, log=self._log, kind=self._kind)
+
+    def _metadata_of(self, entry: Entry) -> dict[str, object]:
+        return {"role": entry.role, **entry.metadata, SESSION: self.session_id}
 
     def entries(self) -> list[StoredItem]:
         """The log, oldest first."""
@@ -137,7 +140,7 @@ class Session:
 # this process has open already, with its embedder and settings.
 
 _lock = threading.Lock()
-_known: weakref.WeakValueDictionary[str, EntropicMemory] = weakref.WeakValueDictionary()
+_open_memories: weakref.WeakValueDictionary[str, EntropicMemory] = weakref.WeakValueDictionary()
 
 
 def known_path(memory: EntropicMemory) -> str:
@@ -146,7 +149,7 @@ def known_path(memory: EntropicMemory) -> str:
         raise ConfigurationError(f"memory is an EntropicMemory, got {memory!r:.80}; open it first")
     key = _real_path(memory.path)
     with _lock:
-        _known[key] = memory
+        _open_memories[key] = memory
     return key
 
 
@@ -158,12 +161,12 @@ def memory_of(path: str | os.PathLike[str]) -> EntropicMemory:
     """
     key = _real_path(path)
     with _lock:
-        found = _known.get(key)
-        if found is None or found.closed:
-            found = EntropicMemory.open(path if is_address(path) else key)
-            _known[key] = found
-            atexit.register(found.close)
-        return found
+        memory = _open_memories.get(key)
+        if memory is None or memory.closed:
+            memory = EntropicMemory.open(path if is_address(path) else key)
+            _open_memories[key] = memory
+            atexit.register(memory.close)
+        return memory
 
 
 def _real_path(path: str | os.PathLike[str]) -> str:

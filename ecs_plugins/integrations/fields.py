@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from cachetools import LRUCache
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
@@ -18,7 +18,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, mod
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation, one_line
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.integrations.tracing import span
+from ecs_plugins.integrations.tracing import TracedDocument, span
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
@@ -144,8 +144,8 @@ class ShapingFields(StrictFields):
 
     def shaping_config(self) -> ShapingConfig:
         """The config in effect: ``config`` with the fields set here in its place."""
-        names = ("top_k", "threshold", "max_tokens")
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        fields = {"top_k": self.top_k, "threshold": self.threshold, "max_tokens": self.max_tokens}
+        given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
         if self.prune:
             given["unit"] = "sentence"
         return self.config.replace(**given) if given else self.config
@@ -179,15 +179,16 @@ class ShapingFields(StrictFields):
             shaped = ContextShaper(model, config).shape(
                 query, passages, answer=answer, read_as=read_as
             )
-            given = ((None, text, None) for text in passages)
+            given = [TracedDocument(text) for text in passages]
             set_documents("reranker.input_documents", given)
-            kept = ((None, each.kept_text, as_score(each.score)) for each in shaped.kept)
+            kept = [TracedDocument(each.kept_text, as_score(each.score)) for each in shaped.kept]
             set_documents("reranker.output_documents", kept)
         return shaped
 
     def _remember(self, dropped: Mapping[str, str]) -> None:
         """Hold what was dropped, by id, if there is a tool that could ask for it."""
-        if (held := self.__dict__.get("_dropped")) is not None:
+        held = self.__dict__.get("_dropped")
+        if held is not None:
             with _RESTORING:
                 held.update(dropped)
 
@@ -197,11 +198,7 @@ class ShapingFields(StrictFields):
 
         def restore(id: str = "") -> str:
             with _RESTORING:
-                if (text := dropped.get(id.strip())) is not None:
-                    return text
-                known = list(dropped.items())[-LISTED:]
-            lines = [f"{key}: {one_line(text[:200])[:80]}" for key, text in reversed(known)]
-            return "\n".join([f"Nothing is held under {id!r}. What was left out:", *lines])
+                return restored(dropped, id)
 
         return restore
 
@@ -227,29 +224,59 @@ class ShapingFields(StrictFields):
         return self.model_copy()
 
 
+def restored(dropped: Mapping[str, str], id: str) -> str:
+    """What was left out under an id; a list of the latest ids where nothing was."""
+    text = dropped.get(id.strip())
+    if text is not None:
+        return text
+    latest = list(dropped.items())[-LISTED:]
+    lines = [f"{key}: {one_line(text[:200])[:80]}" for key, text in reversed(latest)]
+    return "\n".join([f"Nothing is held under {id!r}. What was left out:", *lines])
+
+
 def verdict_metadata(
     shaped: ShapedContext,
     verdict: PassageVerdict,
+    given: Mapping[str, Any],
     retriever_score: float | None,
     dropped: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
-    """What a kept passage carries under `METADATA_KEY`; JSON types only.
+    """The metadata of a kept passage: an own copy of what it had, and its verdict.
 
-    ``original_rank`` is its place in what the retriever returned; 1 is the first. ``dropped`` is
-    what was left out of its text, by id, where anything was.
+    The verdict stands under `METADATA_KEY`, in JSON types only. In it, ``original_rank`` is the
+    place in what the retriever returned; 1 is the first. ``dropped`` is what was left out of the
+    text, by id. ``own`` is what stood under the key before, if that was no verdict.
     """
-    dropped = verdict.dropped if dropped is None else dropped
-    held = ("text", "index", "kept", "spans")
-    return {
-        **{name: value for name, value in verdict.to_dict().items() if name not in held},
+    metadata = {key: _copied(value) for key, value in given.items()}
+    info = {name: value for name, value in verdict.to_dict().items() if name not in _NOT_SHOWN}
+    info |= {
         "original_rank": verdict.index + 1,
         "retriever_score": retriever_score,
         "signal": shaped.signal,
         "answerable": shaped.answerable,
         "model": shaped.model,
-        **({} if shaped.error is None else {"error": shaped.error}),
-        **({"dropped": dict(dropped)} if dropped else {}),
+        "dropped": dict(verdict.dropped if dropped is None else dropped),
     }
+    if shaped.error is not None:
+        info["error"] = shaped.error
+    own = metadata.get(METADATA_KEY)
+    if isinstance(own, dict) and "verdict" in own:
+        own = own.get("own")
+    if own is not None:
+        info["own"] = own
+    return {**metadata, METADATA_KEY: info}
+
+
+_NOT_SHOWN = ("text", "index", "kept", "spans")
+
+
+def _copied(value: Any) -> Any:
+    """A copy of dicts and lists, however deep; what else stands in them is shared."""
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
+    return value
 
 
 def said_before(metadata: Sequence[Mapping[str, Any]], turns: Sequence[str]) -> list[str | None]:
@@ -259,16 +286,33 @@ def said_before(metadata: Sequence[Mapping[str, Any]], turns: Sequence[str]) -> 
     told apart by ``sample_id`` or ``conversation``, where their metadata have it.
     """
     places = [_place(each) for each in metadata]
-    known = {place: turn for place, turn in zip(places, turns, strict=True) if place is not None}
-    return [None if p is None else known.get((*p[:-1], p[-1] - 1)) for p in places]
+    turn_at = {place: turn for place, turn in zip(places, turns, strict=True) if place is not None}
+    before: list[str | None] = []
+    for place in places:
+        if place is None:
+            before.append(None)
+        else:
+            before.append(turn_at.get(place._replace(index=place.index - 1)))
+    return before
 
 
-def _place(metadata: Mapping[str, Any]) -> tuple[str, str, int] | None:
-    within = str(metadata.get("sample_id", metadata.get("conversation", "")))
+class _Place(NamedTuple):
+    """Where a turn stands in a conversation."""
+
+    conversation: str
+    session: str
+    index: int
+
+
+def _place(metadata: Mapping[str, Any]) -> _Place | None:
+    conversation = str(metadata.get("sample_id", metadata.get("conversation", "")))
     session, _, index = str(metadata.get("dia_id", "")).rpartition(":")
     if not session:
-        session, index = str(metadata.get("session", "")), str(metadata.get("index", ""))
-    return (within, session, int(index)) if session and index.isdecimal() else None
+        session = str(metadata.get("session", ""))
+        index = str(metadata.get("index", ""))
+    if not session or not index.isdecimal():
+        return None
+    return _Place(conversation, session, int(index))
 
 
 def as_score(value: object) -> float | None:

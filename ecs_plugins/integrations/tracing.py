@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-Documents = Iterable[tuple[str | None, str, float | None]]
-"""Of each document its id, its text and its score."""
+
+class TracedDocument(NamedTuple):
+    """A document as a span tells of it; what is None is left out."""
+
+    content: str
+    score: float | None = None
+    id: str | None = None
 
 
 @contextmanager
 def span(
     kind: Literal["RERANKER", "RETRIEVER"], attributes: Mapping[str, str | int | None]
-) -> Iterator[Callable[[str, Documents], None]]:
+) -> Iterator[Callable[[str, Sequence[TracedDocument]], None]]:
     """A span around the block, which gets a function that sets documents under a name."""
     trace = _opentelemetry()
     if trace is None:
@@ -23,24 +28,34 @@ def span(
     name = f"ecs_plugins.{kind.lower()}"
     with trace.get_tracer("ecs_plugins").start_as_current_span(name) as current:
 
-        def set_documents(name: str, documents: Documents) -> None:
-            for number, parts in enumerate(documents if current.is_recording() else ()):
-                for part, value in zip(("id", "content", "score"), parts, strict=True):
-                    if value is not None:
-                        current.set_attribute(f"{name}.{number}.document.{part}", value)
+        def set_documents(name: str, documents: Sequence[TracedDocument]) -> None:
+            if not current.is_recording():
+                return
+            for number, document in enumerate(documents):
+                prefix = f"{name}.{number}.document"
+                _set_attributes(
+                    current,
+                    {f"{prefix}.{part}": value for part, value in document._asdict().items()},
+                )
 
         try:
             yield set_documents
         finally:  # last, as a span of many documents loses its first attributes
-            for key, value in {"openinference.span.kind": kind, **attributes}.items():
-                if value is not None:
-                    current.set_attribute(key, value)
+            _set_attributes(current, {"openinference.span.kind": kind, **attributes})
+
+
+def _set_attributes(current: Any, attributes: Mapping[str, str | int | float | None]) -> None:
+    for key, value in attributes.items():
+        if value is not None:
+            current.set_attribute(key, value)
 
 
 def trace_attributes(values: Mapping[str, Any], prefix: str = "ecs_plugins.frontier") -> None:
     """Set plain values on the current span."""
     trace = _opentelemetry()
-    for name, value in values.items() if trace else ():
+    if trace is None:
+        return
+    for name, value in values.items():
         if isinstance(value, Mapping):
             trace_attributes(value, f"{prefix}.{name}")
         elif isinstance(value, str | bool | int | float):
@@ -49,7 +64,9 @@ def trace_attributes(values: Mapping[str, Any], prefix: str = "ecs_plugins.front
 
 def record_metrics(values: Mapping[str, float], label: str) -> None:
     """Record values in histograms, by what was chosen."""
-    for name, value in values.items() if _opentelemetry() else ():
+    if _opentelemetry() is None:
+        return
+    for name, value in values.items():
         _histogram(f"ecs_plugins.frontier.{name}").record(value, {"label": label})
 
 

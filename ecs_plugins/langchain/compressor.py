@@ -19,7 +19,6 @@ from ecs_plugins.common.aio import bridged, run_sync
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.fields import (
-    METADATA_KEY,
     RESTORE_DESCRIPTION,
     RESTORE_TOOL,
     ShapingFields,
@@ -153,13 +152,19 @@ def _kept(documents: Sequence[Document], shaped: ShapedContext) -> list[Document
     kept: list[Document] = []
     for verdict in shaped.kept:
         document = documents[verdict.index]
-        metadata = dict(document.metadata)
-        # A Document has no score of its own; retrievers that report one use either key.
-        scores = (as_score(metadata.get(key)) for key in (SCORE_KEY, "score"))
-        score = next((each for each in scores if each is not None), None)
-        metadata[METADATA_KEY] = verdict_metadata(shaped, verdict, score)
+        score = _score_of(document)
+        metadata = verdict_metadata(shaped, verdict, document.metadata, score)
         if verdict.probability is not None:
             metadata[SCORE_KEY] = verdict.probability
         changed = {"metadata": metadata, "page_content": verdict.kept_text}
         kept.append(document.model_copy(update=changed))
     return kept
+
+
+def _score_of(document: Document) -> float | None:
+    """The retriever's score: a Document has none of its own, and retrievers use either key."""
+    for key in (SCORE_KEY, "score"):
+        score = as_score(document.metadata.get(key))
+        if score is not None:
+            return score
+    return None

@@ -12,8 +12,15 @@ from typing import Annotated, Any, NotRequired
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse, PrivateStateAttr
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, SystemMessage, ToolMessage, get_buffer_string
-from langgraph.prebuilt.tool_node import ToolCallRequest
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    SystemMessage,
+    ToolMessage,
+    get_buffer_string,
+)
+from langchain_core.tools import StructuredTool
+from langgraph.prebuilt.tool_node import ToolCallRequest, ToolRuntime
 from langgraph.types import Command
 from typing_extensions import override
 
@@ -21,27 +28,46 @@ from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.conversation import last_index, turns
-from ecs_plugins.integrations.fields import as_model
+from ecs_plugins.integrations.fields import (
+    RESTORABLE,
+    RESTORE_DESCRIPTION,
+    RESTORE_TOOL,
+    as_model,
+    restored,
+)
 from ecs_plugins.langchain.compressor import ECSDocumentCompressor
 from ecs_plugins.langchain.history import is_user
+from ecs_plugins.langchain.tool_results import (
+    Shaped,
+    is_json,
+    places_of,
+    whole_lines,
+    with_documents,
+    with_lines,
+)
 from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages
-from ecs_plugins.shaping.sentences import join_spans
-
-NOTHING = "Nothing in this result helps to answer the question."
-"""What a tool's result says when no passage of it was kept."""
 
 ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 ToolResult = ToolMessage | Command[Any]
 
 
-class ECSContextState(AgentState[Any]):
-    """What the middleware keeps in an agent's state: ids of the messages that begin turns left out.
+def _latest(before: dict[str, str], now: dict[str, str]) -> dict[str, str]:
+    """Texts by id, of which the latest are held."""
+    held = {**before, **now}
+    return dict(list(held.items())[-RESTORABLE:])
 
-    They stay left out, and the others stay, until turns are too many again: so prompts begin as
-    those before them did, and a provider's prompt cache serves them.
+
+class ECSContextState(AgentState[Any]):
+    """What the middleware keeps in an agent's state.
+
+    Ids of the messages that begin turns left out: they stay left out, and the others stay, until
+    turns are too many again. So prompts begin as those before them did, and a provider's prompt
+    cache serves them. And texts that were left out of results, by id, for the tool that gives them
+    back: a thread gets back what was left out of its own results alone.
     """
 
     ecs_left_out: NotRequired[Annotated[dict[str, list[str]], PrivateStateAttr, operator.or_]]
+    ecs_dropped: NotRequired[Annotated[dict[str, str], PrivateStateAttr, _latest]]
 
 
 class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
@@ -54,6 +80,10 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
     A tool result is shaped once, when the tool returns: documents of its artifact (as
     ``create_retriever_tool(..., response_format="content_and_artifact")`` hands them out), else,
     for tools that are named, its text cut into units. The message keeps its id and its call.
+
+    Where a document or some lines are left out stands a mark with an id, and the agent gets a tool
+    ``ecs_restore`` that gives them back. All else stays as the tool made it: what its template
+    wrote around the documents, other content blocks, and JSON, of which nothing is cut out.
 
     With ``history_tokens``, the model sees older turns only as far as they helped with the user's
     message when turns became too many: then all of them are judged, and those that help most fill
@@ -98,6 +128,11 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         self._query_argument = query_argument
         self._history_tokens = history_tokens
         self._recent_turns = recent_turns
+        self.tools = [
+            StructuredTool.from_function(
+                _restore, name=RESTORE_TOOL, description=RESTORE_DESCRIPTION
+            )
+        ]
 
     @override
     def wrap_tool_call(
@@ -118,7 +153,7 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResult:
         """Call the model with a view of the turns that fit."""
-        view, left_out = self._shape_history(request)
+        view, left_out = self._shape_history(_without_lone_tool(request))
         return self._noted(handler(view), left_out)
 
     @override
@@ -128,6 +163,7 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResult:
         """`wrap_model_call` with the judging model off the event loop."""
+        request = _without_lone_tool(request)
         if self._history_tokens is None:
             return await handler(request)
         view, left_out = await run_sync(self._shape_history, request)
@@ -136,66 +172,86 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
     # Results of tools
 
     def _shape_result(self, request: ToolCallRequest, result: ToolResult) -> ToolResult:
-        wanted = self._named is None or request.tool_call["name"] in self._named
-        if not wanted or not isinstance(result, ToolMessage) or result.status == "error":
+        if not isinstance(result, ToolMessage) or result.status == "error":
             return result
-        query, documents = self._question(request), result.artifact
+        named = self._named is not None and request.tool_call["name"] in self._named
+        if self._named is not None and not named:
+            return result
+        query = self._question(request)
         if not query:
             return result
-        some = isinstance(documents, list | tuple) and len(documents) > 0
-        if some and all(isinstance(each, Document) for each in documents):
-            kept = self._compressor.invoke({"documents": documents, "query": query})
-            text = "\n\n".join(document.page_content for document in kept)
-            return result.model_copy(update={"content": text or NOTHING, "artifact": kept})
-        named = self._named is not None
-        if named and isinstance(result.content, str) and result.content.strip():
-            return result.model_copy(update={"content": self._shape_text(result.content, query)})
+        if _are_documents(result.artifact):
+            return self._shape_documents(result, query)
+        if named and isinstance(result.content, str):
+            return _with_restorable(result, self._shape_text(result.content, query))
         return result
 
+    def _shape_documents(self, result: ToolMessage, query: str) -> ToolResult:
+        """A result whose documents stand in its text; as it is where none does."""
+        documents: Sequence[Document] = result.artifact
+        places = places_of(documents, result.content)
+        if not any(places):
+            return result
+        kept = self._compressor.invoke({"documents": documents, "query": query})
+        shaped = with_documents(result.content, documents, places, kept)
+        return _with_restorable(result.model_copy(update={"artifact": kept}), shaped)
+
+    def _shape_text(self, text: str, query: str) -> Shaped:
+        count = as_model(self._compressor.model).count_tokens
+        if not text.strip() or is_json(text):
+            return Shaped(text)
+        units = whole_lines(text, split_passages([text], count, UNIT_TOKENS))
+        if len(units) < 2:
+            return Shaped(text)
+        return with_lines(text, units, self._kept_indices([unit.text for unit in units], query))
+
     def _question(self, request: ToolCallRequest) -> str:
-        asked = request.tool_call["args"].get(self._query_argument)
-        if isinstance(asked, str) and asked.strip():
-            return asked
+        argument = request.tool_call["args"].get(self._query_argument)
+        if isinstance(argument, str) and argument.strip():
+            return argument
         state = request.state
         messages = state.get("messages", []) if isinstance(state, dict) else []
         index = last_index(messages, is_user)
         return "" if index is None else str(messages[index].text)
 
-    def _shape_text(self, text: str, query: str) -> str:
-        count = as_model(self._compressor.model).count_tokens
-        units = split_passages([text], count, UNIT_TOKENS)
-        if len(units) < 2:
-            return text
-        kept = self._kept_indices([unit.text for unit in units], query)
-        return join_spans([(units[i].start, units[i].end) for i in kept], text) or NOTHING
-
     # Turns
 
     def _shape_history(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], list[str]]:
         """A view of the turns that fit, and the ids of what begins the others."""
-        messages, most = request.messages, self._history_tokens
+        messages = request.messages
         question = last_index(messages, is_user)
-        if most is None or question is None:
+        if self._history_tokens is None or question is None:
             return request, []
         parts = [[messages[index] for index in turn] for turn in turns(messages, is_user)]
         state: Mapping[str, Any] = request.state
-        known = (state.get("ecs_left_out") or {}).get(self.name) or []
-        gone = {n for n, part in enumerate(parts) if part[0].id and part[0].id in known}
+        gone_ids = (state.get("ecs_left_out") or {}).get(self.name) or []
+        gone = {n for n, part in enumerate(parts) if part[0].id and part[0].id in gone_ids}
+        query = str(messages[question].text)
+        if query.strip():
+            gone = self._left_out(parts, gone, query, self._history_tokens)
+        view = [message for n, part in enumerate(parts) if n not in gone for message in part]
+        return request.override(messages=view), [parts[n][0].id or "" for n in sorted(gone)]
+
+    def _left_out(
+        self, parts: Sequence[list[AnyMessage]], gone: set[int], query: str, max_tokens: int
+    ) -> set[int]:
+        """The turns to leave out: those of before, or others if the turns are too many again."""
         texts = [get_buffer_string(part, "user", "assistant") for part in parts]
         lengths = as_model(self._compressor.model).count_tokens(texts)
+        shown = sum(length for index, length in enumerate(lengths) if index not in gone)
+        if shown <= max_tokens:
+            return gone
         judged = [
             index
             for index, part in enumerate(parts[: -self._recent_turns])
             if not any(isinstance(message, SystemMessage) for message in part)
         ]
-        query = str(messages[question].text)
-        if query.strip() and sum(lengths) - sum(lengths[index] for index in gone) > most:
-            room = (most - sum(lengths) + sum(lengths[index] for index in judged)) // 2
-            old = [texts[index] for index in judged]
-            found = self._kept_indices(old, query, room) if old and room > 0 else []
-            gone = {*judged} - {judged[index] for index in found}
-        view = [message for n, part in enumerate(parts) if n not in gone for message in part]
-        return request.override(messages=view), [parts[n][0].id or "" for n in sorted(gone)]
+        always = sum(lengths) - sum(lengths[index] for index in judged)
+        room = (max_tokens - always) // 2
+        kept: list[int] = []
+        if judged and room > 0:
+            kept = self._kept_indices([texts[index] for index in judged], query, room)
+        return set(judged) - {judged[index] for index in kept}
 
     def _noted(self, response: ModelResponse[Any], left_out: list[str]) -> ModelResult:
         if self._history_tokens is None:
@@ -216,3 +272,28 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         ]
         kept = compressor.invoke({"documents": documents, "query": query})
         return [int(document.id or 0) for document in kept]
+
+
+def _are_documents(artifact: object) -> bool:
+    if not isinstance(artifact, list | tuple) or not artifact:
+        return False
+    return all(isinstance(each, Document) for each in artifact)
+
+
+def _with_restorable(result: ToolMessage, shaped: Shaped) -> ToolResult:
+    """The result as it was shaped, and in the agent's state what was left out of it."""
+    message = result.model_copy(update={"content": shaped.content})
+    if not shaped.left_out:
+        return message
+    return Command(update={"messages": [message], "ecs_dropped": dict(shaped.left_out)})
+
+
+def _restore(runtime: ToolRuntime[Any, Any], id: str = "") -> str:
+    """Gives back what was left out in this thread."""
+    return restored(runtime.state.get("ecs_dropped") or {}, id)
+
+
+def _without_lone_tool(request: ModelRequest[Any]) -> ModelRequest[Any]:
+    """The request without the restoring tool where there is no other, so nothing to restore."""
+    others = [tool for tool in request.tools if getattr(tool, "name", None) != RESTORE_TOOL]
+    return request if others else request.override(tools=others)

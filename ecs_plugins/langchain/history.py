@@ -21,8 +21,9 @@ from langchain_core.messages import (
 from typing_extensions import override
 
 from ecs_plugins.common.config import strict_keywords
+from ecs_plugins.common.text import well_formed
 from ecs_plugins.integrations.conversation import Entry, Session
-from ecs_plugins.integrations.recall import said
+from ecs_plugins.integrations.notes import without_notes
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
 
@@ -111,7 +112,17 @@ def is_user(message: BaseMessage) -> bool:
 
 def own_words(message: BaseMessage) -> str | None:
     """What the user or the assistant said in a message; None for nothing."""
-    return said(str(message.text)) if role_of(message) in REMEMBERED else None
+    if role_of(message) not in REMEMBERED:
+        return None
+    return without_notes(str(message.text))
+
+
+def speaker_metadata(message: BaseMessage) -> dict[str, object]:
+    """Who said it: ``role``, and ``name`` where the message has one."""
+    metadata: dict[str, object] = {"role": role_of(message)}
+    if message.name:
+        metadata["name"] = well_formed(message.name)
+    return metadata
 
 
 def _entry(message: BaseMessage) -> Entry:
@@ -119,9 +130,11 @@ def _entry(message: BaseMessage) -> Entry:
     data: dict[str, Any] = dict(dumped["data"])
     content = data.pop("content")
     text = own_words(message)
+    is_all = text is not None and content == text
     return Entry(
         value={"type": dumped["type"], "content": content, "data": data},
         text=text or "",
         role=role_of(message),
-        text_key="content" if text is not None and content == text else None,
+        text_key="content" if is_all else None,
+        metadata=speaker_metadata(message),
     )

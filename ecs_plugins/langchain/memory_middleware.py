@@ -6,6 +6,7 @@ A translation only: messages become questions and turns, `ecs_plugins.memory` de
 from __future__ import annotations
 
 import logging
+import math
 import operator
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired
@@ -23,17 +24,23 @@ from ecs_plugins.common.aio import bridged, run_memory, run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError, MissingExtraError, ModelNotFoundError
 from ecs_plugins.integrations.conversation import last_index
-from ecs_plugins.integrations.recall import (
-    RecallOptions,
+from ecs_plugins.integrations.namespaces import check_template, fill_namespace
+from ecs_plugins.integrations.notes import (
+    NoteSource,
     TextLength,
-    check_template,
-    fill_namespace,
+    block_of,
     inert,
-    recall,
-    recalled_before,
-    said,
+    notes_again,
+    without_notes,
 )
-from ecs_plugins.langchain.history import REMEMBERED, is_user, own_words, role_of
+from ecs_plugins.integrations.recall import RecallOptions, recall
+from ecs_plugins.langchain.history import (
+    REMEMBERED,
+    is_user,
+    own_words,
+    role_of,
+    speaker_metadata,
+)
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.tiers import checked
@@ -53,10 +60,11 @@ _ALWAYS_RAISED = (ConfigurationError, MissingExtraError, ModelNotFoundError)
 """Faults of the set-up: a warning per run would hide them for good."""
 
 _LOOK_BACK = 64  # messages of the log in which a turn that is saved again is looked for
+_BYTES_OF_A_TOKEN = 3  # few: an estimate of tokens is to be too high rather than too low
 
 
-Notes = list[list[str]]
-"""Of each note, the ids of its recollection and of what it quotes."""
+Notes = list[NoteSource]
+"""What the notes of one question are made of again."""
 
 
 class EntropicMemoryState(AgentState[Any]):
@@ -129,6 +137,10 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     ) -> None:
         super().__init__()
         self._name = name or type(self).__name__
+        if recall is not None and not isinstance(recall, RecallOptions):
+            raise ConfigurationError(
+                f"recall is a RecallOptions, got {recall!r:.80}; write RecallOptions(k=8)"
+            )
         if on_error not in ("warn", "raise"):
             raise ConfigurationError(f"unknown on_error {on_error!r}: use warn or raise")
         if isinstance(remember, str) or not set(remember) <= set(REMEMBERED):
@@ -201,26 +213,45 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         self, state: EntropicMemoryState, runtime: Runtime[Any], namespace: Namespace
     ) -> None:
         fresh = self._to_remember(state)
-        info = runtime.execution_info
-        where = {"thread_id": info.thread_id} if info is not None and info.thread_id else {}
-        turns = [
-            NewMessage(text, role, {"role": role, "message_id": message.id or "", **where})
-            for message in fresh
-            if (role := role_of(message)) in self._roles and (text := own_words(message))
-        ]
-        messages = state["messages"]
-        asked = _question(fresh) or _question(messages)
-        notes = [] if asked is None else self._notes_of(state).get(asked.id or "", [])
-        recalled = [name for name, *_ in notes]
-        answer = own_words(messages[-1]) if role_of(messages[-1]) == "assistant" else None
-        if asked is not None and recalled and answer and (question := own_words(asked)):
-            self.memory.observe(question, answer, recalled, namespace=namespace)
+        self._observe(state, fresh, namespace)
+        turns = self._turns(fresh, runtime)
+        if not turns:
+            return
         # A run that was resumed or repeated has saved some of them before.
-        log = self.memory.messages(namespace, limit=_LOOK_BACK) if turns else []
-        saved = {message.metadata.get("message_id") for message in log} - {None, ""}
-        new = [turn for turn in turns if turn.metadata["message_id"] not in saved]
+        log = self.memory.messages(namespace, limit=_LOOK_BACK)
+        saved_ids = {message.metadata.get("message_id") for message in log} - {None, ""}
+        new = [turn for turn in turns if turn.metadata["message_id"] not in saved_ids]
         if new:
             self.memory.add(new, namespace=namespace)
+
+    def _observe(
+        self, state: EntropicMemoryState, fresh: Sequence[AnyMessage], namespace: Namespace
+    ) -> None:
+        """Tell the memory what was answered with what it had recalled."""
+        messages = state["messages"]
+        question = _question(fresh) or _question(messages)
+        if question is None or role_of(messages[-1]) != "assistant":
+            return
+        words = own_words(question)
+        answer = own_words(messages[-1])
+        recalled_ids = [note["id"] for note in self._notes_of(state).get(question.id or "", [])]
+        if words and answer and recalled_ids:
+            self.memory.observe(words, answer, recalled_ids, namespace=namespace)
+
+    def _turns(self, fresh: Sequence[AnyMessage], runtime: Runtime[Any]) -> list[NewMessage]:
+        """What was said by those who are remembered."""
+        info = runtime.execution_info
+        thread_id = None if info is None else info.thread_id
+        turns = []
+        for message in fresh:
+            role = role_of(message)
+            text = own_words(message)
+            if role in self._roles and text:
+                metadata = {**speaker_metadata(message), "message_id": message.id or ""}
+                if thread_id:
+                    metadata["thread_id"] = thread_id
+                turns.append(NewMessage(text, role, metadata))
+        return turns
 
     def _to_remember(self, state: Mapping[str, Any]) -> list[AnyMessage]:
         """What was said since the last run that was remembered, summarised since or not.
@@ -230,12 +261,23 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         """
         messages = state["messages"]
         heard = (state.get("ecs_heard") or {}).get(self.name) or []
-        known = {message.id for message in heard}
-        last = (state.get("ecs_remembered") or {}).get(self.name)
-        before = last_index(messages, lambda message: message.id == last) if last else None
-        start = last_index(messages, is_user) if before is None else before + 1
-        fresh = messages[start:] if start is not None or known else []
-        return [*heard, *(each for each in fresh if own_words(each) and each.id not in known)]
+        heard_ids = {message.id for message in heard}
+        start = self._start(state)
+        if start is None and not heard:
+            return []
+        fresh = messages[start:]  # all of them where a summary has taken the place of both
+        new = [each for each in fresh if own_words(each) and each.id not in heard_ids]
+        return [*heard, *new]
+
+    def _start(self, state: Mapping[str, Any]) -> int | None:
+        """Index of the first message that may be new; None if nothing shows it."""
+        messages = state["messages"]
+        last_id = (state.get("ecs_remembered") or {}).get(self.name)
+        if last_id:
+            remembered = last_index(messages, lambda message: message.id == last_id)
+            if remembered is not None:
+                return remembered + 1
+        return last_index(messages, is_user)
 
     def _namespace_of(self, runtime: Runtime[Any] | None) -> Namespace:
         if callable(self._namespace):
@@ -248,31 +290,19 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         return dict((state.get("ecs_notes") or {}).get(self.name) or {})
 
     def _view(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], dict[str, Notes]]:
+        """The messages with what is recalled, and the notes of each question that is among them."""
         namespace = self._namespace_of(request.runtime)
         messages = request.messages
-        question = _question(messages) or _question(self._to_remember(request.state))
-        # A summary may have taken the question's place.
-        index = last_index(messages, lambda each: each is question)
-        if index is None:
-            index = last_index(messages, lambda each: role_of(each) == "summary")
-        # What another middleware has changed since may be a note of its own.
-        given = {message.id: message.content for message in request.state["messages"]}
-        view = [
-            _inert(message) if message.content == given.get(message.id) else message
-            for message in messages
-        ]
-        visible = {text for message in messages if (text := said(str(message.text)))}
         notes = self._notes_of(request.state)
-        spaces = {namespace, *self._options.also}
-        for at, message in enumerate(view):
-            if message.id in notes:
-                block, texts = recalled_before(self.memory, notes[message.id], spaces)
-                visible |= {text.strip() for text in texts}
-                view[at] = _with_note(message, block) if block else message
-        asked = "" if question is None else question.id or ""
-        if question is None or index is None or (asked in notes and messages[index] is question):
+        view, visible = self._with_earlier_notes(request, notes, namespace)
+        question = _question(messages) or _question(self._to_remember(request.state))
+        index = _place_of(question, messages)
+        if question is None or index is None:
             return request.override(messages=view), notes
-        note, quoted = recall(
+        question_id = question.id or ""
+        if question_id in notes and messages[index] is question:
+            return request.override(messages=view), notes
+        block = recall(
             self.memory,
             own_words(question) or "",
             namespace,
@@ -282,12 +312,33 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             record=question is messages[-1],
             visible=visible,
         )
-        if note:
-            view[index] = _with_note(view[index], note)
-        known = {message.id for message in messages}
-        kept = {name: each for name, each in notes.items() if name in known}
-        kept[asked] = quoted
+        if block.text:
+            view[index] = _with_note(view[index], block.text)
+        present_ids = {message.id for message in messages}
+        kept = {id: sources for id, sources in notes.items() if id in present_ids}
+        kept[question_id] = list(block.sources)
         return request.override(messages=view), kept
+
+    def _with_earlier_notes(
+        self, request: ModelRequest[Any], notes: Mapping[str, Notes], namespace: Namespace
+    ) -> tuple[list[AnyMessage], set[str]]:
+        """The messages, each behind the notes that it was sent with, and all texts they show."""
+        # What another middleware has changed since may be a note of its own.
+        contents = {message.id: message.content for message in request.state["messages"]}
+        namespaces = {namespace, *self._options.also}
+        view = []
+        visible = set()
+        for message in request.messages:
+            own = without_notes(str(message.text))
+            if own:
+                visible.add(own)
+            shown = message
+            if message.content == contents.get(message.id):
+                shown = _inert(message)
+            again = notes_again(self.memory, notes.get(message.id or "", []), namespaces)
+            visible.update(quote.text.strip() for note in again for quote in note.quotes)
+            view.append(_with_note(shown, block_of(again)) if again else shown)
+        return view, visible
 
     def _with_notes(self, result: ModelResponse[Any], notes: dict[str, Notes]) -> ModelResult:
         update = {"ecs_notes": {self.name: notes}}
@@ -300,12 +351,16 @@ def token_counter(model: BaseChatModel) -> TextLength:
     LangChain's own default would download the tokenizer of another model.
     """
     kind = type(model)
-    own = (
+    counts_itself = (
         kind.get_num_tokens is not BaseLanguageModel.get_num_tokens
         or kind.get_token_ids is not BaseLanguageModel.get_token_ids
         or model.custom_get_token_ids is not None
     )
-    return model.get_num_tokens if own else lambda text: -(-len(text.encode(errors="replace")) // 3)
+    return model.get_num_tokens if counts_itself else _upper_estimate
+
+
+def _upper_estimate(text: str) -> int:
+    return math.ceil(len(text.encode(errors="replace")) / _BYTES_OF_A_TOKEN)
 
 
 def _question(messages: Sequence[AnyMessage]) -> AnyMessage | None:
@@ -314,10 +369,22 @@ def _question(messages: Sequence[AnyMessage]) -> AnyMessage | None:
     return None if index is None else messages[index]
 
 
+def _place_of(question: AnyMessage | None, messages: Sequence[AnyMessage]) -> int | None:
+    """Index of a question, or of the summary that may have taken its place."""
+    index = last_index(messages, lambda message: message is question)
+    if index is None:
+        return last_index(messages, lambda message: role_of(message) == "summary")
+    return index
+
+
 def _inert(message: AnyMessage) -> AnyMessage:
     """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
     content = message.content
-    changed = _inert_part(content) if isinstance(content, str) else [*map(_inert_part, content)]
+    changed: str | list[str | dict[str, Any]]
+    if isinstance(content, str):
+        changed = inert(content)
+    else:
+        changed = [_inert_part(part) for part in content]
     return message if changed == content else message.model_copy(update={"content": changed})
 
 
@@ -330,6 +397,9 @@ def _inert_part(part: str | dict[str, Any]) -> str | dict[str, Any]:
 
 def _with_note(message: AnyMessage, note: str) -> AnyMessage:
     """A copy of a message with a note before what it says."""
-    given, note = message.content, f"{note}\n\n"
-    content = note + given if isinstance(given, str) else [{"type": "text", "text": note}, *given]
-    return message.model_copy(update={"content": content})
+    content = message.content
+    before = f"{note}\n\n"
+    if isinstance(content, str):
+        return message.model_copy(update={"content": before + content})
+    blocks = [{"type": "text", "text": before}, *content]
+    return message.model_copy(update={"content": blocks})

@@ -14,8 +14,9 @@ from pydantic import Field
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory, run_sync
-from ecs_plugins.integrations.recall import RecallFields, texts_behind, traced_recall
+from ecs_plugins.integrations.recall import RecallFields, traced_recall
 from ecs_plugins.integrations.recall import RecallOptions as RecallOptions
+from ecs_plugins.integrations.recollections import as_metadata, texts_behind
 from ecs_plugins.memory.entropic import EntropicMemory
 
 
@@ -29,8 +30,9 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
 
     Its text is what was said in the messages behind it, word for word: the first of them and the
     latest ones. It is data from earlier conversations: show it to a model as such. Its metadata
-    hold ``relevance_score`` (0 to 1), ``tier``, ``support``, ``provenance`` (ids of the
-    messages behind it), ``namespace``, ``why``, and under ``memory`` what those messages agree on.
+    hold every field of a `Recollection`, such as ``tier``, ``support``, ``provenance`` (ids of the
+    messages behind it), ``valid_from`` and ``why``; its score (0 to 1) as ``relevance_score``, and
+    under ``memory`` what those messages agree on.
 
     The fields are those of `RecallFields`, of which ``k`` may be given per call, the open memory,
     which stays the caller's to close, and:
@@ -48,7 +50,7 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        found = traced_recall(
+        recollections = traced_recall(
             self.memory,
             query,
             namespace=self.namespace,
@@ -62,17 +64,9 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
             Document(
                 page_content="\n".join(texts_behind(self.memory, each)),
                 id=each.id,
-                metadata={
-                    "relevance_score": each.score,
-                    "tier": each.tier,
-                    "support": each.support,
-                    "provenance": list(each.provenance),
-                    "namespace": list(each.namespace),
-                    "memory": dict(each.metadata),
-                    "why": each.why,
-                },
+                metadata=as_metadata(each),
             )
-            for each in found
+            for each in recollections
         ]
 
     @override

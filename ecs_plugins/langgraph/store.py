@@ -41,7 +41,8 @@ from ecs_plugins.common.aio import run_memory
 from ecs_plugins.common.config import strict_keywords, unknown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.conversation import Entry, append
-from ecs_plugins.integrations.recall import texts_behind, traced_recall
+from ecs_plugins.integrations.recall import traced_recall
+from ecs_plugins.integrations.recollections import texts_behind
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import checked_filter, matches
 from ecs_plugins.memory.records import Memory, Recollection
@@ -376,14 +377,37 @@ class EntropicStore(BaseStore):
         hits = (self._hit(each, items) for each in recollections)
         return [hit for hit in hits if hit is not None]
 
-    def _hit(self, found: Recollection, items: dict[str, StoredItem]) -> SearchItem | None:
+    def _hit(self, recollection: Recollection, items: dict[str, StoredItem]) -> SearchItem | None:
         """One message as it was put; what was merged of several, under its own id."""
-        only = items.get(found.provenance[0]) if len(found.provenance) == 1 else None
+        ids = recollection.provenance
+        only = items.get(ids[0]) if len(ids) == 1 else None
         if only is not None:
-            return SearchItem(**_fields(only), score=found.score)
-        stored = self.memory.get(found.id)  # None if it has been erased since
-        value = {**found.metadata, "content": "\n".join(texts_behind(self.memory, found))}
-        return None if stored is None else SearchItem(**_fields(stored, value), score=found.score)
+            return RecalledItem(recollection, _fields(only))
+        stored = self.memory.get(recollection.id)
+        if stored is None:  # erased since
+            return None
+        text = "\n".join(texts_behind(self.memory, recollection))
+        value = {**recollection.metadata, "content": text}
+        return RecalledItem(recollection, _fields(stored, value))
+
+
+class RecalledItem(SearchItem):
+    """An item that a search below ``messages_under`` has found: what was put, and its recollection.
+
+    Attributes:
+        recollection: All fields of the `Recollection`, JSON types only.
+    """
+
+    __slots__ = ("recollection",)
+
+    def __init__(self, recollection: Recollection, fields: Mapping[str, Any]) -> None:
+        super().__init__(**fields, score=recollection.score)
+        self.recollection = recollection.to_dict()
+
+    @override
+    def dict(self) -> dict[str, Any]:
+        """The item and its recollection as JSON types."""
+        return {**super().dict(), "recollection": self.recollection}
 
 
 def _checked(op: Op) -> Op:

@@ -7,13 +7,21 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Annotated, Any
 
-from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ContentBlock,
+    MessageRole,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+)
 from llama_index.core.memory import BaseMemory, BaseMemoryBlock
 from llama_index.core.utils import get_tokenizer
 from pydantic import AfterValidator, Field, PrivateAttr
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory, run_sync
+from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.conversation import (
     SESSION,
@@ -24,17 +32,9 @@ from ecs_plugins.integrations.conversation import (
     memory_of,
     turns,
 )
-from ecs_plugins.integrations.recall import (
-    Labels,
-    RecallFields,
-    RecallOptions,
-    TextLength,
-    fill_namespace,
-    inert,
-    recall,
-    said,
-    shortened,
-)
+from ecs_plugins.integrations.namespaces import Labels, fill_namespace
+from ecs_plugins.integrations.notes import TextLength, inert, shortened, without_notes
+from ecs_plugins.integrations.recall import RecallFields, RecallOptions, recall
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.items import StoredItem
@@ -127,26 +127,21 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         messages = [_to_message(entry) for entry in entries]
         shown = self._window(messages)
         view = [messages[index] for index in shown]
-        question = last_index(view, is_user)
-        latest = None if question is None else entries[shown[question]].key
-        note, _ = recall(
+        index = last_index(view, is_user)
+        question_key = None if index is None else entries[shown[index]].key
+        query = input or ("" if index is None else text_of(view[index]))
+        block = recall(
             self.memory,
-            input or ("" if question is None else text_of(view[question])),
+            query,
             self.namespace,
             self.options(self.max_recall_tokens),
             text_length(self.count_tokens),
             # An agent reads its memory several times for one question.
-            record=latest is None or latest != self._recorded,
+            record=question_key is None or question_key != self._recorded,
             visible=_visible(view),
         )
-        self._recorded = latest
-        view = [_inert(message) for message in view]
-        if note and question is None:
-            return [*view, ChatMessage(role="user", content=note)]
-        if note and question is not None:
-            blocks = [TextBlock(text=f"{note}\n\n"), *view[question].blocks]
-            view[question] = view[question].model_copy(update={"blocks": blocks}, deep=True)
-        return view
+        self._recorded = question_key
+        return _with_note([_inert(message) for message in view], block.text, index)
 
     @override
     def get_all(self) -> list[ChatMessage]:
@@ -248,7 +243,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
         if index is None:
             return ""
         run = run_memory if self.shaper is None else run_sync
-        note, _ = await run(
+        block = await run(
             recall,
             self.memory,
             text_of(messages[index]),
@@ -257,7 +252,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
             text_length(self.count_tokens),
             visible=_visible(messages),
         )
-        return note
+        return block.text
 
     @override
     async def _aput(self, messages: list[ChatMessage]) -> None:
@@ -267,7 +262,9 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
             if role is None or text is None:
                 continue
             session = message.additional_kwargs.get("session_id")
-            metadata = {"role": role, **({SESSION: session} if session else {})}
+            metadata = _speaker_metadata(message, role)
+            if session:
+                metadata[SESSION] = session
             draft = NewMessage(text=text, role=role, metadata=metadata)
             drafts.setdefault(self._namespace_of(session), []).append(draft)
         for namespace, new in drafts.items():
@@ -306,19 +303,33 @@ def text_of(message: ChatMessage) -> str:
 
 def _visible(messages: Sequence[ChatMessage]) -> set[str]:
     """Texts that a model reads in messages, and what would be remembered of them."""
-    own = {said(own_words(message)) or "" for message in messages}
-    return own | {text_of(message) for message in messages}
+    texts = {text_of(message) for message in messages}
+    own = {without_notes(own_words(message)) or "" for message in messages}
+    return texts | own
+
+
+def _with_note(messages: list[ChatMessage], note: str, question: int | None) -> list[ChatMessage]:
+    """The messages with a recalled block before the question, or as the last message."""
+    if not note:
+        return messages
+    if question is None:
+        return [*messages, ChatMessage(role="user", content=note)]
+    message = messages[question]
+    blocks = [TextBlock(text=f"{note}\n\n"), *message.blocks]
+    asked = message.model_copy(update={"blocks": blocks}, deep=True)
+    return [*messages[:question], asked, *messages[question + 1 :]]
 
 
 def _inert(message: ChatMessage) -> ChatMessage:
     """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
-    blocks = [
-        block.model_copy(update={"text": inert(block.text)})
-        if isinstance(block, TextBlock)
-        else block
-        for block in message.blocks
-    ]
+    blocks = [_inert_block(block) for block in message.blocks]
     return message if blocks == message.blocks else message.model_copy(update={"blocks": blocks})
+
+
+def _inert_block(block: ContentBlock) -> ContentBlock:
+    if not isinstance(block, TextBlock):
+        return block
+    return block.model_copy(update={"text": inert(block.text)})
 
 
 def own_words(message: ChatMessage) -> str:
@@ -330,31 +341,47 @@ def own_words(message: ChatMessage) -> str:
     text = text_of(message)
     if message.role not in _ASSISTANT or not _SCRATCHPAD.search(text):
         return text
-    _, found, answer = f"\n{text}".rpartition("\nAnswer:")
-    return answer if found else ""
+    _, mark, answer = f"\n{text}".rpartition("\nAnswer:")
+    return answer if mark else ""
 
 
 def _remembered(message: ChatMessage) -> tuple[str | None, str | None]:
     """``user`` or ``assistant``, and what is to be remembered of them; None for all else."""
     if is_user(message):
-        return "user", said(text_of(message))
-    calls = message.additional_kwargs.get("tool_calls") or any(
-        isinstance(block, ToolCallBlock) for block in message.blocks
-    )
-    if message.role not in _ASSISTANT or calls:
+        return "user", without_notes(text_of(message))
+    if message.role not in _ASSISTANT or _calls_tools(message):
         return None, None
-    return "assistant", said(own_words(message))
+    return "assistant", without_notes(own_words(message))
+
+
+def _calls_tools(message: ChatMessage) -> bool:
+    if message.additional_kwargs.get("tool_calls"):
+        return True
+    return any(isinstance(block, ToolCallBlock) for block in message.blocks)
+
+
+def _speaker_metadata(message: ChatMessage, role: str) -> dict[str, object]:
+    """Who said it: ``role``, and ``name`` where the message has one."""
+    metadata: dict[str, object] = {"role": role}
+    name = message.additional_kwargs.get("name")
+    if isinstance(name, str) and name:
+        metadata["name"] = well_formed(name)
+    return metadata
 
 
 def _to_entry(message: ChatMessage) -> Entry:
     role, text = _remembered(message)
     data: dict[str, Any] = message.model_dump(mode="json")
-    only = data["blocks"][0] if len(data["blocks"]) == 1 else {}
     value: dict[str, Any] = {"data": data}
-    key = None
-    if text is not None and only.get("block_type") == "text" and only.get("text") == text:
-        value["content"], key = only.pop("text"), "content"
-    return Entry(value=value, text=text or "", role=role or "other", text_key=key)
+    text_key = None
+    if text is not None and len(data["blocks"]) == 1:
+        block = data["blocks"][0]
+        if block.get("block_type") == "text" and block.get("text") == text:
+            # The text is stored once, so that changing the message changes the entry.
+            value["content"] = block.pop("text")
+            text_key = "content"
+    metadata = _speaker_metadata(message, role or "other")
+    return Entry(value, text or "", role or "other", text_key, metadata)
 
 
 def _to_message(item: StoredItem) -> ChatMessage:
@@ -365,11 +392,16 @@ def _to_message(item: StoredItem) -> ChatMessage:
 
 
 def _all_text(message: ChatMessage) -> str:
-    """All that a model reads of a message, tool calls included, to count its tokens."""
-    calls = [
-        f"{block.tool_name}({block.tool_kwargs})"
-        for block in message.blocks
-        if isinstance(block, ToolCallBlock)
-    ]
-    asked = message.additional_kwargs.get("tool_calls")
-    return "\n".join([text_of(message), *calls, *([str(asked)] if asked else [])])
+    """All that a model reads of a message, calls and thinking included, to count its tokens."""
+    parts = []
+    for block in message.blocks:
+        if isinstance(block, TextBlock):
+            parts.append(block.text)
+        elif isinstance(block, ThinkingBlock):
+            parts.append(block.content or "")
+        elif isinstance(block, ToolCallBlock):
+            parts.append(f"{block.tool_name}({block.tool_kwargs})")
+    calls = message.additional_kwargs.get("tool_calls")
+    if calls:
+        parts.append(str(calls))
+    return "\n".join(parts)

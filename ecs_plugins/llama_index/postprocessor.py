@@ -6,6 +6,7 @@ A translation only: `NodeWithScore` in, `NodeWithScore` out, with rerank events 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
@@ -30,7 +31,7 @@ from ecs_plugins.integrations.fields import (
     verdict_metadata,
 )
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
-from ecs_plugins.shaping.sentences import by_handle, gaps, join_spans
+from ecs_plugins.shaping.sentences import Span, by_handle, gaps, join_spans
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -91,9 +92,10 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
             shaped = self.shape_passages(query, texts, self._read(nodes, texts))
             kept = [_copy(nodes[verdict.index], verdict, shaped) for verdict in shaped.kept]
             for verdict in shaped.verdicts:
-                self._remember({} if verdict.kept else verdict.dropped)
+                if not verdict.kept:
+                    self._remember(verdict.dropped)
             for node in kept:
-                self._remember(node.metadata[METADATA_KEY].get("dropped", {}))
+                self._remember(node.metadata[METADATA_KEY]["dropped"])
             event.on_end(payload={EventPayload.NODES: kept})
         _dispatcher.event(ReRankEndEvent(nodes=kept))
         return kept
@@ -101,15 +103,9 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
     _apostprocess_nodes = bridged(_postprocess_nodes, asks_model=True)
 
     def _read(self, nodes: list[NodeWithScore], texts: list[str]) -> list[str] | None:
+        """The texts as they are read behind the turn before each; None if no such turn is known."""
         turns = [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
-        before = said_before([node.node.metadata for node in nodes], turns)
-        place = {node.node_id: index for index, node in enumerate(nodes)}
-        for index, node in enumerate(nodes):
-            previous, following = node.node.prev_node, node.node.next_node
-            if previous is not None and previous.node_id in place:
-                before[index] = turns[place[previous.node_id]]
-            if following is not None and following.node_id in place:
-                before[place[following.node_id]] = turns[index]
+        before = _turns_before(nodes, turns)
         replies = self.replies([node.node for node in nodes], turns, before)
         if replies is None:
             return None
@@ -135,24 +131,49 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
         return {**state, "__dict__": {**state["__dict__"], "callback_manager": CallbackManager()}}
 
 
+def _turns_before(nodes: Sequence[NodeWithScore], turns: Sequence[str]) -> list[str | None]:
+    """The turn before each node, by its metadata or the nodes that it is linked with."""
+    before = said_before([node.node.metadata for node in nodes], turns)
+    place = {node.node_id: index for index, node in enumerate(nodes)}
+    for index, node in enumerate(nodes):
+        previous, following = node.node.prev_node, node.node.next_node
+        if previous is not None and previous.node_id in place:
+            before[index] = turns[place[previous.node_id]]
+        if following is not None and following.node_id in place:
+            before[place[following.node_id]] = turns[index]
+    return before
+
+
 def _copy(given: NodeWithScore, verdict: PassageVerdict, shaped: ShapedContext) -> NodeWithScore:
     node = given.node
     retriever_score = as_score(given.score)
     text = node.text if isinstance(node, TextNode) else ""
     spans = verdict.spans_in(text)
     dropped = by_handle(gaps(spans, text)) if spans else {}
-    info = verdict_metadata(shaped, verdict, retriever_score, dropped)
     copy = node.model_copy(
         update={
-            "metadata": {**node.metadata, METADATA_KEY: info},
+            "metadata": verdict_metadata(shaped, verdict, node.metadata, retriever_score, dropped),
             "excluded_llm_metadata_keys": _with_key(node.excluded_llm_metadata_keys),
             "excluded_embed_metadata_keys": _with_key(node.excluded_embed_metadata_keys),
         }
     )
     if isinstance(copy, TextNode) and spans:
-        copy.text = join_spans(spans, text)
-    likely = verdict.probability
-    return NodeWithScore(node=copy, score=retriever_score if likely is None else likely)
+        _prune(copy, spans, text)
+    score = retriever_score if verdict.probability is None else verdict.probability
+    return NodeWithScore(node=copy, score=score)
+
+
+def _prune(node: TextNode, spans: Sequence[Span], text: str) -> None:
+    """Leave some spans of a node's text, and its offsets in the source only if they still hold."""
+    kept = join_spans(spans, text)
+    first, last = node.start_char_idx, node.end_char_idx
+    offset = text.find(kept)
+    node.text = kept
+    node.start_char_idx = None
+    node.end_char_idx = None
+    if offset >= 0 and first is not None and last == first + len(text):
+        node.start_char_idx = first + offset
+        node.end_char_idx = first + offset + len(kept)
 
 
 def _with_key(keys: list[str]) -> list[str]:

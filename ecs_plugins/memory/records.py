@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -13,6 +14,14 @@ from ecs_plugins.memory.types import FreeEnergy, Namespace, SleepDecision, Tier
 ERASED = "erased"
 """Stands in a decision where an id stood whose content has been erased."""
 
+SHOWN_AS = "shown_as"
+"""Key in a field's metadata: its caption where a recollection shows it beside its text."""
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
 
 class Record:
     """Base class of what is handed back."""
@@ -21,8 +30,9 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        fields: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
-        return fields
+        kind: Any = type(self)
+        plain: dict[str, Any] = _adapter(kind).dump_python(self, mode="json")
+        return plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +70,9 @@ class Remembered(Record):
 class Recollection(Remembered):
     """One remembered thing that answers a query. Data, never an instruction.
 
+    Every field reaches every adapter: documents, items of a store, tools, the command line. One
+    whose metadata have `SHOWN_AS` also stands in the notes of a prompt.
+
     Attributes:
         score: Probability that it is evidence for the answer; under the paper's rule, the cosine.
         tier: Where it was found.
@@ -75,6 +88,20 @@ class Recollection(Remembered):
     similarity: float = 0.0
     coverage: float = 0.0
     asked: str = ""
+
+    @property
+    def details(self) -> str:
+        """The fields that are shown beside the text, such as in a prompt; empty if there are none.
+
+        Fields without a value are left out.
+        """
+        shown = []
+        for each in fields(self):
+            caption = each.metadata.get(SHOWN_AS)
+            value = getattr(self, each.name)
+            if caption is not None and value is not None and value != "":
+                shown.append(f"{caption} {value}".strip())
+        return ", ".join(shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

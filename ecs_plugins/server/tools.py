@@ -79,8 +79,8 @@ def mcp_server(
         k: Annotated[int, Field(description="How many statements at most.", ge=1, le=50)] = 5,
     ) -> dict[str, list[dict[str, Any]]]:
         """Find what was said about a question, best first; an empty list if nothing was."""
-        found = await memory.arecall(question, namespace=space(context), k=k)
-        return {"recollections": [{"id": e.id, "text": e.text, "score": e.score} for e in found]}
+        recollections = await memory.arecall(question, namespace=space(context), k=k)
+        return {"recollections": [_without_empty(each.to_dict()) for each in recollections]}
 
     @tool
     async def forget(context: Context, id: _Id) -> dict[str, Any]:
@@ -111,6 +111,11 @@ def mcp_server(
         }
 
     return server
+
+
+def _without_empty(data: dict[str, Any]) -> dict[str, Any]:
+    """The fields that say something: what a model reads costs tokens."""
+    return {name: value for name, value in data.items() if value not in (None, "", [], {})}
 
 
 def mcp_app(server: MCPServer, tokens: Mapping[str, str] | None = None) -> ASGIApp:

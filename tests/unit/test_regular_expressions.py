@@ -17,7 +17,7 @@ import pytest
 
 import ecs_plugins
 from ecs_plugins.common.text import as_replies, sentence_spans
-from ecs_plugins.integrations.recall import TAG, inert, said
+from ecs_plugins.integrations.notes import TAG, inert, without_notes
 from ecs_plugins.shaping.passages import split_passages
 
 SMALL = 3_000
@@ -131,7 +131,7 @@ def test_a_quadratic_expression_would_be_noticed(pattern):
     "work",
     [
         sentence_spans,
-        said,
+        without_notes,
         inert,
         lambda text: as_replies([f"Ana: {text}", f"Ben: {text}"] * 6),
         lambda text: split_passages([text], lambda texts: [len(each) for each in texts], 10**9),

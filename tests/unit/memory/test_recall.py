@@ -286,9 +286,9 @@ def test_what_integrations_share_hands_the_shaper_on(open_memory):
     memory, shaper = open_memory(), Backwards()
     memory.add(["red bees", "bees of the mill"])
     options = RecallFields(namespace=("default",), threshold=0.0, shaper=shaper).options(500)
-    told, notes = recall(memory, "red bees", ("default",), options, len)
-    assert len(notes) == 1
-    assert "bees of the mill" in told
+    block = recall(memory, "red bees", ("default",), options, len)
+    assert len(block.sources) == 1
+    assert "bees of the mill" in block.text
 
 
 # What is recorded of the questions

@@ -1,0 +1,122 @@
+"""Making text of strangers inert before a model, a page or a terminal shows it.
+
+Nothing in such a text may end its turn, close the marks around it, or hide from who reads it. What
+is changed is changed visibly: letters and line breaks stay, and so does every other character.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+
+from ecs_plugins.common.text import well_formed
+
+TAG = "recalled_notes"
+"""Name of the marks around recalled text."""
+
+_MARK = re.compile(rf"<(?=\s*+(?:/\s*+)?{TAG})", re.IGNORECASE)
+
+_JOINERS = (0x200C, 0x200D)
+_INVISIBLE = [
+    0xAD,  # soft hyphen
+    0x61C,  # Arabic letter mark
+    0x180E,
+    *range(0x200B, 0x2010),  # zero width space to right-to-left mark, the joiners apart
+    *range(0x202A, 0x202F),  # bidirectional embeddings and overrides
+    *range(0x2060, 0x2070),  # word joiner, invisible operators, bidirectional isolates
+    0xFEFF,
+    *range(0xFFF9, 0xFFFC),  # interlinear annotations
+    *range(0xE0000, 0xE0080),  # tags, which spell ASCII that nobody sees
+]
+_BREAKS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+_TABLE: dict[int, str | None] = {
+    **dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\ufffd"),
+    **dict.fromkeys(_INVISIBLE),
+    **dict.fromkeys(map(ord, _BREAKS), "\n"),
+}
+for _code in (*map(ord, "\t\n\r"), *_JOINERS):
+    del _TABLE[_code]
+
+# Joiners make one sign of several in emoji and in Persian, and nothing beside ASCII.
+_STRAY_JOINER = re.compile(r"(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])")
+
+# What chat templates use: <|im_end|>, </s>, <end_of_turn>, [INST] and their like.
+_USUAL_TOKEN = re.compile(
+    r"<(?=[|｜][^\s|｜<>]{1,64}[|｜]>"
+    r"|/?(?:s|bos|eos|pad|unk|mask|think|tool_call|tool_response|start_of_turn|end_of_turn)>"
+    r"|</?SYS>>)"
+    r"|\[(?=/?(?:INST|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|SYSTEM_PROMPT)\])"
+)
+_BROKEN = {"<": "‹", "[": "［"}
+
+# Letters of other scripts, and signs, that look like those of a mark.
+_LOOKALIKES = str.maketrans(
+    {
+        **dict.fromkeys("‹〈⟨≺˂ᐸ❮", "<"),
+        **dict.fromkeys("∕⁄╱⧸", "/"),
+        **dict.fromkeys("аɑα", "a"),
+        **dict.fromkeys("сϲ", "c"),
+        **dict.fromkeys("ԁ", "d"),
+        **dict.fromkeys("еҽ", "e"),
+        **dict.fromkeys("ӏɩⅼ", "l"),
+        **dict.fromkeys("пո", "n"),
+        **dict.fromkeys("оοօ", "o"),
+        **dict.fromkeys("г", "r"),
+        **dict.fromkeys("ѕ", "s"),
+        **dict.fromkeys("тτ", "t"),
+        **dict.fromkeys("ˍ‿", "_"),
+    }
+)
+
+
+def inert(text: str, special_tokens: Iterable[str] = ()) -> str:
+    """A text that ends no turn, closes no mark and hides nothing.
+
+    Args:
+        text: What a stranger may have written.
+        special_tokens: Those of the tokenizer that will read it, where they are known; those that
+            chat templates use are made inert in any case.
+    """
+    plain = well_formed(text)
+    if not plain.isprintable():
+        plain = _STRAY_JOINER.sub("", plain.translate(_TABLE))
+    plain = _USUAL_TOKEN.sub(lambda match: _BROKEN[match[0]], plain)
+    own = _expression(tuple(special_tokens))
+    if own is not None:
+        plain = own.sub(lambda match: _broken(match[0]), plain)
+    return without_marks(plain)
+
+
+def without_marks(text: str) -> str:
+    """A text in which nothing looks like the marks around recalled notes."""
+    folded = text if text.isascii() else "".join(map(_folded, text))
+    places = [match.start() for match in _MARK.finditer(folded)]
+    if not places:
+        return text
+    characters = list(text)
+    for place in places:
+        characters[place] = _BROKEN["<"]
+    return "".join(characters)
+
+
+def _folded(character: str) -> str:
+    """The ASCII character that one looks like; itself if there is none."""
+    if character.isascii():
+        return character
+    plain = unicodedata.normalize("NFKC", character).casefold().translate(_LOOKALIKES)
+    return plain if len(plain) == 1 else character
+
+
+@lru_cache(maxsize=16)
+def _expression(tokens: tuple[str, ...]) -> re.Pattern[str] | None:
+    # One character alone is no token that a template is made of.
+    names = sorted({token for token in tokens if len(token.strip()) > 1}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, names))) if names else None
+
+
+def _broken(token: str) -> str:
+    """A special token as a text that is none."""
+    first = token[0]
+    return _BROKEN[first] + token[1:] if first in _BROKEN else f"{first} {token[1:]}"

@@ -1,0 +1,77 @@
+"""Whose memory a run uses: templates of namespaces, and what fills their fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import BeforeValidator
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.memory.store.tiers import checked
+from ecs_plugins.memory.types import Namespace
+
+Labels = Annotated[Namespace, BeforeValidator(checked)]
+"""The field of a namespace; a bare string is refused."""
+
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+def check_template(template: Sequence[str]) -> Namespace:
+    """Return a namespace template as a tuple, or refuse it."""
+    labels = checked(template)
+    for label in labels:
+        # "user-{id}" would let the id "1-x" and the prefix "user-1" meet.
+        if "{" in label and not _FIELD.fullmatch(label):
+            raise ConfigurationError(
+                f"a namespace label is a text or one field such as '{{user_id}}', got {label!r}; "
+                "give the field a label of its own"
+            )
+    return labels
+
+
+def fill_namespace(template: Sequence[str], *sources: object) -> Namespace:
+    """A template whose ``"{user_id}"`` is filled from the first source that has ``user_id``.
+
+    A source that has it and leaves it empty names nobody: the next one is not asked then.
+    """
+    return checked([_filled(label, sources) for label in template])
+
+
+def _filled(label: str, sources: Sequence[object]) -> str:
+    match = _FIELD.fullmatch(label)
+    if match is None:
+        return label
+    name = match[1]
+    for source in sources:
+        if _has(source, name):
+            return _checked_label(name, _value(source, name))
+    raise ConfigurationError(
+        f"nobody says whose memory this is: pass context with {name!r}, or "
+        f'config={{"configurable": {{{name!r}: ...}}}}'
+    )
+
+
+def _has(source: object, name: str) -> bool:
+    if isinstance(source, Mapping):
+        return name in source
+    return hasattr(source, name)
+
+
+def _value(source: object, name: str) -> Any:
+    if isinstance(source, Mapping):
+        return source[name]
+    return getattr(source, name)
+
+
+def _checked_label(name: str, value: object) -> str:
+    """The label that a source gives; refused if it can name nobody."""
+    if isinstance(value, bool) or not isinstance(value, str | int | UUID):
+        raise ConfigurationError(
+            f"{name} is {value!r}; whose memory it is must be a text or an integer"
+        )
+    if not str(value).strip():
+        raise ConfigurationError(f"{name} is empty; whose memory it is must be known")
+    return str(value)

@@ -1,0 +1,98 @@
+"""A field that recollections gain arrives in every adapter."""
+
+import asyncio
+import json
+from dataclasses import dataclass, field, fields
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from llama_index.core.base.llms.types import ChatMessage
+from mcp import Client
+from typer.testing import CliRunner
+
+from ecs_plugins.cli import app
+from ecs_plugins.common.aio import bridged
+from ecs_plugins.langchain import EntropicMemoryMiddleware, EntropicMemoryRetriever
+from ecs_plugins.langgraph import EntropicStore
+from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
+from ecs_plugins.memory import EntropicMemory, Recollection
+from ecs_plugins.memory.records import SHOWN_AS
+from ecs_plugins.server.tools import mcp_server
+from tests.integration.scripted_model import FACT, QUESTION, ScriptedModel
+
+USER = ("default",)
+SHOWN = "mood glad"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Felt(Recollection):
+    """A recollection with a field more."""
+
+    mood: str = field(default="glad", metadata={SHOWN_AS: "mood"})
+
+
+@pytest.fixture
+def memory(memory, monkeypatch):
+    recall = EntropicMemory.recall
+
+    def recall_felt(self, *args, **options):
+        plain = recall(self, *args, **options)
+        names = [each.name for each in fields(Recollection)]
+        return [Felt(**{name: getattr(each, name) for name in names}) for each in plain]
+
+    monkeypatch.setattr(EntropicMemory, "recall", recall_felt)
+    monkeypatch.setattr(EntropicMemory, "arecall", bridged(recall_felt))
+    memory.add(FACT, namespace=USER)
+    return memory
+
+
+def test_it_is_in_the_metadata_of_a_retrievers_document(memory):
+    (document,) = EntropicMemoryRetriever(memory=memory, namespace=USER).invoke(QUESTION)
+    assert document.metadata["mood"] == "glad"
+    every = {each.name for each in fields(Recollection)} - {"id", "text", "score", "metadata"}
+    assert every <= set(document.metadata)
+
+
+def test_it_is_beside_the_item_of_a_store(memory):
+    store = EntropicStore(memory, messages_under=USER)
+    (item,) = store.search(USER, query=QUESTION)
+    assert item.recollection["mood"] == "glad"
+    assert item.dict()["recollection"] == item.recollection
+    assert item.value == {"content": FACT}
+
+
+def test_it_is_in_the_note_of_an_agent_and_stays_there(memory):
+    model = ScriptedModel()
+    middleware = [EntropicMemoryMiddleware(memory, namespace=USER)]
+    agent = create_agent(model, middleware=middleware, checkpointer=InMemorySaver())
+    thread = {"configurable": {"thread_id": "t"}}
+    agent.invoke({"messages": [HumanMessage(QUESTION)]}, thread)
+    assert f"- ({SHOWN}) {FACT}" in model.prompt
+    agent.invoke({"messages": [HumanMessage("Thank you.")]}, thread)
+    assert f"- ({SHOWN}) {FACT}" in model.prompt
+
+
+def test_it_is_in_the_blocks_of_llama_index(memory):
+    block = EntropicMemoryBlock(memory=memory, namespace=USER)
+    shown = asyncio.run(block.aget([ChatMessage(role="user", content=QUESTION)]))
+    assert f"- ({SHOWN}) {FACT}" in shown
+    chat = EntropicChatMemory.from_defaults(memory, namespace=USER, count_tokens=len)
+    (message,) = chat.get(QUESTION)
+    assert f"- ({SHOWN}) {FACT}" in message.content
+
+
+async def test_it_is_in_what_the_tool_of_a_server_returns(memory):
+    memory.add(FACT, namespace=("mcp", "ana"))
+    async with Client(mcp_server(memory, None, client="ana")) as client:
+        result = await client.call_tool("recall", {"question": QUESTION})
+    (found,) = result.structured_content["recollections"]
+    assert found["mood"] == "glad"
+
+
+def test_it_is_on_the_command_line(memory, monkeypatch):
+    monkeypatch.setattr("ecs_plugins.cli.memory._open", lambda *_: memory)
+    monkeypatch.setattr("ecs_plugins.cli.memory._require_file", lambda _: None)
+    shown = CliRunner().invoke(app, ["memory", "recall", "--db", "m.db", QUESTION, "--json"])
+    assert json.loads(shown.stdout)[0]["mood"] == "glad"
