@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-app.command("shape", help=shape.HELP)(shape.shape)
+app.command("shape", help=shape.HELP, cls=shape.HelpOfRegistries)(shape.shape)
 app.command("diagnose", help=diagnose.HELP)(diagnose.diagnose)
 app.add_typer(memory.app)
 app.add_typer(model.app)

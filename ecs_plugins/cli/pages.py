@@ -9,7 +9,8 @@ from typing import Any
 
 from ecs_plugins.common.pages import rendered
 from ecs_plugins.common.text import sentence_spans
-from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.memory import EntropicMemory, Memory, SleepReport
+from ecs_plugins.memory.records import RecordedDecision
 from ecs_plugins.memory.types import Namespace
 from ecs_plugins.shaping import ContextShaper, ShapedContext
 
@@ -33,27 +34,36 @@ def coloured(shaper: ContextShaper, shaped: ShapedContext) -> Coloured:
 
     Scores every sentence of the passages that were scored, best first, in one more call.
     """
-    pieces: dict[int, list[str]] = {}
-    for verdict in shaped.ranked:
-        spans = sentence_spans(verdict.text)
-        if sum(map(len, pieces.values())) + len(spans) > SENTENCES:
-            break
-        pieces[verdict.index] = [verdict.text[start:end] for start, end in spans]
+    pieces = _sentences(shaped)
     config = shaper.config.replace(ranker=None, unit="passage", conversation=False)
     scored = ContextShaper(shaper.model, config).shape(
-        shaped.query, [piece for found in pieces.values() for piece in found]
+        shaped.query, [piece for own in pieces.values() for piece in own]
     )
-    scores = {verdict.text: verdict.score for verdict in scored.verdicts}
-    known = [score for score in scores.values() if score is not None]
-    middle = sum(known) / max(1, len(known))
-    widest = max((abs(score - middle) for score in known), default=0.0) or 1.0
-    return {
-        index: [
-            (piece, None if (score := scores[piece]) is None else (score - middle) / widest)
-            for piece in found
-        ]
-        for index, found in pieces.items()
-    }
+    shades = _shades({verdict.text: verdict.score for verdict in scored.verdicts})
+    return {index: [(piece, shades.get(piece)) for piece in own] for index, own in pieces.items()}
+
+
+def _sentences(shaped: ShapedContext) -> dict[int, list[str]]:
+    """The sentences of the best passages by the passage's index, `SENTENCES` at most."""
+    pieces: dict[int, list[str]] = {}
+    room = SENTENCES
+    for verdict in shaped.ranked:
+        spans = sentence_spans(verdict.text)
+        room -= len(spans)
+        if room < 0:
+            break
+        pieces[verdict.index] = [verdict.text[start:end] for start, end in spans]
+    return pieces
+
+
+def _shades(scores: Mapping[str, float | None]) -> dict[str, float]:
+    """Scores relative to their mean, the largest difference being 1; None is left out."""
+    finite = {text: score for text, score in scores.items() if score is not None}
+    if not finite:
+        return {}
+    middle = sum(finite.values()) / len(finite)
+    widest = max(abs(score - middle) for score in finite.values()) or 1.0
+    return {text: (score - middle) / widest for text, score in finite.items()}
 
 
 def memory_page(memory: EntropicMemory, namespaces: Sequence[Namespace]) -> str:
@@ -68,29 +78,50 @@ def memory_page(memory: EntropicMemory, namespaces: Sequence[Namespace]) -> str:
 
 
 def _life(memory: EntropicMemory, namespace: Namespace) -> dict[str, Any]:
-    reports, decisions = memory.sleeps(namespace), memory.decisions(namespace)
-    ids = dict.fromkeys(each.id for each in memory.memories(namespace))
-    for each in decisions:
-        ids |= dict.fromkeys((each.decision.target_id or "", each.decision.candidate_id))
+    """The lives of all memories of a namespace, and its sleep phases with their decisions."""
+    reports = memory.sleeps(namespace)
+    decisions = memory.decisions(namespace)
     first = min((report.id for report in reports), default=0)
     last = max((report.id for report in reports), default=0) + 1
-    lives = []
-    for versions in filter(None, map(memory.history, ids)):
-        newest, born = versions[-1], versions[0].born or first
-        end = newest.died or last
-        lives.append(
-            {name: getattr(newest, name) for name in ("text", "support", "pinned", "died")}
-            | {"free_energy": newest.free_energy, "born": born}
-            | {"left": 100 * (born - first) / (last - first or 1)}
-            | {"width": 100 * (end - born) / (last - first or 1)}
-        )
+    histories = [memory.history(id) for id in _ids(memory, namespace, decisions)]
+    lives = [_bar(versions, first, last) for versions in histories if versions]
     lives.sort(key=lambda life: (life["died"] is not None, life["born"]))
-    phases = [
-        {
-            "report": report,
-            "when": datetime.fromtimestamp(report.at, UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "decisions": [each for each in decisions if each.sleep == report.id],
-        }
-        for report in reports
-    ]
-    return {"lives": lives, "sleeps": phases}
+    return {"lives": lives, "sleeps": [_phase(report, decisions) for report in reports]}
+
+
+def _ids(
+    memory: EntropicMemory, namespace: Namespace, decisions: Sequence[RecordedDecision]
+) -> list[str]:
+    """Ids of every memory that there is or was, once each."""
+    ids = [each.id for each in memory.memories(namespace)]
+    for each in decisions:
+        ids += [each.decision.target_id or "", each.decision.candidate_id]
+    return list(dict.fromkeys(ids))
+
+
+def _bar(versions: Sequence[Memory], first: int, last: int) -> dict[str, Any]:
+    """One memory on the timeline from one sleep phase to another, in percent of its width."""
+    newest = versions[-1]
+    born = versions[0].born or first
+    end = newest.died or last
+    length = last - first or 1
+    return {
+        "text": newest.text,
+        "support": newest.support,
+        "pinned": newest.pinned,
+        "died": newest.died,
+        "free_energy": newest.free_energy,
+        "born": born,
+        "left": 100 * (born - first) / length,
+        "width": 100 * (end - born) / length,
+    }
+
+
+def _phase(report: SleepReport, decisions: Sequence[RecordedDecision]) -> dict[str, Any]:
+    """One sleep phase, when it was, and what it decided."""
+    when = datetime.fromtimestamp(report.at, UTC)
+    return {
+        "report": report,
+        "when": when.strftime("%Y-%m-%d %H:%M UTC"),
+        "decisions": [each for each in decisions if each.sleep == report.id],
+    }

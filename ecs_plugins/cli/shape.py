@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
+from typer.core import TyperCommand, TyperOption
+from typing_extensions import override
 
 from ecs_plugins.cli._passages import read_passages
 from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption, ModelOption
@@ -38,6 +41,27 @@ threshold stay.
 """
 
 
+class HelpOfRegistries(TyperCommand):
+    """A command whose help names the signals and rankers that there are.
+
+    The registries are read when the help is shown: to build the command would load NumPy.
+    """
+
+    @override
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from ecs_plugins.ranking.registry import RANKERS
+        from ecs_plugins.shaping.signals import SIGNALS
+
+        options = [each for each in self.params if isinstance(each, TyperOption) and each.help]
+        templates = [option.help or "" for option in options]
+        for option, template in zip(options, templates, strict=True):
+            named = template.replace("{signals}", ", ".join(SIGNALS))
+            option.help = named.replace("{rankers}", ", ".join(RANKERS))
+        super().format_help(ctx, formatter)
+        for option, template in zip(options, templates, strict=True):
+            option.help = template
+
+
 def shape(
     query: Annotated[str, typer.Option("--query", "-q", help="The question.")],
     passages: Annotated[
@@ -62,13 +86,12 @@ def shape(
     ] = None,
     signal: Annotated[
         str,
-        typer.Option(help="auto, answer_shift, query_likelihood, joint_shift, or another signal."),
+        typer.Option(help="What is measured: auto, {signals}; with + and a ranker or without."),
     ] = "auto",
     ranker: Annotated[
         str,
         typer.Option(
-            help="What chooses the passages worth scoring: convex, dense, bm25, tfidf_query, "
-            "tfidf, or none to score all."
+            help="What chooses the passages worth scoring: {rankers}, or none to score all."
         ),
     ] = "convex",
     pool_size: Annotated[int, typer.Option(help="How many passages it chooses.")] = 40,

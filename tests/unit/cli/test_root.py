@@ -53,7 +53,7 @@ def test_help_loads_nothing_heavy(command: str, shown: str) -> None:
         f"import sys; sys.argv = ['ecs-plugins', {command!r}, '--help']\n"
         "from ecs_plugins.cli import main\n"
         "try: main()\n"
-        "finally: print([m for m in ('torch', 'numpy', 'sklearn') if m in sys.modules])"
+        "finally: print([m for m in ('torch', 'scipy', 'sklearn') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown in out.stdout

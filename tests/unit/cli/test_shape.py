@@ -1,7 +1,11 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
+
+from ecs_plugins.ranking.registry import RANKERS
+from ecs_plugins.shaping.signals import SIGNALS
 
 FERRY = "The ferry leaves at nine."
 GULLS = "Gulls nest on the roof."
@@ -131,3 +135,11 @@ def test_a_bad_option_is_one_clear_line_and_a_failure(run, tmp_path, options) ->
     path = write(tmp_path / "notes.txt", FERRY)
     status, out, err = run("shape", "--passages", path, *options)
     assert (status, out, err.count("\n")) == (1, "", 1)
+
+
+def test_the_help_names_every_signal_and_ranker_that_there_is(run, monkeypatch):
+    monkeypatch.setitem(SIGNALS, "smell", None)
+    monkeypatch.setitem(RANKERS, "alphabet", None)
+    _, shown, _ = run("shape", "--help")
+    words = re.findall(r"\w+", shown)
+    assert {*SIGNALS, *RANKERS} <= set(words)
