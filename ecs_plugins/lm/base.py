@@ -74,21 +74,25 @@ class ScoreRequest:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prefix", tuple(self.prefix))
-        object.__setattr__(self, "candidates", tuple(tuple(c) for c in self.candidates))
-        object.__setattr__(self, "continuations", tuple(tuple(c) for c in self.continuations))
+        object.__setattr__(self, "candidates", tuple(map(tuple, self.candidates)))
+        object.__setattr__(self, "continuations", tuple(map(tuple, self.continuations)))
         if not self.candidates:
             raise InvalidInputError("a ScoreRequest needs at least one candidate")
         if not self.continuations:
             raise InvalidInputError("a ScoreRequest needs at least one continuation")
-        if any(s.scored for part in (self.prefix, *self.candidates) for s in part):
+        if _is_scored(self.prefix) or any(map(_is_scored, self.candidates)):
             raise InvalidInputError("only segments of a continuation can be scored")
-        for continuation in self.continuations:
-            if not any(segment.scored for segment in continuation):
-                raise InvalidInputError("every continuation needs a scored segment")
+        if not all(map(_is_scored, self.continuations)):
+            raise InvalidInputError("every continuation needs a scored segment")
         if self.divergence and any(segment.text for segment in self.candidates[0]):
             raise InvalidInputError(
                 "a divergence is measured from the base: make the empty candidate () the first"
             )
+
+
+def _is_scored(segments: Segments) -> bool:
+    """Whether anything of it is scored."""
+    return any(segment.scored for segment in segments)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

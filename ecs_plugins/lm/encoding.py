@@ -13,6 +13,7 @@ from ecs_plugins.lm.scoring.request import (
     Comparison,
     Continuation,
     EngineResult,
+    Ids,
     TokenRequest,
     path_of,
 )
@@ -34,7 +35,8 @@ def encode_prompts(
     """Whole prompts in ids, with BOS where the tokenizer adds one, and room for ``new`` tokens."""
     encoded = []
     for n, prompt in enumerate(prompts):
-        ids = encoder.with_lead(encoder.join(prompt, at_head=True)) or encoder.start
+        text = encoder.join(prompt, at_head=True)
+        ids = encoder.with_lead(text) or encoder.start
         if not ids:
             raise InvalidInputError("an empty prompt cannot be continued; give it some text")
         if len(ids) + new > window:
@@ -48,10 +50,12 @@ def encode_prompts(
 
 def encode_request(encoder: SegmentEncoder, request: ScoreRequest) -> TokenRequest:
     """A request in ids, in which something precedes the first scored token."""
-    continuations = tuple(_continuation(encoder, c, request.name) for c in request.continuations)
+    name = request.name
+    continuations = tuple(_continuation(encoder, each, name) for each in request.continuations)
     candidates = tuple(encoder.join(candidate) for candidate in request.candidates)
-    prefix = encoder.with_lead(encoder.join(request.prefix, at_head=True))
-    if not prefix and not all(candidates) and any(c.spans[0][0] == 0 for c in continuations):
+    head = encoder.join(request.prefix, at_head=True)
+    prefix = encoder.with_lead(head)
+    if not prefix and _begins_with_a_score(candidates, continuations):
         prefix = encoder.start
         if not prefix:
             raise InvalidInputError(
@@ -60,8 +64,16 @@ def encode_request(encoder: SegmentEncoder, request: ScoreRequest) -> TokenReque
             )
     comparisons: tuple[Comparison, ...] = ()
     if request.divergence:
-        comparisons = tuple(Comparison(path_of((), c).ids) for c in continuations)
-    return TokenRequest(prefix, candidates, continuations, request.name, comparisons)
+        bases = [path_of((), continuation) for continuation in continuations]
+        comparisons = tuple(Comparison(base.ids) for base in bases)
+    return TokenRequest(prefix, candidates, continuations, name, comparisons)
+
+
+def _begins_with_a_score(candidates: Sequence[Ids], continuations: Sequence[Continuation]) -> bool:
+    """Whether some first token would be scored, with nothing before it."""
+    if all(candidates):
+        return False
+    return any(continuation.spans[0][0] == 0 for continuation in continuations)
 
 
 def _continuation(encoder: SegmentEncoder, segments: Segments, name: str) -> Continuation:
@@ -69,34 +81,49 @@ def _continuation(encoder: SegmentEncoder, segments: Segments, name: str) -> Con
     spans: list[tuple[int, int]] = []
     fixed = 0
     for segment, piece in zip(segments, encoder.encode(segments), strict=True):
-        if segment.scored:
-            if not piece:
-                raise InvalidInputError(
-                    f"nothing to score{f' in {name}' if name else ''}: {segment.text!r} has no "
-                    "tokens; leave out empty answers"
-                )
-            spans.append((len(ids), len(ids) + len(piece)))
-        if segment.trusted and fixed == len(ids):
-            fixed += len(piece)
+        start = len(ids)
         ids += piece
-    return Continuation(ids[: spans[-1][1]], tuple(spans), min(fixed, spans[0][0] - 1))
+        if segment.scored and not piece:
+            where = f" in {name}" if name else ""
+            raise InvalidInputError(
+                f"nothing to score{where}: {segment.text!r} has no tokens; leave out empty answers"
+            )
+        if segment.scored:
+            spans.append((start, len(ids)))
+        if segment.trusted and fixed == start:
+            fixed = len(ids)
+    first_scored, _ = spans[0]
+    _, end = spans[-1]
+    return Continuation(ids[:end], tuple(spans), min(fixed, first_scored - 1))
 
 
 def to_result(request: TokenRequest, engine: EngineResult) -> ScoreResult:
     """The engine's answer in the shape of the seam; NaN where nothing could be scored."""
-    rows = []
-    for k in range(len(request.candidates)):
-        row = []
-        for m, continuation in enumerate(request.continuations):
-            *cuts, length = np.cumsum([b - a for a, b in continuation.spans])
-            nothing = np.full(length, np.nan, dtype=np.float32)
-            logprobs = np.split(engine.scores.get((k, m), nothing), cuts)
-            divergences: list[np.ndarray | None] = [None] * len(logprobs)
-            if request.comparisons:
-                found = request.comparisons[m].found.get(request.path(k, m).ids, nothing)
-                divergences = [*np.split(found, cuts)]
-            # Copied, so that a score does not hold on to those of a whole pack.
-            row.append(tuple(map(SegmentScore, map(np.array, logprobs), divergences)))
-        rows.append(tuple(row))
+    numbers = range(len(request.continuations))
+    rows = [
+        tuple(_segment_scores(request, engine, k, m) for m in numbers)
+        for k in range(len(request.candidates))
+    ]
     tokens = tuple(len(candidate) for candidate in request.candidates)
     return ScoreResult(tuple(rows), tokens, engine.computed_tokens, engine.unscored)
+
+
+def _segment_scores(
+    request: TokenRequest, engine: EngineResult, k: int, m: int
+) -> tuple[SegmentScore, ...]:
+    """Scores of the segments of continuation m behind candidate k."""
+    lengths = [end - start for start, end in request.continuations[m].spans]
+    *cuts, length = np.cumsum(lengths)
+    unknown = np.full(length, np.nan, dtype=np.float32)
+    # Copied, so that a score does not hold on to those of a whole pack.
+    logprobs = np.array(engine.scores.get((k, m), unknown))
+    if not request.comparisons:
+        return tuple(SegmentScore(part) for part in np.split(logprobs, cuts))
+    path = request.path(k, m)
+    divergences = request.comparisons[m].found.get(path.ids, unknown)
+    return tuple(
+        SegmentScore(segment_logprobs, segment_divergences)
+        for segment_logprobs, segment_divergences in zip(
+            np.split(logprobs, cuts), np.split(divergences, cuts), strict=True
+        )
+    )

@@ -38,7 +38,9 @@ def _tokens(text: str) -> list[str]:
 def overlap_logprob(context: str, text: str) -> float:
     """The default: each token costs 1 nat if its context holds it, and 3 nats if not."""
     seen = {token.lower() for token in _tokens(context)}
-    return -sum(1.0 if token.lower() in seen else 3.0 for token in _tokens(text))
+    words = [token.lower() for token in _tokens(text)]
+    costs = [1.0 if word in seen else 3.0 for word in words]
+    return -sum(costs)
 
 
 class FakeLanguageModel:
@@ -85,21 +87,24 @@ class FakeLanguageModel:
 
     def _score(self, request: ScoreRequest) -> ScoreResult:
         prefix = _text(request.prefix)
+        prefix_tokens = len(_tokens(prefix))
+        base = prefix if request.divergence else None
         scores: list[tuple[tuple[SegmentScore, ...], ...]] = []
         unscored: dict[int, str] = {}
-        texts = [_text(candidate) for candidate in request.candidates]
-        computed = len(_tokens(prefix))
-        for index, head in enumerate(prefix + text for text in texts):
-            longest = max(len(_tokens(head + _text(each))) for each in request.continuations)
+        computed = prefix_tokens
+        candidates = [_text(candidate) for candidate in request.candidates]
+        for index, candidate in enumerate(candidates):
+            head = prefix + candidate
+            lengths = [len(_tokens(head + _text(each))) for each in request.continuations]
+            longest = max(lengths)
+            row = [self._continue(head, each, base) for each in request.continuations]
             if longest > self.max_tokens:
                 unscored[index] = f"{longest} tokens exceed the window of {self.max_tokens}"
-            base = prefix if request.divergence else None
-            row = [self._continue(head, each, base) for each in request.continuations]
-            if index in unscored:
                 row = [tuple(map(_not_a_number, segments)) for segments in row]
-            computed += max(0, longest - len(_tokens(prefix)))
+            computed += max(0, longest - prefix_tokens)
             scores.append(tuple(row))
-        return ScoreResult(tuple(scores), tuple(self.count_tokens(texts)), computed, unscored)
+        candidate_tokens = tuple(self.count_tokens(candidates))
+        return ScoreResult(tuple(scores), candidate_tokens, computed, unscored)
 
     def _continue(
         self, head: str, continuation: Segments, base: str | None
@@ -109,31 +114,40 @@ class FakeLanguageModel:
         behind = ""
         for segment in continuation:
             if segment.scored:
-                tokens, context = _tokens(segment.text), head + behind
+                context = head + behind
+                tokens = _tokens(segment.text)
                 if not tokens:
                     raise InvalidInputError(f"nothing to score in {segment.text!r}")
                 each = self._logprob(context, segment.text) / len(tokens)
                 logprobs = np.full(len(tokens), each, dtype=np.float32)
-                contexts = None if base is None else (context, base + behind)
-                found = None if contexts is None else self._divergence(contexts, tokens)
-                out.append(SegmentScore(logprobs, found))
+                divergence = None
+                if base is not None:
+                    divergence = self._divergence(context, base + behind, tokens)
+                out.append(SegmentScore(logprobs, divergence))
             behind += segment.text
         return tuple(out)
 
     def _divergence(
-        self, contexts: tuple[str, str], tokens: Sequence[str]
+        self, context: str, base: str, tokens: Sequence[str]
     ) -> npt.NDArray[np.float32]:
-        """How far the next word behind one context is distributed from that behind another."""
-        words = dict.fromkeys(_tokens(" ".join((*contexts, *tokens))))
-        found = []
-        for count in range(len(tokens)):
-            written = "".join(f" {token}" for token in tokens[:count])
-            ours, theirs = (
-                softmax([self._logprob(text + written, word) for word in words])
-                for text in contexts
-            )
-            found.append(rel_entr(ours, np.maximum(theirs, 1e-300)).sum())
-        return np.array(found, dtype=np.float32)
+        """How far the next word behind a context is distributed from that behind the base."""
+        everything = " ".join([context, base, *tokens])
+        words = list(dict.fromkeys(_tokens(everything)))
+        divergences = []
+        written = ""
+        for token in tokens:
+            ours = self._distribution(context + written, words)
+            theirs = self._distribution(base + written, words)
+            terms = rel_entr(ours, np.maximum(theirs, 1e-300))
+            divergences.append(terms.sum())
+            written += f" {token}"
+        return np.array(divergences, dtype=np.float32)
+
+    def _distribution(self, context: str, words: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Probabilities of the next word."""
+        logprobs = [self._logprob(context, word) for word in words]
+        probabilities: npt.NDArray[np.float64] = softmax(logprobs)
+        return probabilities
 
     def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
         """Answer from the replies given at construction, else with a word of the prompt.
@@ -142,20 +156,22 @@ class FakeLanguageModel:
             ConfigurationError: An option is unknown or out of range.
             InvalidInputError: A prompt with its new tokens is longer than the window.
         """
-        given, out = GenerationOptions(**options), list[Generation]()
-        for prompt in prompts:
-            text = _text(prompt)
-            if (length := len(_tokens(text)) + given.max_new_tokens) > self.max_tokens:
-                raise InvalidInputError(f"{length} tokens exceed the window of {self.max_tokens}")
-            self.prompts.append(text)
-            reply = self._reply(text, given.seed)
-            for mark in given.stop:
-                reply = reply.partition(mark)[0]
-            words = reply.split(" ")
-            reason = "stop" if len(words) <= given.max_new_tokens else "length"
-            reply = " ".join(words[: given.max_new_tokens])
-            out.append(Generation(reply, len(_tokens(text)), len(_tokens(reply)), reason))
-        return out
+        given = GenerationOptions(**options)
+        return [self._generate(_text(prompt), given) for prompt in prompts]
+
+    def _generate(self, prompt: str, options: GenerationOptions) -> Generation:
+        prompt_tokens = len(_tokens(prompt))
+        length = prompt_tokens + options.max_new_tokens
+        if length > self.max_tokens:
+            raise InvalidInputError(f"{length} tokens exceed the window of {self.max_tokens}")
+        self.prompts.append(prompt)
+        reply = self._reply(prompt, options.seed)
+        for mark in options.stop:
+            reply, _, _ = reply.partition(mark)
+        words = reply.split(" ")
+        reason = "stop" if len(words) <= options.max_new_tokens else "length"
+        text = " ".join(words[: options.max_new_tokens])
+        return Generation(text, prompt_tokens, len(_tokens(text)), reason)
 
     def _reply(self, text: str, seed: int) -> str:
         if callable(self._replies):
@@ -164,7 +180,8 @@ class FakeLanguageModel:
             if key in text:
                 return reply
         words = _tokens(text) or ["nothing"]
-        return words[zlib.crc32(f"{seed}:{text}".encode(errors="replace")) % len(words)]
+        drawn = zlib.crc32(f"{seed}:{text}".encode(errors="replace"))
+        return words[drawn % len(words)]
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Words and punctuation marks."""
@@ -172,8 +189,9 @@ class FakeLanguageModel:
 
 
 def _not_a_number(score: SegmentScore) -> SegmentScore:
-    nothing = np.full_like(score.logprobs, np.nan)
-    return SegmentScore(nothing, None if score.divergence is None else nothing)
+    unknown = np.full_like(score.logprobs, np.nan)
+    divergence = None if score.divergence is None else unknown
+    return SegmentScore(unknown, divergence)
 
 
 def _text(segments: Segments) -> str:

@@ -12,7 +12,12 @@ from ecs_plugins.lm.scoring.request import common_length
 from ecs_plugins.lm.scoring.runner import TokenBudget, run_in_packs
 
 if TYPE_CHECKING:
-    from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import (
+        DynamicCache,
+        GenerationConfig,
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
+    )
 
 Ids = tuple[int, ...]
 
@@ -35,59 +40,44 @@ class Generator:
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, mixed_lengths: bool
     ) -> None:
-        self._model, self._tokenizer, self._mixed = model, tokenizer, mixed_lengths
+        self._model = model
+        self._tokenizer = tokenizer
+        self._mixed_lengths = mixed_lengths
 
     def generate(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:
         """Continue every prompt; results in the order of the prompts."""
-        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]), reverse=True)
-        out: dict[int, Generation] = {}
+        lengths = [len(prompt) for prompt in prompts]
+        longest_first = sorted(range(len(prompts)), key=lengths.__getitem__, reverse=True)
+        generations: dict[int, Generation] = {}
 
         def take(left: Sequence[int], tokens: int) -> tuple[int, int]:
-            width = len(prompts[left[0]])
-            alike = [i for i in left if self._mixed or len(prompts[i]) == width]
-            room = max(1, tokens // (width + options.max_new_tokens))
+            width = lengths[left[0]]
+            alike = left
+            if not self._mixed_lengths:
+                alike = [index for index in left if lengths[index] == width]
+            row_tokens = width + options.max_new_tokens
+            room = max(1, tokens // row_tokens)
             number = min(len(alike), room)
-            return number, number * (width + options.max_new_tokens)
+            return number, number * row_tokens
 
         def run(batch: Sequence[int]) -> None:
-            out.update(zip(batch, self._batch([prompts[i] for i in batch], options), strict=True))
+            written = self._batch([prompts[index] for index in batch], options)
+            generations.update(zip(batch, written, strict=True))
 
-        devices = [self._model.device] if self._model.device.type == "cuda" else []
-        with torch.inference_mode(), torch.random.fork_rng(devices=devices):
+        cards = [self._model.device] if self._model.device.type == "cuda" else []
+        with torch.inference_mode(), torch.random.fork_rng(devices=cards):
             torch.manual_seed(options.seed)
             name = self._model.name_or_path or "the model"
-            run_in_packs(order, take, run, TokenBudget(BATCH_TOKENS), name)
-        return [out[i] for i in range(len(prompts))]
+            run_in_packs(longest_first, take, run, TokenBudget(BATCH_TOKENS), name)
+        return [generations[index] for index in range(len(prompts))]
 
     def _batch(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:
-        from transformers import GenerationConfig, StoppingCriteriaList
+        from transformers import StoppingCriteriaList
 
-        width = max(len(ids) for ids in prompts)
-        configured = getattr(self._model.generation_config, "eos_token_id", None)
-        ends = configured if isinstance(configured, list) else [configured]
-        ends = sorted({i for i in (*ends, self._tokenizer.eos_token_id) if isinstance(i, int)})
-        pad = self._tokenizer.pad_token_id
-        pad = pad if isinstance(pad, int) else (ends[0] if ends else 0)
-        device = self._model.device
-        ids = torch.tensor([(pad,) * (width - len(p)) + p for p in prompts], device=device)
-        mask = torch.tensor(
-            [(0,) * (width - len(p)) + (1,) * len(p) for p in prompts], device=device
-        )
-        # Every field that a checkpoint's generation_config.json may set is set here, so that
-        # the call's own options decide.
-        sampling = options.temperature > 0
-        settings: dict[str, Any] = {
-            "max_new_tokens": options.max_new_tokens,
-            "do_sample": sampling,
-            "temperature": options.temperature if sampling else 1.0,
-            "top_p": options.top_p if sampling else 1.0,
-            "top_k": 0 if sampling else 50,
-            "num_beams": 1,
-            "repetition_penalty": 1.0,
-            "eos_token_id": ends or None,
-            "pad_token_id": pad,
-        }
-        config = GenerationConfig.from_dict(settings)
+        ends = self._end_tokens()
+        padding = self._padding_token(ends)
+        ids, mask = _padded_on_the_left(prompts, padding, self._model.device)
+        width = ids.shape[1]
         halt = _StopStrings(self._tokenizer, options.stop, width, len(prompts))
         criteria: list[Any] = [halt] if options.stop else []
         generate: Callable[..., torch.Tensor] = self._model.generate  # type: ignore[assignment]
@@ -95,13 +85,30 @@ class Generator:
             ids,
             attention_mask=mask,
             past_key_values=self._read(prompts),
-            generation_config=config,
+            generation_config=_generation_config(options, ends, padding),
             stopping_criteria=StoppingCriteriaList(criteria),
-        )[:, width:].tolist()
-        return [
-            self._result(prompt, row, ends, halt.stopped.get(n), options.stop)
-            for n, (prompt, row) in enumerate(zip(prompts, written, strict=True))
-        ]
+        )
+        generations = []
+        for number, row in enumerate(written[:, width:].tolist()):
+            limits = [at + 1 for at, token in enumerate(row) if token in ends]
+            if number in halt.stopped:
+                limits.append(halt.stopped[number])
+            prompt_tokens = len(prompts[number])
+            generations.append(self._generation(prompt_tokens, row, limits, options.stop))
+        return generations
+
+    def _end_tokens(self) -> list[int]:
+        """Tokens that end a reply: those of the checkpoint and that of the tokenizer."""
+        configured = getattr(self._model.generation_config, "eos_token_id", None)
+        named = list(configured) if isinstance(configured, list) else [configured]
+        named.append(self._tokenizer.eos_token_id)
+        return sorted({token for token in named if isinstance(token, int)})
+
+    def _padding_token(self, ends: Sequence[int]) -> int:
+        padding = self._tokenizer.pad_token_id
+        if isinstance(padding, int):
+            return padding
+        return ends[0] if ends else 0
 
     def _read(self, prompts: Sequence[Ids]) -> DynamicCache | None:
         """Keys and values of all prompts but their last tokens, where reading them apart is faster.
@@ -110,42 +117,115 @@ class Generator:
         read alone, from where it parts from the one before; None leaves it to transformers.
         """
         from transformers import DynamicCache
+
+        shortest = min(len(prompt) for prompt in prompts)
+        if shortest < WORTH_READING:
+            return None
+        if self._model.device.type != "cpu" or not self._mixed_lengths:
+            return None
+        width = max(len(prompt) for prompt in prompts) - 1
+        reader = _Reader(self._model)
+        rows: dict[int, list[torch.Tensor]] = {}
+        for number in sorted(range(len(prompts)), key=prompts.__getitem__):
+            layers = reader.read(prompts[number][:-1])
+            if layers is None:
+                return None
+            rows[number] = [_widened(layer, width) for layer in layers]
+        in_order = [rows[number] for number in range(len(prompts))]
+        batched = [torch.stack(layer, dim=1) for layer in zip(*in_order, strict=True)]
+        return DynamicCache([tuple(layer) for layer in batched])
+
+    def _generation(
+        self, prompt_tokens: int, row: list[int], limits: list[int], stop: Sequence[str]
+    ) -> Generation:
+        """What a row says up to the first of its limits, and to the first stop string in it."""
+        length = min([len(row), *limits])
+        text = str(self._tokenizer.decode(row[:length], skip_special_tokens=True))
+        cuts = [text.find(mark) for mark in stop if mark in text]
+        if cuts:
+            text = text[: min(cuts)]
+        reason = "stop" if limits or cuts else "length"
+        return Generation(text, prompt_tokens, length, reason)
+
+
+class _Reader:
+    """Reads prompts one after the other, each from where it parts from the one before."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        from transformers import DynamicCache
+
+        self._model = model
+        self._ids: Ids = ()
+        # Made without the configuration, so that no layer forgets what lies outside its window.
+        self._past = DynamicCache()
+
+    def read(self, ids: Ids) -> list[torch.Tensor] | None:
+        """Keys and values of every layer, ``[2, kv_heads, len(ids), head_dim]``.
+
+        None if the model keeps anything else.
+        """
+        from transformers import DynamicCache
         from transformers.cache_utils import DynamicLayer
 
-        shortest = min(map(len, prompts))
-        if self._model.device.type != "cpu" or not self._mixed or shortest < WORTH_READING:
+        shared = common_length(self._ids, ids)
+        if shared < _WORTH_SHARING:
+            shared = 0
+            self._past = DynamicCache()
+        else:
+            self._past.crop(shared - len(self._ids))
+        self._ids = ids
+        rest = ids[shared:]
+        if rest:
+            fed = torch.tensor([rest], device=self._model.device)
+            self._model.base_model(input_ids=fed, past_key_values=self._past, use_cache=True)
+        kinds = {type(layer) for layer in self._past.layers}
+        if kinds != {DynamicLayer}:
             return None
-        width = max(map(len, prompts)) - 1
-        rows: dict[int, list[torch.Tensor]] = {}
-        # Made without the configuration, so that no layer forgets what lies outside its window.
-        past, read = DynamicCache(), Ids()
-        for row in sorted(range(len(prompts)), key=prompts.__getitem__):
-            ids = prompts[row][:-1]
-            shared = common_length(read, ids)
-            if shared < _WORTH_SHARING:
-                past, shared = DynamicCache(), 0
-            else:
-                past.crop(shared - len(read))
-            if rest := ids[shared:]:
-                fed = torch.tensor([rest], device=self._model.device)
-                self._model.base_model(input_ids=fed, past_key_values=past, use_cache=True)
-            if not past.layers or any(type(layer) is not DynamicLayer for layer in past.layers):
-                return None
-            states = [torch.stack((keys[0], values[0])) for keys, values, *_ in past]
-            rows[row] = [torch.nn.functional.pad(s, (0, 0, width - len(ids), 0)) for s in states]
-            read = ids
-        layers = zip(*(rows[row] for row in range(len(prompts))), strict=True)
-        return DynamicCache([tuple(torch.stack(layer, dim=1)) for layer in layers])
+        return [torch.stack((keys[0], values[0])) for keys, values, *_ in self._past]
 
-    def _result(
-        self, prompt: Ids, row: list[int], ends: list[int], stopped: int | None, stop: Sequence[str]
-    ) -> Generation:
-        ended = next((n + 1 for n, token in enumerate(row) if token in ends), None)
-        length = min(n for n in (stopped, ended, len(row)) if n is not None)
-        text = str(self._tokenizer.decode(row[:length], skip_special_tokens=True))
-        cuts = [at for mark in stop if (at := text.find(mark)) >= 0]
-        finished = "length" if stopped is None and ended is None and not cuts else "stop"
-        return Generation(text[: min(cuts)] if cuts else text, len(prompt), length, finished)
+
+def _padded_on_the_left(
+    prompts: Sequence[Ids], padding: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and attention mask, ``[prompts, width]``."""
+    width = max(len(prompt) for prompt in prompts)
+    ids = []
+    mask = []
+    for prompt in prompts:
+        missing = width - len(prompt)
+        ids.append((padding,) * missing + prompt)
+        mask.append((0,) * missing + (1,) * len(prompt))
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
+def _widened(states: torch.Tensor, width: int) -> torch.Tensor:
+    """Keys and values with zeros in front, up to ``width`` tokens."""
+    missing = width - states.shape[2]
+    return torch.nn.functional.pad(states, (0, 0, missing, 0))
+
+
+def _generation_config(
+    options: GenerationOptions, ends: list[int], padding: int
+) -> GenerationConfig:
+    """Every field that a checkpoint's ``generation_config.json`` may set.
+
+    So the call's own options decide.
+    """
+    from transformers import GenerationConfig
+
+    sampling = options.temperature > 0
+    settings: dict[str, Any] = {
+        "max_new_tokens": options.max_new_tokens,
+        "do_sample": sampling,
+        "temperature": options.temperature if sampling else 1.0,
+        "top_p": options.top_p if sampling else 1.0,
+        "top_k": 0 if sampling else 50,
+        "num_beams": 1,
+        "repetition_penalty": 1.0,
+        "eos_token_id": ends or None,
+        "pad_token_id": padding,
+    }
+    return GenerationConfig.from_dict(settings)
 
 
 class _StopStrings:
@@ -154,19 +234,26 @@ class _StopStrings:
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str], width: int, rows: int
     ) -> None:
-        self._tokenizer, self._stop, self._width, self._rows = tokenizer, stop, width, rows
+        self._tokenizer = tokenizer
+        self._stop = stop
+        self._width = width
+        self._rows = rows
         # A stop string has at most this many tokens; a few more let it begin inside one.
-        self._tail = max((len(mark.encode()) for mark in stop), default=0) + 4
+        longest = max((len(mark.encode()) for mark in stop), default=0)
+        self._tail = longest + 4
         self.stopped: dict[int, int] = {}
         """Row -> number of new tokens when a stop string was complete."""
 
     def __call__(self, input_ids: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
-        length = input_ids.shape[1] - self._width
-        tails = input_ids[:, max(self._width, input_ids.shape[1] - self._tail) :].tolist()
+        read = input_ids.shape[1]
+        length = read - self._width
+        first = max(self._width, read - self._tail)
+        tails = input_ids[:, first:].tolist()
         for row in range(self._rows):
-            if row not in self.stopped:
-                text = str(self._tokenizer.decode(tails[row], skip_special_tokens=True))
-                if any(mark in text for mark in self._stop):
-                    self.stopped[row] = length
+            if row in self.stopped:
+                continue
+            text = str(self._tokenizer.decode(tails[row], skip_special_tokens=True))
+            if any(mark in text for mark in self._stop):
+                self.stopped[row] = length
         done = [row in self.stopped for row in range(self._rows)]
         return torch.tensor(done, dtype=torch.bool, device=input_ids.device)

@@ -45,7 +45,8 @@ def convert_gguf(gguf: Path, target: Path) -> dict[str, object]:
     tokenizer.save_pretrained(target)
     del model
     copied = token_logprobs(*_reload(target))
-    worst = max(abs(a - b) for a, b in zip(original, copied, strict=True))
+    differences = [abs(a - b) for a, b in zip(original, copied, strict=True)]
+    worst = max(differences)
     if not worst <= TOLERANCE:  # NaN too
         raise ModelError(
             f"the converted copy scores differently by {worst:.1e} nats; nothing was installed. "

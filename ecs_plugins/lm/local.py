@@ -87,7 +87,8 @@ class LocalLM:
         **options: Any,
     ) -> None:
         given = LocalLMOptions(**options)
-        if wrong := sorted(given.model_fields_set & set(LoadingOptions.model_fields)):
+        wrong = sorted(given.model_fields_set & set(LoadingOptions.model_fields))
+        if wrong:
             raise ConfigurationError(
                 f"{', '.join(wrong)}: a loaded model has its device and dtype already; give this "
                 "to LocalLM.from_pretrained, or load the model with it"
@@ -142,7 +143,10 @@ class LocalLM:
         source: str | None = None,
         pair: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None,
     ) -> None:
-        self._name, self._options, self._source, self._pair = name, options, source, pair
+        self._name = name
+        self._options = options
+        self._source = source
+        self._pair = pair
         self._runtime: Runtime | None = None
         self._lock = threading.Lock()
 
@@ -191,8 +195,8 @@ class LocalLM:
         from ecs_plugins.lm.encoding import to_result
 
         job, worker = self._scoring(requests, deadline_s)
-        found = worker.compute(job, self._options.max_waiting)
-        return list(map(to_result, job.requests, found))
+        scored = worker.compute(job, self._options.max_waiting)
+        return list(map(to_result, job.requests, scored))
 
     def score_by_reference(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Like `score`, by the yardstick: one forward per candidate and continuation, no cache.
@@ -206,7 +210,8 @@ class LocalLM:
         from ecs_plugins.lm.encoding import to_result
 
         job, _ = self._scoring(requests)
-        return list(map(to_result, job.requests, self._run(job.by_reference)))
+        scored = self._run(job.by_reference)
+        return list(map(to_result, job.requests, scored))
 
     def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
         """Continue each prompt; greedy at temperature 0, else seeded sampling.
@@ -224,7 +229,8 @@ class LocalLM:
         from ecs_plugins.lm.base import GenerationOptions
         from ecs_plugins.lm.encoding import encode_prompts
 
-        given, runtime = GenerationOptions(**options), self._load()
+        given = GenerationOptions(**options)
+        runtime = self._load()
         encoded = encode_prompts(runtime.encoder, prompts, given.max_new_tokens, self.max_tokens)
         return self._run(lambda: runtime.generator.generate(encoded, given))
 
@@ -306,14 +312,18 @@ class LocalLM:
         from ecs_plugins.lm.encoding import encode_request
         from ecs_plugins.lm.worker import Scoring
 
-        runtime, window, options = self._load(), self.max_tokens, self._options
+        runtime = self._load()
+        engine = runtime.engine
+        window = self.max_tokens
+        options = self._options
         encoded = [encode_request(runtime.encoder, request) for request in requests]
         for request in encoded:
             request.require_room(window)
-        if options.cache_bytes not in (None, runtime.engine.cache.max_bytes):
-            runtime.engine.cache.max_bytes = options.cache_bytes
+        if options.cache_bytes is not None:
+            engine.cache.max_bytes = options.cache_bytes
         limit = options.deadline_s if deadline_s is None else deadline_s
-        return Scoring(runtime.engine, encoded, window, options.token_budget, limit), runtime.worker
+        job = Scoring(engine, encoded, window, options.token_budget, limit)
+        return job, runtime.worker
 
     def _run(self, function: Callable[[], T]) -> T:
         from ecs_plugins.lm.worker import Call

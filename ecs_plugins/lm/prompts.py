@@ -94,7 +94,8 @@ class PromptTemplate:
         )
         parts = _parse(f"{self.after}{self.cue}{self.response}", "")
         present = {name for _, name in parts if name}
-        if unknown := sorted(set(scored) - present):
+        unknown = sorted(set(scored) - present)
+        if unknown:
             raise ConfigurationError(
                 f"cannot score {unknown}: the template's after, cue and response hold "
                 f"{sorted(present)}. Add the field to one of them or score another."
@@ -147,8 +148,10 @@ def split_cue(text: str) -> tuple[str, str]:
 
     Small models answer at once behind ``Answer:`` and introduce their answer without it.
     """
-    said, _, cue = text.rpartition("\n")
-    return (said, cue) if said and cue.endswith(":") else (text, "")
+    prompt, _, cue = text.rpartition("\n")
+    if prompt and cue.endswith(":"):
+        return prompt, cue
+    return text, ""
 
 
 def _parse(text: str, part: str) -> list[tuple[str, str | None]]:
@@ -181,12 +184,12 @@ def _fill(
                 f"the part {part!r} of the template needs {{{name}}}, but only "
                 f"{sorted(values)} are given"
             )
-        value, space = values[name], literal.endswith(" ")
-        out.append(_trusted(literal[:-1] if space else literal))
-        if value:
-            out.append(Segment(" " * space + value, scored=name in scored))
-        elif name in scored:
-            out.append(Segment("", scored=True))
+        value = values[name]
+        out.append(_trusted(literal.removesuffix(" ")))
+        if value and literal.endswith(" "):
+            value = f" {value}"
+        if value or name in scored:
+            out.append(Segment(value, scored=name in scored))
     return out
 
 

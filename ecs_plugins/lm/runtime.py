@@ -53,7 +53,8 @@ def shared_runtime(name_or_path: str, options: LoadingOptions) -> Runtime:
     with _LOADING:
         runtime = _SHARED.get((name_or_path, options))
         if runtime is None:
-            runtime = Runtime(*load(name_or_path, options), name=name_or_path)
+            model, tokenizer = load(name_or_path, options)
+            runtime = Runtime(model, tokenizer, name=name_or_path)
             _SHARED[name_or_path, options] = runtime
         return runtime
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from ecs_plugins.common.text import well_formed
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 Ids = tuple[int, ...]
 
 _ANCHORS = ("\n", ".", "|")
+"""Texts to put before a piece, so that it loses the space of a text's beginning."""
 _PROBES = ("a", "b", "The", "1")
+"""Pieces by which an anchor is tried."""
 
 
 class _Backend(Protocol):
@@ -42,15 +45,23 @@ class _RustBackend:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._parsing, self._inert = copy.deepcopy(tokenizer), copy.deepcopy(tokenizer)
-        for own in (self._parsing, self._inert):
-            own.no_truncation()
-            own.no_padding()
-            own.encode_special_tokens = own is self._inert
+        self._parsing = _whole_texts(tokenizer)
+        self._inert = _whole_texts(tokenizer)
+        self._inert.encode_special_tokens = True
 
     def encode(self, texts: Sequence[str], *, trusted: bool) -> list[list[int]]:
         own = self._parsing if trusted else self._inert
-        return [e.ids for e in own.encode_batch(list(texts), add_special_tokens=False)]
+        encodings = own.encode_batch(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+
+def _whole_texts(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that neither cuts nor pads, and parses special tokens."""
+    own: Tokenizer = copy.deepcopy(tokenizer)
+    own.no_truncation()
+    own.no_padding()
+    own.encode_special_tokens = False
+    return own
 
 
 class _PythonBackend:
@@ -77,14 +88,19 @@ class SegmentEncoder:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, control_text: str = "") -> None:
         rust = getattr(tokenizer, "backend_tokenizer", None)
-        self._backend: _Backend = _PythonBackend(tokenizer) if rust is None else _RustBackend(rust)
+        self._backend: _Backend
+        if rust is None:
+            self._backend = _PythonBackend(tokenizer)
+        else:
+            self._backend = _RustBackend(rust)
         self.lead = _lead(tokenizer)
         """What the tokenizer itself puts before a text: the ids of BOS, or nothing."""
         self.start = self.lead or _start(tokenizer)
         """What to put before a text that would otherwise begin with a scored token."""
         self._anchor = self._find_anchor()
         self._spelled: dict[int, Ids] = {}
-        self._spelled = self._spell(_control_tokens(tokenizer, control_text))
+        control = _control_tokens(tokenizer, control_text)
+        self._spelled = self._spell(control)
 
     def encode(self, segments: Segments, *, at_head: bool = False) -> list[Ids]:
         """Ids of every segment.
@@ -93,55 +109,66 @@ class SegmentEncoder:
         """
         if not at_head or not segments:
             return self._encode(segments)
-        return [*self._encode(segments[:1], natural=True), *self._encode(segments[1:])]
+        first = self._encode(segments[:1], natural=True)
+        others = self._encode(segments[1:])
+        return first + others
 
     def join(self, segments: Segments, *, at_head: bool = False) -> Ids:
         """Ids of all segments as one sequence."""
-        return tuple(i for ids in self.encode(segments, at_head=at_head) for i in ids)
+        pieces = self.encode(segments, at_head=at_head)
+        return tuple(chain.from_iterable(pieces))
 
     def with_lead(self, ids: Ids) -> Ids:
         """``ids`` as the head of a prompt: with BOS, once, if this tokenizer adds one."""
-        return ids if ids[: len(self.lead)] == self.lead else self.lead + ids
+        if ids[: len(self.lead)] == self.lead:
+            return ids
+        return self.lead + ids
 
     def _encode(self, segments: Segments, *, natural: bool = False) -> list[Ids]:
-        out: list[Ids] = [()] * len(segments)
+        encoded: dict[Segment, Ids] = {}
         for trusted in (True, False):
-            where = [i for i, s in enumerate(segments) if s.trusted is trusted and s.text]
-            texts = list(dict.fromkeys(segments[i].text for i in where))
-            if not texts:
-                continue
-            encoded = self._texts(
-                [well_formed(text) for text in texts], trusted=trusted, natural=natural
-            )
-            ids = dict(zip(texts, encoded, strict=True))
-            for i in where:
-                out[i] = ids[segments[i].text]
-        return out
+            kind = {segment for segment in segments if segment.trusted is trusted}
+            texts = sorted({segment.text for segment in kind if segment.text})
+            ids = self._texts(texts, trusted=trusted, natural=natural)
+            ids_of = dict(zip(texts, ids, strict=True))
+            for segment in kind:
+                encoded[segment] = ids_of.get(segment.text, ())
+        return [encoded[segment] for segment in segments]
 
-    def _texts(self, texts: list[str], *, trusted: bool, natural: bool = False) -> list[Ids]:
-        encoded = (
-            self._backend.encode(texts, trusted=trusted)
-            if natural or self._anchor is None
-            else self._after_anchor(texts, trusted=trusted)
-        )
-        return [tuple(ids) if trusted else self._inert(ids) for ids in encoded]
+    def _texts(self, texts: Sequence[str], *, trusted: bool, natural: bool = False) -> list[Ids]:
+        """Ids of texts that are not empty."""
+        if not texts:
+            return []
+        whole = [well_formed(text) for text in texts]
+        if natural or self._anchor is None:
+            encoded = self._backend.encode(whole, trusted=trusted)
+        else:
+            encoded = self._after_anchor(whole, self._anchor, trusted=trusted)
+        if trusted:
+            return [tuple(ids) for ids in encoded]
+        return [self._inert(ids) for ids in encoded]
 
-    def _after_anchor(self, texts: list[str], *, trusted: bool) -> list[list[int]]:
-        out: list[list[int]] = []
-        assert self._anchor is not None
-        anchors = (self._anchor, *(a for a in _ANCHORS if a != self._anchor))
-        heads = self._backend.encode(anchors, trusted=trusted)
-        encoded = self._backend.encode([self._anchor + text for text in texts], trusted=trusted)
-        for text, ids in zip(texts, encoded, strict=True):
-            for anchor, head in zip(anchors, heads, strict=True):
-                if anchor != self._anchor:
-                    (ids,) = self._backend.encode([anchor + text], trusted=trusted)
-                if ids[: len(head)] == head:
-                    out.append(ids[len(head) :])
-                    break
+    def _after_anchor(self, texts: Sequence[str], anchor: str, *, trusted: bool) -> list[list[int]]:
+        """Ids of texts as they stand behind others, without the space of a text's beginning."""
+        (head,) = self._backend.encode([anchor], trusted=trusted)
+        behind = self._backend.encode([anchor + text for text in texts], trusted=trusted)
+        encoded = []
+        for text, ids in zip(texts, behind, strict=True):
+            if ids[: len(head)] == head:
+                encoded.append(ids[len(head) :])
             else:
-                out.extend(self._backend.encode([text], trusted=trusted))
-        return out
+                encoded.append(self._after_another(text, anchor, trusted=trusted))
+        return encoded
+
+    def _after_another(self, text: str, anchor: str, *, trusted: bool) -> list[int]:
+        """Ids of a text that merges with the anchor; as it is alone if it does with every other."""
+        others = [other for other in _ANCHORS if other != anchor]
+        for other in others:
+            head, ids = self._backend.encode([other, other + text], trusted=trusted)
+            if ids[: len(head)] == head:
+                return ids[len(head) :]
+        (alone,) = self._backend.encode([text], trusted=trusted)
+        return alone
 
     def _find_anchor(self) -> str | None:
         """A text behind which pieces lose the space that the tokenizer puts before a text."""
@@ -149,54 +176,66 @@ class SegmentEncoder:
         for anchor in _ANCHORS:
             (head,) = self._backend.encode([anchor], trusted=True)
             behind = self._backend.encode([anchor + probe for probe in _PROBES], trusted=True)
-            if head and all(ids[: len(head)] == head for ids in behind):
-                differs = [ids[len(head) :] for ids in behind] != alone
-                return anchor if differs else None
+            apart = all(ids[: len(head)] == head for ids in behind)
+            if head and apart:
+                without_head = [ids[len(head) :] for ids in behind]
+                return anchor if without_head != alone else None
         return None
 
     def _inert(self, ids: list[int]) -> Ids:
-        if not any(i in self._spelled for i in ids):
+        """Ids with every control token spelled letter by letter."""
+        if self._spelled.keys().isdisjoint(ids):
             return tuple(ids)
-        return tuple(j for i in ids for j in self._spelled.get(i, (i,)))
+        spelled = [self._spelled.get(token, (token,)) for token in ids]
+        return tuple(chain.from_iterable(spelled))
 
     def _spell(self, control: dict[int, str]) -> dict[int, Ids]:
+        """Ids of the letters of every control token."""
         spelled: dict[int, Ids] = {}
         for token, text in control.items():
-            letters = [i for ids in self._texts(list(text), trusted=False) for i in ids]
-            spelled[token] = tuple(i for i in letters if i not in control)
+            ids = self._texts(text, trusted=False)
+            letters = chain.from_iterable(ids)
+            spelled[token] = tuple(letter for letter in letters if letter not in control)
         return spelled
 
 
 def count(encoder: SegmentEncoder, texts: Sequence[str]) -> list[int]:
     """Tokens of each text, special tokens off."""
-    return [len(ids) for ids in encoder.encode(tuple(Segment(text) for text in texts))]
+    segments = tuple(Segment(text) for text in texts)
+    return [len(ids) for ids in encoder.encode(segments)]
 
 
 def _lead(tokenizer: PreTrainedTokenizerBase) -> Ids:
     bare = list(tokenizer.encode("a", add_special_tokens=False))
     full = list(tokenizer.encode("a", add_special_tokens=True))
-    for at in range(len(full) - len(bare) + 1):
+    added = len(full) - len(bare)
+    for at in range(added + 1):
         if full[at : at + len(bare)] == bare:
             return tuple(full[:at])
     return ()
 
 
 def _start(tokenizer: PreTrainedTokenizerBase) -> Ids:
-    for token in (tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id):
+    candidates = (tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id)
+    for token in candidates:
         if isinstance(token, int):
             return (token,)
     return ()
 
 
 def _control_tokens(tokenizer: PreTrainedTokenizerBase, control_text: str) -> dict[int, str]:
-    control = {
-        int(token): added.content
-        for token, added in tokenizer.added_tokens_decoder.items()
-        if added.special or (added.content.strip() and added.content in control_text)
-    }
-    control.update(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=False))
+    """Ids and texts of the tokens by which the model is controlled."""
+    control: dict[int, str] = {}
+    for token, added in tokenizer.added_tokens_decoder.items():
+        text = added.content
+        in_template = text.strip() != "" and text in control_text
+        if added.special or in_template:
+            control[int(token)] = text
+    named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=False)
+    control.update(named)
     unknown = tokenizer.unk_token_id
-    if unknown not in (tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.sep_token_id):
+    others = (tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.sep_token_id)
+    if unknown not in others:
         # An unknown character is an ordinary token, and often the only way to write it.
         control.pop(unknown, None)
     return control

@@ -56,9 +56,11 @@ class Job(Generic[T]):
     def over(self) -> bool:
         """Whether nobody waits for it any more; a deadline that has passed is reported."""
         left = self.left()
-        if self._abandoned is not None and self._abandoned.is_set():
+        is_abandoned = self._abandoned is not None and self._abandoned.is_set()
+        is_late = left is not None and left <= 0
+        if is_abandoned:
             self.future.cancel()
-        elif left is not None and left <= 0:
+        elif is_late:
             self.fail(late())
         return self.future.done()
 
@@ -108,9 +110,10 @@ class Scoring(Job[list[EngineResult]]):
     def score_with(self, jobs: Sequence[Job[Any]]) -> None:
         """Score it and other calls under the same limits, together."""
         together = [job for job in jobs if isinstance(job, Scoring)]
+        requests = [request for job in together for request in job.requests]
         window, token_budget = self.limits
         scored = self.engine.score(
-            [request for job in together for request in job.requests],
+            requests,
             window=window,
             token_budget=token_budget,
             stopped=lambda: all(job.over() for job in together),
@@ -161,7 +164,8 @@ class _Queue:
         """Wait for calls and choose those of a round; empty when there is nothing left to serve."""
         with self.changed:
             while True:
-                for job in [job for job in self.jobs if job.over()]:
+                over = [job for job in self.jobs if job.over()]
+                for job in over:
                     self.jobs.remove(job)
                 if self.jobs:
                     return _together(self.jobs)
@@ -188,9 +192,12 @@ def _together(jobs: Sequence[Job[Any]]) -> list[Job[Any]]:
     if not isinstance(first, Scoring):
         return [first]
     chosen: list[Job[Any]] = [first]
-    room = first.limits[1] - first.tokens
+    _, token_budget = first.limits
+    room = token_budget - first.tokens
     for job in list(jobs)[1:]:
-        if isinstance(job, Scoring) and job.limits == first.limits and job.tokens <= room:
+        if not isinstance(job, Scoring) or job.limits != first.limits:
+            continue
+        if job.tokens <= room:
             chosen.append(job)
             room -= job.tokens
     return chosen
@@ -303,5 +310,5 @@ def _finish() -> None:
             for job in queue.jobs:
                 job.future.cancel()
         queue.stop()
-        if (thread := queue.thread) is not None:
-            thread.join(_EXIT_S)
+        if queue.thread is not None:
+            queue.thread.join(_EXIT_S)

@@ -40,6 +40,7 @@ _LONGEST_REST_S = 10.0
 _LONGEST_RETRY_AFTER_S = 60.0
 _CONNECT_S = 5.0
 _HASHED = 512  # ids, so that a conversation stays where it began
+_SHOWN = 200  # bytes of an answer in an error
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -103,12 +104,15 @@ class Replica:
 
     def failed(self, fault: _PassingFault) -> None:
         """Let it rest; requests that were under way together count as one failure."""
-        now, rest = time.monotonic(), fault.rest
+        now = time.monotonic()
+        rest = fault.rest
         if now >= self.rests_until:
-            longest = min(_LONGEST_REST_S, BACKOFF_S * 2 ** min(self.failures, 16))
-            rest = random.uniform(longest / 2, longest) if rest is None else rest
+            if rest is None:
+                longest = min(_LONGEST_REST_S, BACKOFF_S * 2 ** min(self.failures, 16))
+                rest = random.uniform(longest / 2, longest)
             self.failures += 1
-        self.fault, self.rests_until = str(fault), max(self.rests_until, now + (rest or 0.0))
+        self.fault = str(fault)
+        self.rests_until = max(self.rests_until, now + (rest or 0.0))
 
 
 class Client:
@@ -131,18 +135,15 @@ class Client:
         self._replicas = [Replica(url) for url in urls]
         self._options = options
         self._check = check
-        try:
-            verify = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else True
-        except OSError as error:
-            raise ConfigurationError(
-                f"the certificates in ca_file={options.ca_file!r} cannot be read: {error}"
-            ) from error
+        headers = {}
+        if api_key:
+            headers["Authorization"] = f"Bearer {api_key.get_secret_value()}"
         # No proxies or credentials from the environment, no redirects: data goes to the
         # addresses given and nowhere else.
         self._http = httpx.Client(
-            headers={"Authorization": f"Bearer {api_key.get_secret_value()}"} if api_key else {},
+            headers=headers,
             limits=httpx.Limits(max_connections=options.max_parallel),
-            verify=verify,
+            verify=_certificates(options.ca_file),
             trust_env=False,
         )
         self._pool = ThreadPoolExecutor(options.max_parallel, thread_name_prefix="ecs-remote")
@@ -162,7 +163,8 @@ class Client:
         futures = []
         try:
             for request, key in requests:
-                futures.append(self._pool.submit(self._try, request, key, deadline))
+                future = self._pool.submit(self._try, request, key, deadline)
+                futures.append(future)
             done, waiting = wait(futures, deadline.left(), FIRST_EXCEPTION)
             failed = [future for future in done if future.exception()]
             if waiting and not failed:
@@ -222,48 +224,75 @@ class Client:
 
     def ask(self, replica: Replica, request: ServerRequest[T], deadline: Deadline) -> T:
         """One request to one replica, without another try."""
+        response, content = self._fetch(replica.url, request, deadline)
+        _raise_for_status(replica.url, request.path, response, content)
+        try:
+            return request.read(request.form.model_validate_json(content))
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            beginning = content[:_SHOWN]
+            if fault["type"] == "json_invalid":
+                raise _PassingFault(f"an answer that is not JSON: {beginning!r}") from error
+            raise ModelError(
+                f"an answer of {replica.url} is not of the form that this kind of server is known "
+                f"for ({fault['loc']}: {fault['msg']}): {beginning!r}; check its kind and its "
+                "version"
+            ) from error
+
+    def _fetch(
+        self, url: str, request: ServerRequest[T], deadline: Deadline
+    ) -> tuple[httpx.Response, bytes]:
+        """An answer and all of its body, decompressed."""
         limit = min(deadline.left(), self._options.request_timeout_s)
+        content = bytearray()
         try:
             with self._http.stream(
                 "POST" if request.body else "GET",
-                replica.url + request.path,
+                url + request.path,
                 json=request.body,
                 timeout=httpx.Timeout(limit, connect=min(limit, _CONNECT_S)),
             ) as response:
-                content = bytearray()
-                for part in response.iter_bytes():  # decompressed
+                for part in response.iter_bytes():
                     content += part
                     if len(content) > self._options.max_answer_bytes:
                         raise ModelError(
-                            f"an answer of {replica.url} is longer than max_answer_bytes, "
+                            f"an answer of {url} is longer than max_answer_bytes, "
                             f"{self._options.max_answer_bytes:,} bytes; nothing of it was used"
                         )
                     deadline.left()
         except (httpx.TransportError, httpx.DecodingError) as error:
             deadline.left()
             raise _PassingFault(f"{type(error).__name__}: {error}") from error
-        status, said = response.status_code, repr(bytes(content[:200]))
-        if status in _PASSING:
-            raise _PassingFault(f"HTTP {status}", response.headers.get("Retry-After", ""))
-        if status in (401, 403):
-            raise ConfigurationError(f"{replica.url} refuses the API key (HTTP {status})")
-        if status == 404:
-            raise ConfigurationError(
-                f"{replica.url}{request.path} does not exist; check the address, the kind of "
-                "server and the name of the model"
-            )
-        if status >= 300:
-            raise ModelError(f"{replica.url} refuses a request: HTTP {status}, {said}")
-        try:
-            return request.read(request.form.model_validate_json(bytes(content)))
-        except ValidationError as error:
-            fault = error.errors(include_url=False)[0]
-            if fault["type"] == "json_invalid":
-                raise _PassingFault(f"an answer that is not JSON: {said}") from error
-            raise ModelError(
-                f"an answer of {replica.url} is not of the form that this kind of server is known "
-                f"for ({fault['loc']}: {fault['msg']}): {said}; check its kind and its version"
-            ) from error
+        return response, bytes(content)
+
+
+def _certificates(ca_file: str | None) -> ssl.SSLContext | bool:
+    """What servers are verified by; True for what the system trusts."""
+    if not ca_file:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the certificates in ca_file={ca_file!r} cannot be read: {error}"
+        ) from error
+
+
+def _raise_for_status(url: str, path: str, response: httpx.Response, content: bytes) -> None:
+    """Raise what a status other than success means."""
+    status = response.status_code
+    if status in _PASSING:
+        raise _PassingFault(f"HTTP {status}", response.headers.get("Retry-After", ""))
+    if status in (401, 403):
+        raise ConfigurationError(f"{url} refuses the API key (HTTP {status})")
+    if status == 404:
+        raise ConfigurationError(
+            f"{url}{path} does not exist; check the address, the kind of server and the name of "
+            "the model"
+        )
+    if status >= 300:
+        beginning = content[:_SHOWN]
+        raise ModelError(f"{url} refuses a request: HTTP {status}, {beginning!r}")
 
 
 def prompt_key(ids: Sequence[int]) -> bytes:

@@ -57,8 +57,11 @@ class ServerInfo(BaseModel):
 
     def window(self, model: str, reserved: int) -> int:
         """The longest prompt: a model's context length less what is reserved; 0 if not told."""
-        lengths = [each.max_model_len or 0 for each in self.data if each.id == model]
-        return max(0, (self.max_req_input_len or 0) - 1, *(n - reserved for n in lengths))
+        named = [served.max_model_len or 0 for served in self.data if served.id == model]
+        lengths = [length - reserved for length in named]
+        if self.max_req_input_len:
+            lengths.append(self.max_req_input_len - 1)
+        return max([0, *lengths])
 
 
 def server_info(path: str) -> ServerRequest[ServerInfo]:
@@ -102,19 +105,29 @@ class SGLang:
     def score(self, prompts: Prompts) -> ServerRequest[list[Scores]]:
         """Ask for the log-probabilities of each prompt from its first scored token on."""
 
-        def read_one(answer: _SGLangAnswer, ids: Sequence[int], start: int) -> Scores:
-            rows = [{i: value if n else 0.0} for n, (value, i, _) in enumerate(answer.entries)]
-            return _checked(rows, ids[start - 1 :])[1:], len(ids) - (answer.cached or 0)
-
         def read(answers: RootModel[list[_SGLangAnswer]]) -> list[Scores]:
             if len(answers.root) != len(prompts):
-                found = f"{len(answers.root)} answers to {len(prompts)} prompts"
-                raise ScoringError(f"the server returned {found}; {_TO_CHECK}")
-            pairs = zip(answers.root, prompts, strict=True)
-            return [read_one(answer, ids, start) for answer, (ids, start) in pairs]
+                raise ScoringError(
+                    f"the server returned {len(answers.root)} answers to {len(prompts)} prompts; "
+                    f"{_TO_CHECK}"
+                )
+            scores = []
+            for answer, (ids, start) in zip(answers.root, prompts, strict=True):
+                scores.append(self._scores(answer, ids, start))
+            return scores
 
-        form, starts = RootModel[list[_SGLangAnswer]], [start - 1 for _, start in prompts]
-        return self._logprobs({"input_ids": [list(ids) for ids, _ in prompts]}, starts, form, read)
+        sent = {"input_ids": [list(ids) for ids, _ in prompts]}
+        starts = [start - 1 for _, start in prompts]
+        return self._logprobs(sent, starts, RootModel[list[_SGLangAnswer]], read)
+
+    @staticmethod
+    def _scores(answer: _SGLangAnswer, ids: Sequence[int], start: int) -> Scores:
+        """What an answer says of a prompt; its first entry has no number."""
+        rows = [{token: logprob} for logprob, token, _ in answer.entries]
+        if rows:
+            rows[0] = dict.fromkeys(rows[0], 0.0)
+        _, *logprobs = _checked(rows, ids[start - 1 :])
+        return logprobs, len(ids) - (answer.cached or 0)
 
     def generate(self, ids: Sequence[int], options: GenerationOptions) -> ServerRequest[Generation]:
         """Ask for a continuation."""
@@ -129,7 +142,7 @@ class SGLang:
         """Ask for the ids of a text; they come along with log-probabilities in every version."""
 
         def read(answer: _SGLangAnswer) -> list[int]:
-            return [i for _, i, _ in answer.entries]
+            return [token for _, token, _ in answer.entries]
 
         return self._logprobs({"text": text}, 0, _SGLangAnswer, read)
 
@@ -140,9 +153,12 @@ class SGLang:
         form: type[BaseModel],
         read: Callable[[Any], T],
     ) -> ServerRequest[T]:
-        sampling = {"max_new_tokens": 0, "temperature": 0}
-        asked = {"sampling_params": sampling, "return_logprob": True, "logprob_start_len": start}
-        return ServerRequest("/generate", form, read, prompt | asked)
+        wanted = {
+            "sampling_params": {"max_new_tokens": 0, "temperature": 0},
+            "return_logprob": True,
+            "logprob_start_len": start,
+        }
+        return ServerRequest("/generate", form, read, prompt | wanted)
 
 
 class _VLLMToken(BaseModel):
@@ -168,7 +184,9 @@ def _row_scores(encoded: object) -> object:
     if not isinstance(encoded, str):
         return encoded
     try:
-        return np.load(io.BytesIO(b64decode(encoded)), allow_pickle=False)[:, 0].tolist()
+        content = io.BytesIO(b64decode(encoded))
+        rows = np.load(content, allow_pickle=False)
+        return rows[:, 0].tolist()
     except Exception as error:  # whatever the bytes lead NumPy to
         raise ValueError(f"not NumPy's format: {error}") from error
 
@@ -203,18 +221,21 @@ class VLLM:
     def score(self, prompts: Prompts) -> ServerRequest[list[Scores]]:
         """As `SGLang.score`, for one prompt."""
         ((ids, start),) = prompts
+        wanted = ids[start:]
 
         def read(answer: _VLLMRows) -> list[Scores]:
             if answer.scores is None:
                 raise NoScoresError("the server returned no log-probabilities")
-            wanted = ids[start:]
-            rows = [dict.fromkeys(wanted[n : n + 1], x) for n, x in enumerate(answer.scores)]
-            return [(_checked(rows, wanted), len(ids) - (answer.cached or 0))]
+            _require_as_many(answer.scores, wanted)
+            pairs = zip(wanted, answer.scores, strict=True)
+            rows = [{token: logprob} for token, logprob in pairs]
+            computed = len(ids) - (answer.cached or 0)
+            return [(_checked(rows, wanted), computed)]
 
         sampling = {
             "max_tokens": 1,
             "temperature": 0,
-            "prompt_logprob_token_ids": [[i] for i in ids[start:]],
+            "prompt_logprob_token_ids": [[token] for token in wanted],
             "prompt_logprob_start": start - 1,
             "skip_reading_prefix_cache": False,
         }
@@ -224,21 +245,30 @@ class VLLM:
 
     def _whole_prompt(self, ids: Sequence[int], start: int) -> ServerRequest[list[Scores]]:
         def read(answer: _VLLMAnswer) -> list[Scores]:
-            entries = (answer.entries or [])[start:]
-            rows = [{i: token.logprob for i, token in (e or {}).items()} for e in entries]
-            values = _checked(rows, ids[start:])
-            logprobs = [value if value > self.no_chance else -math.inf for value in values]
-            return [(logprobs, len(ids) - (answer.cached or 0))]
+            entries = answer.entries or []
+            rows = [_by_token(entry) for entry in entries[start:]]
+            logprobs = _checked(rows, ids[start:])
+            for place, logprob in enumerate(logprobs):
+                if logprob <= self.no_chance:
+                    logprobs[place] = -math.inf
+            computed = len(ids) - (answer.cached or 0)
+            return [(logprobs, computed)]
 
-        asked = {"max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
-        body = {"model": self.model, "prompt": list(ids), **asked}
+        body = {
+            "model": self.model,
+            "prompt": list(ids),
+            "max_tokens": 1,
+            "temperature": 0,
+            "prompt_logprobs": 0,
+        }
         return ServerRequest("/v1/completions", _VLLMAnswer, read, body)
 
     def generate(self, ids: Sequence[int], options: GenerationOptions) -> ServerRequest[Generation]:
         """Ask for a continuation."""
-        sampling = options.to_json()
-        sampling["max_tokens"] = sampling.pop("max_new_tokens")
-        body = {"model": self.model, "prompt": list(ids), **sampling}
+        body = options.to_json()
+        body["max_tokens"] = body.pop("max_new_tokens")
+        body["model"] = self.model
+        body["prompt"] = list(ids)
         return ServerRequest("/v1/completions", _VLLMAnswer, _generation, body)
 
     def tokenize(self, text: str) -> ServerRequest[list[int]]:
@@ -247,30 +277,42 @@ class VLLM:
         return ServerRequest("/tokenize", _VLLMTokens, lambda answer: answer.tokens, body)
 
 
+def _by_token(entry: Mapping[int, _VLLMToken] | None) -> dict[int, float | None]:
+    """Log-probabilities at one place, by token id."""
+    if entry is None:
+        return {}
+    return {token: told.logprob for token, told in entry.items()}
+
+
 DIALECTS: dict[str, type[SGLang | VLLM]] = {"sglang": SGLang, "vllm": VLLM}
 
 
 def _checked(rows: Sequence[Mapping[int, float | None]], ids: Sequence[int]) -> list[float]:
     """Log-probabilities of exactly these ids, from what the server told at each by token id."""
-    if len(rows) != len(ids):
-        raise ScoringError(
-            f"the server returned {len(rows)} log-probabilities for {len(ids)} tokens; {_TO_CHECK}"
-        )
-    values = []
-    for row, wanted in zip(rows, ids, strict=True):
-        if wanted not in row:
+    _require_as_many(rows, ids)
+    logprobs = []
+    for row, token in zip(rows, ids, strict=True):
+        if token not in row:
             raise ScoringError(
-                f"the server scored token {list(row)} where {wanted} was sent; it changes prompts "
+                f"the server scored token {list(row)} where {token} was sent; it changes prompts "
                 "and its scores cannot be used"
             )
-        value = row[wanted]
-        if value is None or not value <= _ROUNDED:
+        logprob = row[token]
+        if logprob is None or not logprob <= _ROUNDED:
             raise ScoringError(
-                f"the server returned {value} as a log-probability (NaN, or more than certain); "
+                f"the server returned {logprob} as a log-probability (NaN, or more than certain); "
                 "its model is broken or overflows: serve it in bfloat16 or float32"
             )
-        values.append(value)
-    return values
+        logprobs.append(logprob)
+    return logprobs
+
+
+def _require_as_many(scores: Sequence[object], ids: Sequence[int]) -> None:
+    if len(scores) != len(ids):
+        raise ScoringError(
+            f"the server returned {len(scores)} log-probabilities for {len(ids)} tokens; "
+            f"{_TO_CHECK}"
+        )
 
 
 def _generation(answer: _SGLangAnswer | _VLLMAnswer) -> Generation:

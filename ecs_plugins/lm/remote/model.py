@@ -11,14 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import chain, product
+from itertools import product
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import SecretStr
@@ -42,7 +41,7 @@ from ecs_plugins.lm.remote.client import (
     prompt_key,
     weight_of,
 )
-from ecs_plugins.lm.remote.dialects import DIALECTS, server_info
+from ecs_plugins.lm.remote.dialects import DIALECTS, ServerInfo, server_info
 from ecs_plugins.lm.scoring.request import EngineResult, Ids, TokenRequest, path_of
 from ecs_plugins.lm.tokenization import SegmentEncoder, count
 
@@ -89,30 +88,29 @@ class RemoteLM:
     ) -> None:
         if server not in DIALECTS:
             raise ConfigurationError(f"server must be one of {sorted(DIALECTS)}, got {server!r}")
-        # As it comes from a file or a variable: with a line break behind it.
-        key = api_key() if callable(api_key) else api_key
-        key = (key.get_secret_value() if isinstance(key, SecretStr) else key or "").strip()
-        if not (key.isascii() and key.isprintable()):
-            raise ConfigurationError("api_key must be one line of printable ASCII characters")
-        again = api_key if callable(api_key) else None
-        given: dict[str, Any]
-        given = {"tokenizer": tokenizer, "server": server, "model": model, "api_key": again}
+        key_function = api_key if callable(api_key) else None
+        given: dict[str, Any] = {
+            "tokenizer": tokenizer,
+            "server": server,
+            "model": model,
+            "api_key": key_function,
+        }
         self._again = partial(type(self), urls, **given, **options)
         self._urls = _addresses(urls)
         self._given = tokenizer
         self._model = model
-        self._api_key = SecretStr(key)
+        self._api_key = _one_line(api_key() if callable(api_key) else api_key)
         self._options = RemoteOptions(**options)
         self._dialect = DIALECTS[server]()
         self._window = 0
-        self._asked = False
+        self._has_connected = False
         self._client: Client | None = None
         self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
         """The served model's name; the server's address where none has ever answered."""
-        if not self._model and not self._asked:
+        if not self._model and not self._has_connected:
             with contextlib.suppress(ModelError):
                 self.warmup()
         return self._model or self._dialect.model or self._urls[0]
@@ -148,26 +146,35 @@ class RemoteLM:
         encoded = [encode_request(self._encoder, request) for request in requests]
         for request in encoded:
             request.require_room(self._window)
-        results = [EngineResult({}, request.beyond(self._window), 0) for request in encoded]
+        beyond = [request.beyond(self._window) for request in encoded]
+        results = [EngineResult({}, unscored, 0) for unscored in beyond]
         prompts = _prompts_of(encoded, results)
-        for ahead in (True, False):
-            wave = [p for p in prompts if (p.leads and self._dialect.shares_prefixes) is ahead]
-            groups = self._grouped(wave)
-            asked = [(self._dialect.score([(p.ids, p.start) for p in g]), g[0].key) for g in groups]
-            answers = client.send(asked, deadline)
-            for prompt, (logprobs, tokens) in zip(chain(*groups), chain(*answers), strict=True):
-                prompt.places[0][0].computed_tokens += tokens
-                for result, k, m, scored in prompt.places:
-                    flat = [logprobs[at - scored[0]] for at in scored]
-                    result.scores[k, m] = np.array(flat, dtype=np.float32)
+        if self._dialect.shares_prefixes:
+            self._ask(client, [prompt for prompt in prompts if prompt.leads], deadline)
+            prompts = [prompt for prompt in prompts if not prompt.leads]
+        self._ask(client, prompts, deadline)
         return list(map(to_result, encoded, results))
 
-    def _grouped(self, prompts: list[_Prompt]) -> list[list[_Prompt]]:
+    def _ask(self, client: Client, prompts: Sequence[_Prompt], deadline: Deadline) -> None:
+        """Ask for the scores of prompts and book them."""
+        groups = self._grouped(prompts)
+        requests = []
+        for group in groups:
+            sent = [(prompt.ids, prompt.start) for prompt in group]
+            request = self._dialect.score(sent)
+            requests.append((request, group[0].key))
+        answers = client.send(requests, deadline)
+        for group, scores in zip(groups, answers, strict=True):
+            for prompt, (logprobs, tokens) in zip(group, scores, strict=True):
+                prompt.book(logprobs, tokens)
+
+    def _grouped(self, prompts: Sequence[_Prompt]) -> list[list[_Prompt]]:
         """What is asked in one request: prompts that go to one replica."""
         groups: dict[tuple[str, int], list[_Prompt]] = {}
         for number, prompt in enumerate(prompts):
             home = min(self._urls, key=partial(weight_of, key=prompt.key))
-            groups.setdefault((home, number // self._dialect.together), []).append(prompt)
+            portion = number // self._dialect.together
+            groups.setdefault((home, portion), []).append(prompt)
         return list(groups.values())
 
     def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
@@ -183,8 +190,11 @@ class RemoteLM:
         given = GenerationOptions(**options)
         client, deadline = self._connect()
         encoded = encode_prompts(self._encoder, prompts, given.max_new_tokens, self._window)
-        asked = [(self._dialect.generate(ids, given), prompt_key(ids)) for ids in encoded]
-        return client.send(asked, deadline)
+        requests = []
+        for ids in encoded:
+            request = self._dialect.generate(ids, given)
+            requests.append((request, prompt_key(ids)))
+        return client.send(requests, deadline)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special tokens off; counted here."""
@@ -230,11 +240,12 @@ class RemoteLM:
     def _connect(self) -> tuple[Client, Deadline]:
         """An open client, and the deadline of a call that begins now."""
         deadline = Deadline(self._options.deadline_s)
-        self._asked = True
+        self._has_connected = True
         with self._lock:
             # Sockets and threads of a parent process are not ours to use.
             if self._client is None or self._client.pid != os.getpid():
-                self._dialect.model, self._window = self._model or "", 0
+                self._dialect.model = self._model or ""
+                self._window = 0
                 client = Client(self._urls, self._api_key, self._options, self._check)
                 try:  # any replica that is up will do
                     client.send([(server_info("/v1/models"), b"")], deadline)
@@ -246,77 +257,146 @@ class RemoteLM:
 
     def _check(self, client: Client, replica: Replica, deadline: Deadline) -> None:
         """See that a replica serves the model, encodes as we do, and how much it takes."""
-        dialect, url = self._dialect, replica.url
-        info = client.ask(replica, server_info("/v1/models"), deadline)
-        served = [each.id for each in info.data]
+        asking = partial(client.ask, replica, deadline=deadline)
+        info = asking(server_info("/v1/models"))
+        self._check_model(replica.url, info)
+        self._check_tokenizer(replica.url, asking)
+        self._try_newest_scoring(replica, asking)
+        deadline.left()
+        self._check_window(replica.url, self._window_of(info, asking))
+
+    def _check_model(self, url: str, info: ServerInfo) -> None:
+        dialect = self._dialect
+        served = [model.id for model in info.data]
         if not dialect.model and len(served) == 1:
             dialect.model = served[0]
         if dialect.model not in served:
             raise ConfigurationError(
                 f"{url} does not serve {dialect.model!r} but {served}; name one of them as model="
             )
+
+    def _check_tokenizer(self, url: str, asking: Callable[..., Any]) -> None:
         for text in _PROBES:
             wanted = list(self._tokenizer.encode(text))
-            got = client.ask(replica, dialect.tokenize(text), deadline)
-            if got != wanted:
+            ids = asking(self._dialect.tokenize(text))
+            if ids != wanted:
                 raise ConfigurationError(
-                    f"{url} encodes {text!r} as {len(got)} tokens {got[:8]}... and the local "
+                    f"{url} encodes {text!r} as {len(ids)} tokens {ids[:8]}... and the local "
                     f"tokenizer as {len(wanted)} tokens {wanted[:8]}...; give the tokenizer of "
                     "the served model"
                 )
-        if (scoring := dialect.score([(wanted[:2], 1)])).otherwise:  # two tokens are in no cache
-            replica.lacks = scoring.path
-            with contextlib.suppress(ConfigurationError, ModelError):  # too old, or not allowed to
-                client.ask(replica, scoring, deadline)
-                replica.lacks, dialect.shares_prefixes = "", True
-            deadline.left()
-        told = info.window(dialect.model, dialect.reserved)
+
+    def _try_newest_scoring(self, replica: Replica, asking: Callable[..., Any]) -> None:
+        """See whether the replica knows the better of two ways to score."""
+        two_tokens = self._tokenizer.encode(_PROBES[0])[:2]  # so few are in no cache
+        scoring = self._dialect.score([(two_tokens, 1)])
+        if scoring.otherwise is None:
+            return
+        replica.lacks = scoring.path
+        with contextlib.suppress(ConfigurationError, ModelError):  # too old, or not allowed to
+            asking(scoring)
+            replica.lacks = ""
+            self._dialect.shares_prefixes = True
+
+    def _window_of(self, info: ServerInfo, asking: Callable[..., Any]) -> int:
+        """The longest prompt that a replica tells of; 0 if it tells none."""
+        dialect = self._dialect
+        listed = info.window(dialect.model, dialect.reserved)
         for path in dialect.info_paths:
             with contextlib.suppress(ConfigurationError, ModelError):  # not in every version
-                info = client.ask(replica, server_info(path), deadline)
-                told = info.window(dialect.model, 0) or told
-                break
-        window = min(told or sys.maxsize, self._options.max_tokens or sys.maxsize)
-        self._window = self._window or window
-        if window == sys.maxsize or window < self._window:
+                better: ServerInfo = asking(server_info(path))
+                return better.window(dialect.model, 0) or listed
+        return listed
+
+    def _check_window(self, url: str, told: int) -> None:
+        """Take over the window of the first replica; no other may have a shorter one."""
+        limits = [limit for limit in (told, self._options.max_tokens) if limit]
+        window = min(limits, default=0)
+        if not self._window:
+            self._window = window
+        if not window or window < self._window:
             raise ConfigurationError(
                 f"{url} tells no window, or a shorter one than other replicas ({told} tokens); "
                 "give it as max_tokens="
             )
 
 
+class _Place(NamedTuple):
+    """Where scores of an answer belong.
+
+    Attributes:
+        result: What they are a part of.
+        key: Numbers of candidate and continuation.
+        scored: Depths of the scored tokens behind the prefix.
+    """
+
+    result: EngineResult
+    key: tuple[int, int]
+    scored: tuple[int, ...]
+
+
 @dataclass(eq=False)
 class _Prompt:
-    """What is sent once, and the places of all scores that its answer holds."""
+    """What is sent once, and the places of all scores that its answer holds.
+
+    Attributes:
+        ids: Its tokens.
+        start: Index of the first scored one.
+        key: What decides which replica it goes to.
+        leads: Whether it is the first one of a long prefix.
+        places: Where its scores belong.
+    """
 
     ids: Ids
     start: int
     key: bytes
     leads: bool = False
-    places: list[tuple[EngineResult, int, int, tuple[int, ...]]] = field(default_factory=list)
+    places: list[_Place] = field(default_factory=list)
+
+    def book(self, logprobs: Sequence[float], computed_tokens: int) -> None:
+        """Take over an answer: log-probabilities from the first scored token on."""
+        self.places[0].result.computed_tokens += computed_tokens
+        for place in self.places:
+            first = place.scored[0]
+            scores = [logprobs[depth - first] for depth in place.scored]
+            place.result.scores[place.key] = np.array(scores, dtype=np.float32)
 
 
 def _prompts_of(requests: list[TokenRequest], results: list[EngineResult]) -> list[_Prompt]:
     prompts: dict[tuple[Ids, int], _Prompt] = {}
     begun: set[Ids] = set()
     for request, result in zip(requests, results, strict=True):
-        prefix, is_long = request.prefix, len(request.prefix) >= _LONG_PREFIX
+        prefix = request.prefix
+        is_long = len(prefix) >= _LONG_PREFIX
         for k, m in product(result.fitting(request), range(len(request.continuations))):
             candidate = request.candidates[k]
             path = path_of(candidate, request.continuations[m])
-            ids, start = prefix + path.ids, len(prefix) + path.scored[0]
+            ids = prefix + path.ids
+            start = len(prefix) + path.scored[0]
             if (ids, start) not in prompts:
                 key = prompt_key(prefix if is_long else prefix + candidate)
-                prompts[ids, start] = _Prompt(ids, start, key, is_long and prefix not in begun)
+                leads = is_long and prefix not in begun
+                prompts[ids, start] = _Prompt(ids, start, key, leads)
                 begun.add(prefix)
-            prompts[ids, start].places.append((result, k, m, path.scored))
+            prompts[ids, start].places.append(_Place(result, (k, m), path.scored))
     return list(prompts.values())
+
+
+def _one_line(api_key: str | SecretStr | None) -> SecretStr:
+    """A key as it comes from a file or a variable: with a line break behind it."""
+    if isinstance(api_key, SecretStr):
+        api_key = api_key.get_secret_value()
+    key = (api_key or "").strip()
+    if not key.isascii() or not key.isprintable():
+        raise ConfigurationError("api_key must be one line of printable ASCII characters")
+    return SecretStr(key)
 
 
 def _addresses(urls: str | Sequence[str]) -> list[str]:
     given = [urls] if isinstance(urls, str) else urls
     cleaned = [url.strip().rstrip("/").removesuffix("/v1") for url in given]
-    if not cleaned or len(set(cleaned)) < len(cleaned) or not all(map(_ADDRESS.fullmatch, cleaned)):
+    is_repeated = len(set(cleaned)) < len(cleaned)
+    if not cleaned or is_repeated or not all(map(_ADDRESS.fullmatch, cleaned)):
         raise ConfigurationError(
             "give one or more addresses that look like http://host:port, none of them twice; a key "
             "or password belongs into api_key"

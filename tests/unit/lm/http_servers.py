@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 _ROWS = "/inference/v1/generate"
-ROUTES = ["/v1/models", "/tokenize", "/server_info", "/generate", "/v1/completions", _ROWS]
-_WORK = ROUTES[3:]
+_WORK = ["/generate", "/v1/completions", _ROWS]
+ROUTES = ["/v1/models", "/tokenize", "/server_info", *_WORK]
 
 
 def ids_of(body):
@@ -26,11 +26,16 @@ def ids_of(body):
 
 def each_of(body):
     """A body for each prompt of a list."""
-    ids, starts = body.get("input_ids") or [0], body.get("logprob_start_len")
-    if isinstance(ids[0], int):
+    if not holds_several(body):
         return [body]
-    pairs = zip(ids, starts, strict=True)
-    return [body | {"input_ids": one, "logprob_start_len": start} for one, start in pairs]
+    pairs = zip(body["input_ids"], body["logprob_start_len"], strict=True)
+    return [body | {"input_ids": ids, "logprob_start_len": start} for ids, start in pairs]
+
+
+def holds_several(body):
+    """Whether a request sends a list of prompts."""
+    first, *_ = body.get("input_ids") or [0]
+    return isinstance(first, list)
 
 
 def rows_of(values):
@@ -53,10 +58,17 @@ class ModelServer(ThreadingHTTPServer):
 
     def __init__(self, model, tokenizer, *, key=None, window=200) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.model, self.tokenizer, self.key, self.window = model, tokenizer, key, window
-        self.faults, self.requests, self.cached = deque(), [], None
-        self.busy = self.most_busy = 0
-        self.lock, self.counting = threading.Lock(), threading.Lock()
+        self.model = model
+        self.tokenizer = tokenizer
+        self.key = key
+        self.window = window
+        self.faults = deque()
+        self.requests = []
+        self.cached = None
+        self.busy = 0
+        self.most_busy = 0
+        self.lock = threading.Lock()
+        self.counting = threading.Lock()
         self.closing = threading.Event()
         self.connections = []
 
@@ -67,20 +79,26 @@ class ModelServer(ThreadingHTTPServer):
     @property
     def worked(self):
         """Bodies of the requests for work that carry token ids."""
-        bodies = [body for path, body in self.requests if path in _WORK and ids_of(body)]
-        return [one for body in bodies for one in each_of(body)]
+        bodies = []
+        for path, body in self.requests:
+            if path in _WORK and ids_of(body):
+                bodies.extend(each_of(body))
+        return bodies
 
     def logprobs(self, ids):
         with self.lock, torch.inference_mode():
             logits = self.model(input_ids=torch.tensor([ids])).logits[0, :-1].float()
         rows = torch.log_softmax(logits, dim=-1)
-        return [None, *rows.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()]
+        targets = torch.tensor(ids[1:])
+        chosen = rows.gather(1, targets[:, None])
+        return [None, *chosen[:, 0].tolist()]
 
     def written(self, ids, number, stop):
         new = []
         while len(new) < number:
+            fed = torch.tensor([[*ids, *new]])
             with self.lock, torch.inference_mode():
-                logits = self.model(input_ids=torch.tensor([[*ids, *new]])).logits[0, -1]
+                logits = self.model(input_ids=fed).logits[0, -1]
             token = int(logits.argmax())
             if token == self.tokenizer.eos_token_id:
                 return self._text(new), len(new), "stop"
@@ -121,41 +139,48 @@ class _Handler(BaseHTTPRequestHandler):
         self.answer({})
 
     def do_POST(self) -> None:
-        self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        length = int(self.headers["Content-Length"])
+        self.answer(json.loads(self.rfile.read(length)))
 
     def answer(self, body) -> None:
         server = self.server
         server.requests.append((self.path, body))
         if server.key and self.headers.get("Authorization") != f"Bearer {server.key}":
             return self.reply({"error": "who are you"}, status=401)
-        work = self.path in _WORK and "text" not in body
-        fault = server.faults.popleft() if work and server.faults else {}
-        if fault.get("hang"):
-            server.closing.wait(fault["hang"])
+        is_work = self.path in _WORK and "text" not in body
+        fault = server.faults.popleft() if is_work and server.faults else {}
+        server.closing.wait(fault.get("hang", 0.0))
         if fault.get("drop"):
             self.close_connection = True
             return None
         if "status" in fault:
             return self.reply({"error": {"message": "fault"}}, **fault)
-        route = getattr(self, self.path.rpartition("/")[2]) if self.path in ROUTES else None
+        answer = self.computed(body)
+        if answer is None:
+            return self.reply({"error": "no such path"}, status=404)
+        if "edit" in fault:
+            fault["edit"](answer[0] if isinstance(answer, list) else answer)
+        return self.reply(answer, **fault)
+
+    def computed(self, body):
+        """The answer of a path, computed among those counted as busy; None if there is none."""
+        server = self.server
+        if self.path not in ROUTES:
+            return None
+        *_, name = self.path.split("/")
         with server.counting:
             server.busy += 1
             server.most_busy = max(server.busy, server.most_busy)
         try:
-            made = route(body) if route else None
+            return getattr(self, name)(body)
         finally:
             with server.counting:
                 server.busy -= 1
-        if made is None:
-            return self.reply({"error": "no such path"}, status=404)
-        if "edit" in fault:
-            fault["edit"](made[0] if isinstance(made, list) else made)
-        return self.reply(made, **fault)
 
     def reply(
-        self, made, *, status=200, truncate=False, headers=None, drip=0.0, body=b"", **_
+        self, answer, *, status=200, truncate=False, headers=None, drip=0.0, body=b"", **_
     ) -> None:
-        data = body or json.dumps(made).encode()
+        data = body or json.dumps(answer).encode()
         if truncate:
             data = data[: len(data) // 2]
         self.send_response(status)
@@ -180,48 +205,61 @@ class _Handler(BaseHTTPRequestHandler):
         return {"context_length": None, "max_req_input_len": self.server.window - 6}
 
     def rows(self, ids, sampling):
-        server, start = self.server, sampling["prompt_logprob_start"]
-        values = server.logprobs(ids)[start + 1 :]
-        assert sampling["prompt_logprob_token_ids"] == [[i] for i in ids[start + 1 :]]
+        server = self.server
+        start = sampling["prompt_logprob_start"]
+        first = start + 1
+        values = server.logprobs(ids)[first:]
+        assert sampling["prompt_logprob_token_ids"] == [[token] for token in ids[first:]]
         assert sampling["skip_reading_prefix_cache"] is False
-        scores = None if server.cached > start else rows_of([[value] for value in values])
+        scores = None
+        if server.cached <= start:
+            scores = rows_of([[value] for value in values])
         usage = {"prompt_tokens_details": {"cached_tokens": server.cached}}
         return {"usage": usage, "prompt_token_id_logprobs": scores}
 
     def generate(self, body):
-        server, sampling = self.server, body["sampling_params"]
+        server = self.server
+        sampling = body["sampling_params"]
         if self.path == _ROWS:
-            allowed = server.cached is not None and body["model"] == "served"
-            return self.rows(body["token_ids"], sampling) if allowed else None
-        if isinstance((body.get("input_ids") or [0])[0], list):
+            is_allowed = server.cached is not None and body["model"] == "served"
+            return self.rows(body["token_ids"], sampling) if is_allowed else None
+        if holds_several(body):
             return list(map(self.generate, each_of(body)))
         ids = body.get("input_ids") or server.tokenizer.encode(body["text"])
         text, number, reason = server.written(
             ids, sampling["max_new_tokens"], sampling.get("stop", [])
         )
-        meta = {"prompt_tokens": len(ids), "completion_tokens": number, "cached_tokens": 0}
-        meta["finish_reason"] = {"type": reason}
+        meta = {
+            "prompt_tokens": len(ids),
+            "completion_tokens": number,
+            "cached_tokens": 0,
+            "finish_reason": {"type": reason},
+        }
         if body.get("return_logprob"):
             start = body["logprob_start_len"]
             values = server.logprobs(ids)
+            values[start] = None
             meta["cached_tokens"] = start
-            meta["input_token_logprobs"] = [
-                [None if n == start else values[n], ids[n], None] for n in range(start, len(ids))
-            ]
+            entries = [[values[n], ids[n], None] for n in range(start, len(ids))]
+            meta["input_token_logprobs"] = entries
         return {"text": text, "meta_info": meta}
 
     def completions(self, body):
-        server, ids = self.server, body["prompt"]
-        assert body["max_tokens"] >= 1
-        if body["model"] != "served" or len(ids) + body["max_tokens"] > server.window:
+        server = self.server
+        ids = body["prompt"]
+        number = body["max_tokens"]
+        assert number >= 1
+        if body["model"] != "served" or len(ids) + number > server.window:
             return None
-        text, number, reason = server.written(ids, body["max_tokens"], body.get("stop", []))
+        text, number, reason = server.written(ids, number, body.get("stop", []))
         choice = {"index": 0, "text": text, "finish_reason": reason, "prompt_logprobs": None}
         if body.get("prompt_logprobs") is not None:
-            choice["prompt_logprobs"] = [
-                value and {str(i): {"logprob": value, "rank": 1, "decoded_token": "?"}}
-                for i, value in zip(ids, server.logprobs(ids), strict=True)
+            _, *values = server.logprobs(ids)
+            entries = [
+                {str(token): {"logprob": value, "rank": 1, "decoded_token": "?"}}
+                for token, value in zip(ids[1:], values, strict=True)
             ]
+            choice["prompt_logprobs"] = [None, *entries]
         usage = {"prompt_tokens": len(ids), "completion_tokens": number}
         return {"object": "text_completion", "choices": [choice], "usage": usage}
 

@@ -11,9 +11,11 @@ from ecs_plugins.lm.local import LocalLM
 
 pytestmark = pytest.mark.model
 
-PROMPTS = tuple(
-    (Segment(text),)
-    for text in ("Ann", "The train from Rome to Milan was late", "snow and bread", "Bob sells")
+PROMPTS = (
+    (Segment("Ann"),),
+    (Segment("The train from Rome to Milan was late"),),
+    (Segment("snow and bread"),),
+    (Segment("Bob sells"),),
 )
 
 
@@ -65,7 +67,8 @@ def test_a_checkpoints_own_sampling_settings_do_not_leak_in() -> None:
 
 
 def test_running_out_of_memory_makes_smaller_batches_until_no_prompt_fits(monkeypatch) -> None:
-    lm, most = local(), 1
+    lm = local()
+    most = 1
     wanted = lm.generate(PROMPTS, max_new_tokens=4)
     generator = lm._load().generator
     whole = generator._batch
@@ -83,13 +86,19 @@ def test_running_out_of_memory_makes_smaller_batches_until_no_prompt_fits(monkey
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"max_new_tokens": 0}, {"max_new_tokens": 250}, {"top_p": 1.5}, {"stop": [""]}, {"stop": "x"}],
+    ("options", "error"),
+    [
+        ({"max_new_tokens": 0}, ConfigurationError),
+        ({"max_new_tokens": 250}, InvalidInputError),
+        ({"top_p": 1.5}, ConfigurationError),
+        ({"stop": [""]}, ConfigurationError),
+        ({"stop": "x"}, ConfigurationError),
+    ],
 )
-def test_options_out_of_range_are_refused(options) -> None:
-    long = options.get("max_new_tokens", 0) > 0
-    with pytest.raises(InvalidInputError if long else ConfigurationError):
-        local().generate([(Segment("Ann moved to Paris in the spring"),)], **options)
+def test_options_out_of_range_are_refused(options, error) -> None:
+    prompt = (Segment("Ann moved to Paris in the spring"),)
+    with pytest.raises(error):
+        local().generate([prompt], **options)
 
 
 SHARED = "Ann moved to Paris in the spring and kept a small garden there. "

@@ -37,30 +37,37 @@ QUICK = {"deadline_s": 20, "request_timeout_s": 5}
 LONG = "Ann moved to Paris in the spring and kept a small garden there. " * 3
 
 
-def asked(
-    prefix="Ann lives in", passages=(" Paris is big.", " Bob sells bread.", " Paris is big.")
-):
+PASSAGES = (" Paris is big.", " Bob sells bread.", " Paris is big.")
+
+
+def score_request(prefix="Ann lives in", passages=PASSAGES):
+    """Two questions with answers, behind nothing and behind every passage."""
     question = Segment(" Question: Where does Ann live?", scored=True)
+    cue = Segment(" Answer:")
+    paris = Segment(" in Paris", scored=True)
+    rome = Segment(" in Rome", scored=True)
+    candidates = [(Segment(passage),) for passage in passages]
     return ScoreRequest(
-        (Segment(prefix),),
-        ((), *((Segment(p),) for p in passages)),
-        (
-            (question, Segment(" Answer:"), Segment(" in Paris", scored=True)),
-            (question, Segment(" Answer:"), Segment(" in Rome", scored=True)),
-        ),
+        prefix=(Segment(prefix),),
+        candidates=((), *candidates),
+        continuations=((question, cue, paris), (question, cue, rome)),
     )
 
 
-def flat(results):
-    return np.concatenate([s.logprobs for r in results for row in r.scores for m in row for s in m])
-
-
-def small():
+def small_request():
+    """One token behind one other."""
     return ScoreRequest((Segment("Ann"),), ((),), ((Segment(" Paris", scored=True),),))
 
 
-def close_to(got, wanted):
-    np.testing.assert_allclose(flat(got), flat(wanted), atol=1e-4)
+def flat(results):
+    """All log-probabilities of all results."""
+    rows = [row for result in results for row in result.scores]
+    segments = [segment for row in rows for continuation in row for segment in continuation]
+    return np.concatenate([segment.logprobs for segment in segments])
+
+
+def assert_close(results, wanted):
+    np.testing.assert_allclose(flat(results), flat(wanted), atol=1e-4)
 
 
 @pytest.fixture(autouse=True)
@@ -85,18 +92,19 @@ def server(pair):
 
 
 def remote(*servers, kind="sglang", **more):
-    urls = [s if isinstance(s, str) else s.url for s in servers]
-    return RemoteLM(urls, server=kind, **{"tokenizer": tokenizer("byte_level"), **QUICK, **more})
+    urls = [server.url for server in servers]
+    options = {"tokenizer": tokenizer("byte_level")} | QUICK | more
+    return RemoteLM(urls, server=kind, **options)
 
 
 @pytest.fixture(params=[*KINDS, "vllm by position"])
 def lm(request, server):
-    kind, _, by_position = request.param.partition(" ")
+    kind, *by_position = request.param.split(" by ")
     server.cached = 0 if by_position else None
-    made = remote(server, kind=kind).warmup()
+    lm = remote(server, kind=kind).warmup()
     server.requests.clear()
-    yield made
-    made.close()
+    yield lm
+    lm.close()
 
 
 # Right numbers.
@@ -106,27 +114,31 @@ def lm(request, server):
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_the_local_model(pair, kind, family) -> None:
     own = tokenizer(family)
-    with serving(pair[0], own) as server:
-        requests = [asked(), asked(LONG, (" Rome.",)), asked("")]
-        wanted = LocalLM(pair[0], own).score(requests)
-        got = remote(server, kind=kind, tokenizer=own).score(requests)
-    close_to(got, wanted)
-    assert [r.candidate_tokens for r in got] == [r.candidate_tokens for r in wanted]
+    served, _ = pair
+    requests = [score_request(), score_request(LONG, (" Rome.",)), score_request("")]
+    wanted = LocalLM(served, own).score(requests)
+    with serving(served, own) as server:
+        results = remote(server, kind=kind, tokenizer=own).score(requests)
+    assert_close(results, wanted)
+    for result, same in zip(results, wanted, strict=True):
+        assert result.candidate_tokens == same.candidate_tokens
 
 
-BY_POSITION, WHOLE = "/inference/v1/generate", "/v1/completions"
+BY_POSITION = "/inference/v1/generate"
+WHOLE = "/v1/completions"
 
 
 @pytest.mark.parametrize(
     ("cached", "paths"), [(4, {BY_POSITION}), (30, {BY_POSITION, WHOLE}), (None, {WHOLE})]
 )
 def test_vllm_scores_by_position_where_it_can_else_all(server, local, cached, paths) -> None:
-    server.cached = cached and 0  # of two tokens
+    if cached is not None:
+        server.cached = 0  # of two tokens
     lm = remote(server, kind="vllm").warmup()
     server.cached = cached
     server.requests.clear()
-    requests = [asked(), asked(LONG, (" Rome.",))]
-    close_to(lm.score(requests), local.score(requests))
+    requests = [score_request(), score_request(LONG, (" Rome.",))]
+    assert_close(lm.score(requests), local.score(requests))
     assert {path for path, _ in server.requests} == paths
 
 
@@ -157,27 +169,28 @@ print(len(shaper.shape("Who?", ["Ann.", "Bo."]).kept), len(store.search(("u",), 
 
 def test_generation_is_that_of_the_local_model(lm, local) -> None:
     prompts = [(Segment("Ann lives in"),), (Segment("Bob sells bread, cheese and"),)]
-    options = {"max_new_tokens": 6}
-    wanted, got = local.generate(prompts, **options), lm.generate(prompts, **options)
-    assert [g.text for g in got] == [g.text for g in wanted]
-    assert [g.prompt_tokens for g in got] == [g.prompt_tokens for g in wanted]
-    assert {g.finish_reason for g in got} <= {"length", "stop"}
+    wanted = local.generate(prompts, max_new_tokens=6)
+    generations = lm.generate(prompts, max_new_tokens=6)
+    for generation, same in zip(generations, wanted, strict=True):
+        assert generation.text == same.text
+        assert generation.prompt_tokens == same.prompt_tokens
+        assert generation.finish_reason in ("length", "stop")
 
 
 def test_sampling_options_reach_the_server(lm, server) -> None:
-    lm.generate(
-        [(Segment("Ann"),)], max_new_tokens=2, temperature=0.7, top_p=0.9, seed=7, stop=["x"]
-    )
+    options = {"temperature": 0.7, "top_p": 0.9, "stop": ["x"]}
+    lm.generate([(Segment("Ann"),)], max_new_tokens=2, seed=7, **options)
     (body,) = server.worked
     sent = body.get("sampling_params", body)
-    assert (sent["temperature"], sent["top_p"], sent["stop"]) == (0.7, 0.9, ["x"])
+    assert options.items() <= sent.items()
     assert sent.get("seed", sent.get("sampling_seed")) == 7
 
 
 def test_sglang_takes_a_call_in_one_request_behind_the_part_that_it_shares(server, local) -> None:
-    lm, request = remote(server).warmup(), asked(LONG, (" Paris.", " Rome."))
+    lm = remote(server).warmup()
+    request = score_request(LONG, (" Paris.", " Rome."))
     server.requests.clear()
-    close_to(lm.score([request]), local.score([request]))
+    assert_close(lm.score([request]), local.score([request]))
     assert [len(body["input_ids"]) for _, body in server.requests] == [1, 2 * 3 - 1]
 
 
@@ -185,11 +198,11 @@ def test_as_many_answers_as_prompts_are_wanted(server) -> None:
     lm = remote(server).warmup()
     server.faults.append({"body": b"[]"})
     with pytest.raises(ScoringError, match="0 answers to 1 prompts"):
-        lm.score([small()])
+        lm.score([small_request()])
 
 
 def test_equal_prompts_are_sent_once_and_counted_once(lm, server) -> None:
-    (result,) = lm.score([asked()])
+    (result,) = lm.score([score_request()])
     assert len(server.worked) == 3 * 2
     sent = sum(len(ids_of(body)) for body in server.worked)
     assert 0 < result.computed_tokens <= sent
@@ -198,15 +211,15 @@ def test_equal_prompts_are_sent_once_and_counted_once(lm, server) -> None:
 def test_threads_share_it_and_send_no_more_at_once_than_allowed(server, local) -> None:
     lm = remote(server, max_parallel=3)
     passages = tuple(f" Line {n}." for n in range(30))
-    requests = [asked(f"Ann {n}", passages) for n in range(4)]
+    requests = [score_request(f"Ann {n}", passages) for n in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        got = list(pool.map(lambda request: lm.score([request])[0], requests))
-    close_to(got, local.score(requests))
+        results = list(pool.map(lambda request: lm.score([request])[0], requests))
+    assert_close(results, local.score(requests))
     assert 1 <= server.most_busy <= 3
 
 
 def test_candidates_beyond_the_window_are_unscored(lm) -> None:
-    (result,) = lm.score([asked(passages=(LONG * 3, " Rome."))])
+    (result,) = lm.score([score_request(passages=(LONG * 3, " Rome."))])
     assert list(result.unscored) == [1]
     assert "window" in result.unscored[1]
     assert np.isnan(result.scores[1][0][0].logprobs).all()
@@ -215,14 +228,14 @@ def test_candidates_beyond_the_window_are_unscored(lm) -> None:
 
 def test_what_does_not_fit_the_window_is_refused_before_anything_is_sent(lm, server) -> None:
     with pytest.raises(InvalidInputError, match="window"):
-        lm.score([asked(LONG * 3)])
+        lm.score([score_request(LONG * 3)])
     with pytest.raises(InvalidInputError, match="window"):
         lm.generate([(Segment("Ann"),)], max_new_tokens=500)
     assert server.worked == []
 
 
 def test_untrusted_text_cannot_send_control_tokens(lm, server, pair) -> None:
-    lm.score([asked(passages=(" <|im_end|>",))])
+    lm.score([score_request(passages=(" <|im_end|>",))])
     control = pair[1].convert_tokens_to_ids("<|im_end|>")
     assert all(control not in ids_of(body) for body in server.worked)
 
@@ -242,19 +255,23 @@ def test_untrusted_text_cannot_send_control_tokens(lm, server, pair) -> None:
 )
 def test_a_passing_fault_is_tried_again(lm, server, local, fault) -> None:
     server.faults.extend([fault, fault])
-    close_to(lm.score([asked()]), local.score([asked()]))
+    assert_close(lm.score([score_request()]), local.score([score_request()]))
     assert not server.faults
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "tries"), [(500, r"5 tries.*HTTP 500", 5), (400, "HTTP 400", 1)]
+    ("status", "message", "tries"),
+    [
+        (500, r"5 tries.*HTTP 500", 5),
+        (400, "HTTP 400", 1),
+    ],
 )
 def test_a_fault_that_does_not_pass_is_a_model_error_that_names_it(
     lm, server, status, message, tries
 ) -> None:
     server.faults.extend([{"status": status}] * 10)
     with pytest.raises(ModelError, match=message):
-        lm.score([small()])
+        lm.score([small_request()])
     assert len(server.faults) == 10 - tries
 
 
@@ -266,7 +283,7 @@ def test_a_server_that_hangs_past_the_deadline_is_a_timeout(server, fault) -> No
     lm = remote(server, deadline_s=0.5).warmup()
     server.faults.extend([fault] * 50)
     with pytest.raises(ModelTimeoutError, match="deadline_s"):
-        lm.score([asked()])
+        lm.score([score_request()])
 
 
 def entries(answer):
@@ -276,13 +293,17 @@ def entries(answer):
 
 
 def with_last(logprob, token=None):
+    """An edit of an answer: another last log-probability, of another token where one is given."""
+
     def edit(answer):
         last = entries(answer).pop()
         if isinstance(last, dict):
-            new = {token or next(iter(last)): {"logprob": logprob}}
+            (scored,) = last
+            entry = {token or scored: {"logprob": logprob}}
         else:
-            new = [logprob, token or last[1], None]
-        entries(answer).append(new)
+            _, scored, _ = last
+            entry = [logprob, token or scored, None]
+        entries(answer).append(entry)
 
     return edit
 
@@ -303,11 +324,19 @@ def with_last(logprob, token=None):
 def test_an_answer_that_cannot_be_trusted_is_an_error(lm, server, edit, error, message) -> None:
     server.faults.append({"edit": edit})
     with pytest.raises(error, match=message):
-        lm.score([asked()])
+        lm.score([score_request()])
 
 
 @pytest.mark.parametrize("lm", ["vllm by position"], indirect=True)
-@pytest.mark.parametrize("scores", [*map(rows_of, ([[-1]] * 99, [[np.nan]] * 2, -1)), "no array"])
+@pytest.mark.parametrize(
+    "scores",
+    [
+        rows_of([[-1]] * 99),
+        rows_of([[np.nan]] * 2),
+        rows_of(-1),
+        "no array",
+    ],
+)
 def test_rows_that_cannot_be_trusted_are_an_error(lm, server, scores) -> None:
     server.faults.append({"edit": lambda answer: answer.update(prompt_token_id_logprobs=scores)})
     request = ScoreRequest((Segment("Ann"),), ((),), ((Segment(" is", scored=True),),))
@@ -322,28 +351,29 @@ def test_rows_that_cannot_be_trusted_are_an_error(lm, server, scores) -> None:
 def test_a_server_with_another_tokenizer_is_refused(pair, kind) -> None:
     with serving(pair[0], tokenizer("sentencepiece")) as other:
         with pytest.raises(ConfigurationError, match="tokenizer of the served model"):
-            remote(other, kind=kind).score([asked()])
+            remote(other, kind=kind).score([score_request()])
         assert other.worked == []
 
 
 def test_a_replica_that_dies_is_replaced_by_another(pair, local) -> None:
-    requests = [asked(f"Ann {n}") for n in range(8)]
+    requests = [score_request(f"Ann {n}") for n in range(8)]
     with serving(*pair) as stays:
         with serving(*pair) as leaves:
             lm = remote(stays, leaves)
             lm.score(requests)
             assert stays.worked
             assert leaves.worked
-        close_to(lm.score(requests), local.score(requests))
+        assert_close(lm.score(requests), local.score(requests))
 
 
 def test_prompts_with_one_long_prefix_go_to_one_replica(pair) -> None:
     with serving(*pair) as one, serving(*pair) as two:
         lm = remote(one, two)
-        for start in "ABCDEF":
-            before = len(one.worked), len(two.worked)
-            lm.score([asked(start + LONG)])
-            assert sorted((len(one.worked) - before[0], len(two.worked) - before[1])) == [0, 6]
+        for number, start in enumerate("ABCDEF", 1):
+            lm.score([score_request(start + LONG)])
+            prompts = len(one.worked), len(two.worked)
+            assert sum(prompts) == 6 * number
+            assert all(sent % 6 == 0 for sent in prompts)
 
 
 def the_key():
@@ -352,17 +382,18 @@ def the_key():
 
 def test_the_api_key_is_sent_and_not_shown_and_a_copy_asks_the_function_for_it(pair) -> None:
     with serving(*pair, key="secret") as server:
-        copied = pickle.loads(pickle.dumps(remote(server, api_key=the_key, max_tokens=150)))
+        with_function = remote(server, api_key=the_key, max_tokens=150)
+        copied = pickle.loads(pickle.dumps(with_function))
         lm = remote(server, api_key=" secret\n")  # as it is read from a file
-        assert copied.score([small()])
+        assert copied.score([small_request()])
         assert copied.max_tokens == 150
-        assert lm.score([small()])
+        assert lm.score([small_request()])
         with pytest.raises(ConfigurationError, match="API key"):
-            remote(server).score([small()])
+            remote(server).score([small_request()])
     assert "secret" not in f"{lm!r} {vars(lm)} {lm._client._http.headers!r}"
     assert b"secret" not in pickle.dumps(lm)
     with pytest.raises(ModelError) as caught:  # the server is gone
-        lm.score([small()])
+        lm.score([small_request()])
     assert "secret" not in str(caught.value)
 
 
@@ -381,7 +412,7 @@ def test_an_answer_longer_than_allowed_is_not_read_to_its_end(server) -> None:
     bomb = gzip.compress(b" " * 50_000_000)
     server.faults.append({"body": bomb, "headers": {"Content-Encoding": "gzip"}})
     with pytest.raises(ModelError, match="longer than max_answer_bytes"):
-        lm.score([small()])
+        lm.score([small_request()])
 
 
 def test_passages_come_back_as_they_are_where_no_server_answers() -> None:
@@ -395,13 +426,13 @@ def test_passages_come_back_as_they_are_where_no_server_answers() -> None:
 def test_the_environments_proxy_is_not_used(server, monkeypatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
-    assert remote(server).score([asked()])
+    assert remote(server).score([score_request()])
 
 
 def test_the_wrong_kind_of_server_says_so(server, monkeypatch) -> None:
     monkeypatch.setattr("http_servers.ROUTES", ["/v1/models"])
     with pytest.raises(ConfigurationError, match="kind of server"):
-        remote(server, kind="vllm").score([asked()])
+        remote(server, kind="vllm").score([score_request()])
 
 
 def test_the_window_is_the_servers_or_shorter(server) -> None:
@@ -420,19 +451,19 @@ def test_close_during_a_call_ends_it_and_the_next_use_connects_again(server) -> 
     lm = remote(server).warmup()
     server.faults.extend([{"hang": 0.5}] * 6)
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(lm.score, [asked()])
+        call = pool.submit(lm.score, [score_request()])
         while not server.worked:
             time.sleep(0.01)
         lm.close()
         with contextlib.suppress(ModelError):
             call.result(20)
-    assert lm.score([asked()])
+    assert lm.score([score_request()])
 
 
 async def test_a_cancelled_task_sends_nothing_more(server) -> None:
     lm = remote(server, kind="vllm", max_parallel=1).warmup()
     server.faults.extend([{"hang": 0.2}] * 100)
-    many = asked(passages=tuple(f" {n}." for n in range(40)))
+    many = score_request(passages=tuple(f" {n}." for n in range(40)))
     task = asyncio.create_task(run_sync(lm.score, [many]))
     while not server.worked:
         await asyncio.sleep(0.01)
@@ -449,11 +480,12 @@ async def test_a_cancelled_task_sends_nothing_more(server) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_opens_its_own_connections(server) -> None:
     lm = remote(server)
-    before = flat(lm.score([asked()]))
+    before = flat(lm.score([score_request()]))
     child = os.fork()
     if not child:
         signal.alarm(30)
-        os._exit(not np.allclose(flat(lm.score([asked()])), before, atol=1e-4))
+        after = flat(lm.score([score_request()]))
+        os._exit(not np.allclose(after, before, atol=1e-4))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
@@ -483,7 +515,7 @@ def test_a_server_rests_as_long_as_it_asks_for_but_no_longer_than_a_minute() -> 
 def test_silence_shorter_than_the_deadline_is_tried_again(server, local) -> None:
     lm = remote(server, request_timeout_s=0.5)
     server.faults.append({"hang": 2.0})
-    close_to(lm.score([small()]), local.score([small()]))
+    assert_close(lm.score([small_request()]), local.score([small_request()]))
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ WAIT = 20.0
 
 def request(name="r", candidates=1, length=9, prefix=0):
     """Candidates of ``length`` tokens and a continuation of one: ``length + 1`` each."""
-    made = tuple((k,) * length for k in range(candidates))
-    return TokenRequest((7,) * prefix, made, (Continuation((1,), ((0, 1),)),), name)
+    behind = tuple((k,) * length for k in range(candidates))
+    answer = Continuation((1,), ((0, 1),))
+    return TokenRequest((7,) * prefix, behind, (answer,), name)
 
 
 class StubEngine:
@@ -34,25 +35,25 @@ class StubEngine:
         self.at_gate = threading.Event()
 
     def score(self, requests, *, window, token_budget, stopped):
-        self.rounds.append(sorted(r.name for r in requests))
+        names = [each.name for each in requests]
+        self.rounds.append(sorted(names))
         if self.held:
             self.at_gate.set()
             assert self.gate.acquire(timeout=WAIT)
-        for r in requests:
-            if r.name == "bad":
-                raise ScoringError("this one is bad")
-            if r.name == "deadly":
-                raise SystemExit("gone")
-        return [self.result(r, stopped) for r in requests]
+        if "bad" in names:
+            raise ScoringError("this one is bad")
+        if "deadly" in names:
+            raise SystemExit("gone")
+        return [self.result(each, stopped) for each in requests]
 
-    def result(self, r, stopped):
+    def result(self, scored, stopped):
         scores = {}
-        for k, ids in enumerate(r.candidates):
+        for k, (first, *_) in enumerate(scored.candidates):
             if stopped():
                 raise ModelTimeoutError("nobody waits")
             self.packs += 1
-            scores[k, 0] = np.array([ids[0] if ids else -1], dtype=np.float32)
-        return EngineResult(scores, {}, r.tokens)
+            scores[k, 0] = np.array([first], dtype=np.float32)
+        return EngineResult(scores, {}, scored.tokens)
 
     def hold(self):
         self.held = True
@@ -120,21 +121,29 @@ def bench():
     made.pool.shutdown()
 
 
-def values(results):
-    return [[float(r.scores[k, 0][0]) for k in range(len(r.scores))] for r in results]
+def values(call):
+    """The scores of a call with one request, in the order of its candidates."""
+    (result,) = call.result(WAIT)
+    in_order = sorted(result.scores.items())
+    return [logprobs.item() for _, logprobs in in_order]
 
 
 def test_calls_that_wait_are_computed_together_and_get_their_own_results(bench) -> None:
-    calls = bench.waiting_calls(*(request(str(n), candidates=n) for n in (1, 2, 3)))
-    assert [values(c.result(WAIT)) for c in calls] == [[[0.0]], [[0.0, 1.0]], [[0.0, 1.0, 2.0]]]
+    requests = [request(str(number), candidates=number) for number in (1, 2, 3)]
+    one, two, three = bench.waiting_calls(*requests)
+    assert values(one) == [0.0]
+    assert values(two) == [0.0, 1.0]
+    assert values(three) == [0.0, 1.0, 2.0]
     assert bench.engine.rounds == [["first"], ["1", "2", "3"]]
 
 
 def test_a_round_holds_what_fits_into_one_pack_or_one_larger_call(bench) -> None:
-    small = [request(str(n), 4) for n in range(3)]  # 40 tokens each
-    for call in bench.waiting_calls(request("large", 50), *small):
+    large = request("large", 50)
+    small = [request(str(number), 4) for number in range(3)]  # 40 tokens each
+    for call in bench.waiting_calls(large, *small):
         call.result(WAIT)
-    assert [len(names) for names in bench.engine.rounds] == [1, 1, 2, 1]
+    sizes = [len(names) for names in bench.engine.rounds]
+    assert sizes == [1, 1, 2, 1]
 
 
 def test_calls_with_other_limits_take_turns_and_are_not_merged(bench) -> None:
@@ -160,7 +169,8 @@ def test_what_cannot_be_merged_takes_its_turn_too(bench) -> None:
 def test_an_error_reaches_only_the_call_that_caused_it(bench) -> None:
     names = ("good", "bad", "deadly", "fine")
     good, bad, deadly, fine = bench.waiting_calls(*map(request, names))
-    assert values(good.result(WAIT)) == values(fine.result(WAIT)) == [[0.0]]
+    assert values(good) == [0.0]
+    assert values(fine) == [0.0]
     with pytest.raises(ScoringError, match="this one is bad"):
         bad.result(WAIT)
     with pytest.raises(ModelError, match="SystemExit: gone"):
@@ -184,7 +194,7 @@ def test_a_full_queue_refuses(bench) -> None:
     patient = bench.call(request("yes"), max_waiting=2)
     bench.waiting(2)
     bench.engine.let_go()
-    assert values(patient.result(WAIT)) == [[0.0]]
+    assert values(patient) == [0.0]
     assert ["no"] not in bench.engine.rounds
 
 
@@ -203,7 +213,8 @@ async def test_a_cancelled_task_leaves_no_work_behind(bench) -> None:
 def test_an_idle_worker_keeps_no_engine_alive_and_ends_with_it() -> None:
     bench = Bench()
     bench.score(request())
-    thread, engine = bench.worker._queue.thread, weakref.ref(bench.engine)
+    thread = bench.worker._queue.thread
+    engine = weakref.ref(bench.engine)
     bench.pool.shutdown()
     del bench
     gc.collect()
