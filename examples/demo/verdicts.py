@@ -8,8 +8,9 @@ counts are shown as they come.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
+from rich.table import Table
 from rich.text import Text
 
 from ecs_plugins.ranking.registry import make_ranker
@@ -42,34 +43,52 @@ def run(demo: Demo) -> None:
     for case in demo.progress("judging turns", cases):
         judged = judge(demo, shaper, case)
         for turn, verdict in judged.items():
-            role = "evidence" if turn in case.evidence else "other"
-            role = "misleading" if turn in case.misleading else role
+            role = _role(turn, case)
             counts[role][str(verdict.verdict)] += 1
             if role == "misleading" and verdict.utility is not None:
                 misleading.append((case, verdict))
+    demo.console.print(_counted(counts, len(cases)))
+    demo.console.print(_least_useful(misleading))
+    demo.results["verdicts"] = {
+        "cases": [case.id for case in cases],
+        "counts": {role: dict(by_verdict) for role, by_verdict in counts.items()},
+        "repetitions": _repetitions(demo, shaper),
+    }
+
+
+def _role(turn: str, case: Question) -> str:
+    if turn in case.misleading:
+        return "misleading"
+    return "evidence" if turn in case.evidence else "other"
+
+
+def _counted(counts: Mapping[str, Counter[str]], cases: int) -> Table:
     shown = table(
-        f"Verdicts in {len(cases)} questions about what changed or was false, answer given",
+        f"Verdicts in {cases} questions about what changed or was false, answer given",
         ["turn"],
         _VERDICTS,
     )
     for role, meaning in _ROLES.items():
-        shown.add_row(meaning, *(str(counts[role][verdict]) for verdict in _VERDICTS))
-    demo.console.print(shown)
+        by_verdict = counts[role]
+        shown.add_row(meaning, *(str(by_verdict[verdict]) for verdict in _VERDICTS))
+    return shown
+
+
+def _least_useful(judged: Sequence[tuple[Question, PassageVerdict]]) -> Table:
     shown = table(
         "The misleading turns with the least utility",
         ["question (true answer)", "turn"],
         ["nats", "verdict"],
     )
-    misleading.sort(key=lambda pair: pair[1].utility or 0.0)
-    for case, verdict in misleading[:EXAMPLES]:
-        asked = Text(f"{case.question} ({case.answer})")
-        shown.add_row(asked, Text(verdict.text), *_judged(verdict))
-    demo.console.print(shown)
-    demo.results["verdicts"] = {
-        "cases": [case.id for case in cases],
-        "counts": {role: dict(found) for role, found in counts.items()},
-        "repetitions": _repetitions(demo, shaper),
-    }
+
+    def least_first(pair: tuple[Question, PassageVerdict]) -> float:
+        _, verdict = pair
+        return verdict.utility or 0.0
+
+    for case, verdict in sorted(judged, key=least_first)[:EXAMPLES]:
+        question = Text(f"{case.question} ({case.answer})")
+        shown.add_row(question, Text(verdict.text), *_judged(verdict))
+    return shown
 
 
 def judge(demo: Demo, shaper: ContextShaper, case: Question) -> dict[str, PassageVerdict]:

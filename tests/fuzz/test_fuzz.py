@@ -32,24 +32,40 @@ from ecs_plugins.shaping import ContextShaper, ModelDiagnostics, ShapingConfig
 from tests.fuzz.conftest import fuzzing
 
 # Text with what breaks programs: control and format characters, half characters, markup, dots.
-odd = st.sampled_from(
-    ["\x00", "\ud800", "\u2028", "\r", "<", "</", "<|im_end|>", "...", "$\\frac$"]
+ODD = ["\x00", "\ud800", "\u2028", "\r", "<", "</", "<|im_end|>", "...", "$\\frac$"]
+WORDS = ["Anna", "lives", "in", "Rome.", "where?", "12", "\n", "- ", "```", "|", "a: b", "(a) "]
+parts = st.one_of(
+    st.sampled_from(WORDS),
+    st.sampled_from(ODD),
+    st.text(max_size=5),
 )
-words = st.sampled_from(["Anna", "lives", "in", "Rome.", "where?", "12", "\n", "- ", "```", "|"])
-texts = st.lists(st.one_of(words, odd, st.text(max_size=5)), max_size=8).map(" ".join)
+texts = st.lists(parts, max_size=8).map(" ".join)
 numbers = st.one_of(
-    st.integers(-3, 50), st.floats(), st.integers(), st.sampled_from([10**400, math.nan, True])
+    st.integers(-3, 50),
+    st.floats(),
+    st.integers(),
+    st.sampled_from([10**400, math.nan, True]),
 )
 scalars = st.one_of(st.none(), numbers, texts)
-values = st.recursive(
-    scalars,
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
-    max_leaves=6,
-)
+
+
+def lists_and_mappings_of(inner):
+    lists = st.lists(inner, max_size=3)
+    mappings = st.dictionaries(texts, inner, max_size=3)
+    return st.one_of(lists, mappings)
+
+
+values = st.recursive(scalars, lists_and_mappings_of, max_leaves=6)
 CONFIGS = [
-    CalibrationConfig, LocalLMOptions, MemoryConfig, PriceVector,
-    RecallOptions, RouterConfig, ShapingConfig, StoreConfig,
-]  # fmt: skip
+    CalibrationConfig,
+    LocalLMOptions,
+    MemoryConfig,
+    PriceVector,
+    RecallOptions,
+    RouterConfig,
+    ShapingConfig,
+    StoreConfig,
+]
 POINTS = [
     StrategyPoint("full_context", {}, 0.8, 0, 600),
     StrategyPoint("memory_compression", {"ratio": 0.5}, 0.75, 1500, 100),
@@ -61,11 +77,14 @@ POINTS = [
 @given(st.data())
 @pytest.mark.parametrize("kind", CONFIGS, ids=lambda kind: kind.__name__)
 def test_settings_are_taken_and_written_back_or_refused(kind, data):
-    names = st.one_of(st.sampled_from(sorted(kind.model_fields)), texts)
-    given_ = data.draw(st.dictionaries(names, values, max_size=3))
+    fields = st.sampled_from(sorted(kind.model_fields))
+    names = st.one_of(fields, texts)
+    record = data.draw(st.dictionaries(names, values, max_size=3))
     with suppress(EcsPluginsError):
-        config = kind.from_json(given_)
-        assert kind.from_json(json.loads(json.dumps(config.to_json()))) == config
+        config = kind.from_json(record)
+        written = json.dumps(config.to_json())
+        again = kind.from_json(json.loads(written))
+        assert again == config
 
 
 SHAPER = st.builds(
@@ -95,19 +114,28 @@ def test_shaping_gives_every_passage_a_verdict_and_changes_none(
         assert shaped.tokens_after <= (settings["max_tokens"] or shaped.tokens_before)
         for verdict in shaped.verdicts:
             assert verdict.reason
-            assert verdict.utility is None or verdict.verdict != "unscored"
-            assert verdict.utility is not None or verdict.verdict in ("unscored", "redundant")
+            if verdict.utility is None:
+                assert verdict.verdict in ("unscored", "redundant")
+            else:
+                assert verdict.verdict != "unscored"
         for verdict in shaped.kept:
-            assert all(0 <= a < b <= len(verdict.text) for a, b in verdict.spans)
+            for start, end in verdict.spans:
+                assert 0 <= start < end <= len(verdict.text)
         for id, text in shaped.dropped.items():
             assert shaped.restore(id) == text
         assert shaped.explain(width=80)
         json.dumps(shaped.to_dict(), allow_nan=False)
 
 
-messages = st.one_of(texts, values, st.fixed_dictionaries({"content": texts}, optional={
-    "role": scalars, "metadata": values, "at": scalars, "ttl": scalars, "writer": scalars,
-}))  # fmt: skip
+MESSAGE_FIELDS = {
+    "role": scalars,
+    "metadata": values,
+    "at": scalars,
+    "ttl": scalars,
+    "writer": scalars,
+}
+mappings = st.fixed_dictionaries({"content": texts}, optional=MESSAGE_FIELDS)
+messages = st.one_of(texts, values, mappings)
 
 
 @fuzzing
@@ -120,8 +148,9 @@ def test_a_memory_takes_a_message_or_refuses_it_and_stays_whole(given_, query, c
         with suppress(EcsPluginsError):
             memory.sleep(labels)
         with suppress(EcsPluginsError):
-            found = memory.recall(query, namespace=labels, filter=condition, threshold=0.0)
-            assert all(math.isfinite(each.score) for each in found)
+            recalled = memory.recall(query, namespace=labels, filter=condition, threshold=0.0)
+            for recollection in recalled:
+                assert math.isfinite(recollection.score)
         for namespace in memory.namespaces():
             assert namespace == tuple(labels)
             for message in memory.messages(namespace):
@@ -140,9 +169,15 @@ def written() -> dict[str, bytes]:
             memory.sleep()
             memory.admin.export(path / "export.jsonl")
         EfficiencyFrontier(POINTS).save(path / "frontier.json")
-        question = {"question": "q?", "answers": ["a"], "documents": [{"text": "a b c"}]}
-        (path / "questions.jsonl").write_text(json.dumps(question) + "\n")
-        return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+        question = {
+            "question": "q?",
+            "answers": ["a"],
+            "documents": [{"text": "a b c"}],
+        }
+        line = json.dumps(question) + "\n"
+        (path / "questions.jsonl").write_text(line)
+        files = filter(Path.is_file, path.iterdir())
+        return {file.name: file.read_bytes() for file in files}
 
 
 FILES = written()
@@ -168,10 +203,15 @@ def import_from(path: Path) -> None:
         assert memory.admin.verify().ok
 
 
+def decide_from(path: Path) -> None:
+    frontier = EfficiencyFrontier.load(path)
+    frontier.decide(reuse=3, target_f1=0.5)
+
+
 READERS = {
     "memory.db": read_memory,
     "export.jsonl": import_from,
-    "frontier.json": lambda path: EfficiencyFrontier.load(path).decide(reuse=3, target_f1=0.5),
+    "frontier.json": decide_from,
     "questions.jsonl": read_questions,
     "diagnostics.json": ModelDiagnostics.load,
 }
@@ -183,10 +223,12 @@ FILES["diagnostics.json"] = FILES["frontier.json"]
 @pytest.mark.parametrize("name", READERS)
 def test_a_damaged_file_is_read_or_refused(name, data):
     content = bytearray(FILES[name])
-    change = st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255))
-    for at, byte in data.draw(st.lists(change, max_size=4)):
-        content[at] = byte
-    content = content[: data.draw(st.none() | st.integers(0, len(content)))]
+    places = st.integers(0, len(content) - 1)
+    changes = st.lists(st.tuples(places, st.integers(0, 255)), max_size=4)
+    for place, byte in data.draw(changes):
+        content[place] = byte
+    end = data.draw(st.none() | places)
+    content = content[:end]
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(content)
@@ -194,20 +236,29 @@ def test_a_damaged_file_is_read_or_refused(name, data):
             READERS[name](path)
 
 
+def is_filled(value) -> bool:
+    return isinstance(value, dict | list) and bool(value)
+
+
+def keys_of(container):
+    if isinstance(container, dict):
+        return sorted(container)
+    return range(len(container))
+
+
 @fuzzing
 @given(st.data())
 def test_an_export_with_other_values_is_read_or_refused(data):
-    lines = [json.loads(line) for line in FILES["export.jsonl"].splitlines()][:-1]
-    target = data.draw(st.sampled_from(lines))
-    while True:  # one value anywhere in one record
-        keys = sorted(target) if isinstance(target, dict) else range(len(target))
-        key = data.draw(st.sampled_from(list(keys)))
-        if not (isinstance(target[key], dict | list) and target[key]) or data.draw(st.booleans()):
-            break
-        target = target[key]
-    target[key] = data.draw(values)
+    *records, _ = map(json.loads, FILES["export.jsonl"].splitlines())
+    container = data.draw(st.sampled_from(records))
+    key = data.draw(st.sampled_from(keys_of(container)))
+    while is_filled(container[key]) and data.draw(st.booleans()):
+        container = container[key]
+        key = data.draw(st.sampled_from(keys_of(container)))
+    container[key] = data.draw(values)
     try:
-        body = "".join(dump(line) + "\n" for line in lines).encode()
+        lines = [dump(record) + "\n" for record in records]
+        body = "".join(lines).encode()
     except (ValueError, UnicodeError):
         return  # no JSON
     end = {"kind": "end", "lines": len(lines), "sha256": sha256(body).hexdigest()}
@@ -218,35 +269,45 @@ def test_an_export_with_other_values_is_read_or_refused(data):
             import_from(path)
 
 
+OBJECTIVES = st.dictionaries(st.sampled_from(["target_f1", "budget", "weight"]), numbers)
+
+
 @fuzzing
-@given(st.dictionaries(st.sampled_from(["reuse", "target_f1", "budget", "weight"]), numbers))
-def test_a_decision_is_among_the_points_or_refused(asked):
+@given(OBJECTIVES, st.none() | numbers)
+def test_a_decision_is_among_the_points_or_refused(objective, reuse):
     frontier = EfficiencyFrontier(POINTS)
     with suppress(EcsPluginsError):
-        assert frontier.decide(**{"reuse": 1, **asked}).point in POINTS
+        decision = frontier.decide(reuse=reuse or 1, **objective)
+        assert decision.point in POINTS
     with suppress(EcsPluginsError):
-        objective = {name: value for name, value in asked.items() if name != "reuse"}
         router = Router(frontier, RouterConfig(**objective))
-        assert router.route(reuse=asked.get("reuse")).point in POINTS
+        decision = router.route(reuse=reuse)
+        assert decision.point in POINTS
 
 
 COMMANDS = ["shape", "diagnose", "calibrate", "route", "report", "memory"]
 VERBS = ["add", "recall", "sleep", "decisions", "forget", "export", "import", "verify", "stats"]
-OPTIONS = [
-    *("--query", "--passages", "--answer", "--top-k", "--threshold", "--db", "--namespace", "-n"),
-    *("--k", "--filter", "--item", "--limit", "--frontier", "--reuse", "--target-f1", "--json"),
-]
-arguments = st.one_of(st.sampled_from([*OPTIONS, *VERBS, *FILES]), texts, numbers.map(str))
+OPTION_LIST = """
+--query --passages --answer --top-k --threshold --db --namespace -n
+--k --filter --item --limit --frontier --reuse --target-f1 --json
+"""
+OPTIONS = OPTION_LIST.split()
+arguments = st.one_of(
+    st.sampled_from([*OPTIONS, *VERBS, *FILES]),
+    texts,
+    numbers.map(str),
+)
 
 
 @fuzzing
 @given(st.sampled_from(COMMANDS), st.lists(arguments, max_size=7))
 def test_a_command_ends_with_a_status_and_never_with_a_traceback(command, arguments):
     with TemporaryDirectory() as folder:
+        paths = {name: str(Path(folder) / name) for name in FILES}
         for name, content in FILES.items():
-            (Path(folder) / name).write_bytes(content)
-        placed = [str(Path(folder) / each) if each in FILES else each for each in arguments]
+            Path(paths[name]).write_bytes(content)
+        placed = [paths.get(argument, argument) for argument in arguments]
         with redirect_stderr(io.StringIO()):
             ended = CliRunner().invoke(app, [command, *placed], input="Anna lives in Rome.\n")
-    known = (EcsPluginsError, OSError, SystemExit)
-    assert ended.exception is None or isinstance(ended.exception, known), ended.exc_info
+    expected = (EcsPluginsError, OSError, SystemExit, type(None))
+    assert isinstance(ended.exception, expected), ended.exc_info

@@ -123,8 +123,11 @@ def test_a_model_that_is_not_here_is_not_downloaded_unasked(name):
 )
 def test_embeddings_of_the_frameworks_are_understood_and_own_ones_pass_through(theirs):
     wrapped = as_embedder(theirs)
-    assert wrapped.embed_documents(["a", "b"]).shape == (2, 12)
-    assert wrapped.embed_query("x").shape == (wrapped.dimension,) == (12,)
+    documents = wrapped.embed_documents(["a", "b"])
+    query = wrapped.embed_query("x")
+    assert documents.shape == (2, 12)
+    assert query.shape == (12,)
+    assert wrapped.dimension == 12
     assert wrapped.name == getattr(theirs, "model_name", wrapped.name)
     assert as_embedder(wrapped) is wrapped
 
@@ -170,18 +173,27 @@ def test_a_changed_dimension_and_a_failure_are_model_errors_with_their_cause():
 
 
 def test_no_embedder_is_given_half_of_a_surrogate_pair():
-    inner = LangChainLike([1.0])
     seen = []
-    inner.embed_documents = lambda texts: seen.extend(texts) or [[1.0]] * len(texts)
-    inner.embed_query = lambda text: seen.append(text) or [1.0]
-    as_embedder(inner).embed_documents(["a \ud83d", "b"])
-    as_embedder(inner).embed_query("\ude42?")
+
+    class Watching(LangChainLike):
+        def embed_documents(self, texts):
+            seen.extend(texts)
+            return super().embed_documents(texts)
+
+        def embed_query(self, text):
+            seen.append(text)
+            return super().embed_query(text)
+
+    wrapped = as_embedder(Watching([1.0]))
+    wrapped.embed_documents(["a \ud83d", "b"])
+    wrapped.embed_query("\ude42?")
     assert seen == ["a \ufffd", "b", "\ufffd?"]
 
 
 def test_fake_vectors_are_the_same_in_every_process():
-    found = FakeEmbedder(8).embed_query("the cat and the boat")
-    assert (7 * found**2).round(5).tolist() == [1, 0, 1, 0, 0, 1, 4, 0]
+    vector = FakeEmbedder(8).embed_query("the cat and the boat")
+    squares = 7 * vector**2
+    assert squares.round(5).tolist() == [1, 0, 1, 0, 0, 1, 4, 0]
 
 
 @pytest.mark.model
@@ -194,8 +206,11 @@ def test_fake_vectors_are_the_same_in_every_process():
     ],
 )
 def test_a_directory_without_a_model_or_with_code_is_refused(tmp_path, file, content, says):
-    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Module: pass")
+    trace = tmp_path / "ran"
+    code = f"open({str(trace)!r}, 'w')\nclass Module: pass"
+    (tmp_path / "evil.py").write_text(code)
     (tmp_path / file).write_text(json.dumps(content))
+    embedder = SentenceTransformerEmbedder(tmp_path)
     with pytest.raises(ModelError, match=says):
-        SentenceTransformerEmbedder(tmp_path).embed_query("hello")
-    assert not (tmp_path / "ran").exists()
+        embedder.embed_query("hello")
+    assert not trace.exists()

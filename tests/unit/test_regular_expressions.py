@@ -27,18 +27,26 @@ GENEROUS = 15
 def expressions() -> dict[str, tuple[re.Pattern, str]]:
     """Every expression of the package, and how it is applied: anchored, or all through a text."""
     found = {}
-    names = [each.name for each in pkgutil.walk_packages(ecs_plugins.__path__, "ecs_plugins.")]
-    modules = [importlib.import_module(name) for name in names if "__main__" not in name]
-    sources = [Path(module.__file__).read_text("utf-8") for module in modules]
-    for module, source in zip(modules, sources, strict=True):
+    packages = pkgutil.walk_packages(ecs_plugins.__path__, "ecs_plugins.")
+    names = [package.name for package in packages if "__main__" not in package.name]
+    for module_name in names:
+        module = importlib.import_module(module_name)
+        source = Path(module.__file__).read_text("utf-8")
         for name, value in vars(module).items():
             if isinstance(value, re.Pattern):
-                ways = set(re.findall(rf"\b{name}\.(\w+)\(", source))
-                anchored = ways and ways <= {"match", "fullmatch"}
-                found[f"{module.__name__}.{name}"] = value, "match" if anchored else "finditer"
-        for text in re.findall(r'\bre\.(?!compile|escape)\w+\((r".+?")', source):
-            found[f"{module.__name__} {text}"] = re.compile(ast.literal_eval(text)), "finditer"
+                found[f"{module_name}.{name}"] = value, way_of(name, source)
+        for literal in re.findall(r'\bre\.(?!compile|escape)\w+\((r".+?")', source):
+            pattern = re.compile(ast.literal_eval(literal))
+            found[f"{module_name} {literal}"] = pattern, "finditer"
     return found
+
+
+def way_of(name: str, source: str) -> str:
+    """How a source applies the expression of this name: anchored, or all through a text."""
+    methods = set(re.findall(rf"\b{name}\.(\w+)\(", source))
+    if methods and methods <= {"match", "fullmatch"}:
+        return "match"
+    return "finditer"
 
 
 def some(characters: list[str], at_most: int) -> list[str]:
@@ -52,15 +60,16 @@ def worst_cases(pattern: re.Pattern) -> set[tuple[str, str, str]]:
     others = sorted(named.difference(letters))
     kinds = sorted({*some(others, 40), *some(letters, 6), *" \na1."})
     few = some(kinds, 8)
-    marks = {f"<{TAG}>", f"<{TAG}", "<", "< /"} if TAG in pattern.pattern else set()
-    pumped = {*kinds, *map("".join, product(few, few)), *marks}
-    return {
-        (before, pump, behind)
-        for before in ("", *few, *marks)
-        for pump in pumped
-        for behind in ("\0", "a")
-        if len(pump) == 1 or not before
-    }
+    marks = set()
+    if TAG in pattern.pattern:
+        marks = {f"<{TAG}>", f"<{TAG}", "<", "< /"}
+    pairs = map("".join, product(few, few))
+    pumps = {*kinds, *pairs, *marks}
+    single = [pump for pump in pumps if len(pump) == 1]
+    ends = ("\0", "a")
+    behind_nothing = product([""], pumps, ends)
+    behind_something = product([*few, *marks], single, ends)
+    return {*behind_nothing, *behind_something}
 
 
 def text_of(case: tuple[str, str, str], length: int) -> str:

@@ -2,10 +2,18 @@ import numpy as np
 import pytest
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.lm.base import LanguageModel, ScoreRequest, Segment, SegmentScore
+from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult, Segment, SegmentScore
 from ecs_plugins.lm.fake import FakeLanguageModel
 
+NOTHING = ((),)
+SCORED = (Segment("x", scored=True),)
+UNSCORED = (Segment("x"),)
 ANSWER = (Segment("\nAnswer:", trusted=True), Segment(" in Rome", scored=True))
+
+
+def first_segments(result: ScoreResult) -> list[SegmentScore]:
+    """For each candidate, the score of the first segment of the first continuation."""
+    return [continuations[0][0] for continuations in result.scores]
 
 
 def test_the_fake_is_a_language_model() -> None:
@@ -13,38 +21,47 @@ def test_the_fake_is_a_language_model() -> None:
 
 
 def test_a_passage_that_holds_the_answer_raises_its_log_probability() -> None:
-    request = ScoreRequest((), ((), (Segment("She lives in Rome."),)), (ANSWER,))
+    nothing = ()
+    passage = (Segment("She lives in Rome."),)
+    request = ScoreRequest((), (nothing, passage), (ANSWER,))
     (result,) = FakeLanguageModel().score([request])
-    base, helped = (row[0][0].sum for row in result.scores)
-    assert helped == pytest.approx(-2.0)
-    assert base == pytest.approx(-6.0)
+    base, helped = first_segments(result)
+    assert helped.sum == pytest.approx(-2.0)
+    assert base.sum == pytest.approx(-6.0)
 
 
 def test_the_fake_diverges_by_what_a_passage_brings() -> None:
-    passages = ((), (Segment("Bern"),), (Segment("She lives in Rome."),))
-    request = ScoreRequest((Segment("Bern."),), passages, (ANSWER,), divergence=True)
+    prefix = (Segment("Bern."),)
+    nothing = ()
+    repetition = (Segment("Bern"),)
+    news = (Segment("She lives in Rome."),)
+    candidates = (nothing, repetition, news)
+    request = ScoreRequest(prefix, candidates, (ANSWER,), divergence=True)
     (result,) = FakeLanguageModel().score([request])
-    base, known, new = (row[0][0].divergence for row in result.scores)
-    assert base.sum() == known.sum() == pytest.approx(0.0)
-    assert new.sum() > 0.01
+    sums = [segment.divergence.sum() for segment in first_segments(result)]
+    assert sums[0] == sums[1] == pytest.approx(0.0)
+    assert sums[2] > 0.01
 
 
 def test_a_candidate_longer_than_the_window_is_unscored_with_a_reason() -> None:
-    request = ScoreRequest((), ((Segment("word " * 50),), ()), (ANSWER,))
+    too_long = (Segment("word " * 50),)
+    nothing = ()
+    request = ScoreRequest((), (too_long, nothing), (ANSWER,))
     (result,) = FakeLanguageModel(max_tokens=20).score([request])
+    unscored, scored = first_segments(result)
     assert "window of 20" in result.unscored[0]
-    assert np.isnan(result.scores[0][0][0].sum)
-    assert np.isfinite(result.scores[1][0][0].sum)
+    assert np.isnan(unscored.sum)
+    assert np.isfinite(scored.sum)
 
 
 @pytest.mark.parametrize(
     ("prefix", "candidates", "continuations"),
     [
         ((), (), (ANSWER,)),
-        ((), ((),), ()),
-        ((), ((),), ((Segment("x"),),)),
-        ((Segment("x", scored=True),), ((),), (ANSWER,)),
-        ((), ((Segment("x", scored=True),),), (ANSWER,)),
+        ((), NOTHING, ()),
+        ((), NOTHING, (UNSCORED,)),
+        (SCORED, NOTHING, (ANSWER,)),
+        ((), (SCORED,), (ANSWER,)),
     ],
 )
 def test_a_malformed_request_is_refused(prefix, candidates, continuations) -> None:
@@ -53,5 +70,8 @@ def test_a_malformed_request_is_refused(prefix, candidates, continuations) -> No
 
 
 def test_the_mean_of_a_segment_is_per_token() -> None:
-    score = SegmentScore(np.array([-1.0, -3.0], dtype=np.float32))
-    assert (score.sum, score.mean, score.tokens) == (-4.0, -2.0, 2)
+    logprobs = np.array([-1.0, -3.0], dtype=np.float32)
+    score = SegmentScore(logprobs)
+    assert score.sum == -4.0
+    assert score.mean == -2.0
+    assert score.tokens == 2
