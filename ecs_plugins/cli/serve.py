@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,6 +15,8 @@ from ecs_plugins.cli._setup import DeviceOption, DtypeOption, ModelOption, load_
 from ecs_plugins.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from ecs_plugins.server.loading import Loading
+    from ecs_plugins.server.service import Service
     from ecs_plugins.shaping import ContextShaper
 
 SERVE_HELP = """Serve a rerank endpoint: one model for many processes and languages.
@@ -26,7 +29,8 @@ SERVE_HELP = """Serve a rerank endpoint: one model for many processes and langua
 
 Clients of Cohere, Jina and TEI work with it: set their base URL. It answers this
 machine alone until --tokens names a file with a name and a token per line, which
-clients send as "Authorization: Bearer TOKEN".
+clients send as "Authorization: Bearer TOKEN". The port opens before the model is
+loaded: /ready tells when it is.
 """
 MCP_HELP = """Serve a memory and context shaping as MCP tools.
 
@@ -41,7 +45,8 @@ Over stdio, for one client that starts it itself:
 Over HTTP, for many clients, each with a token and a namespace of its own:
 
 \b
-  ecs-plugins mcp --db agents.db --transport http --tokens tokens.txt
+  ecs-plugins mcp --db agents.db --transport http --tokens tokens.txt \\
+    --host 0.0.0.0 --allow-host memory.example.org
 """
 
 Host = Annotated[str, typer.Option(help="Address to listen to.")]
@@ -51,13 +56,34 @@ Tokens = Annotated[
 ]
 
 
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host", help="A name by which it is called, without a port; repeat it for more."
+    ),
+]
+AllowOrigin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-origin", help="An origin of web pages, such as https://example.org; repeat it."
+    ),
+]
+MaxWaiting = Annotated[
+    int, typer.Option(help="Requests at once; one more is answered with 503.", min=1)
+]
+RequestTimeout = Annotated[
+    float, typer.Option(help="Seconds that an answer may take; a later one is 504.", min=0.1)
+]
+
+
 def serve(
     host: Host = "127.0.0.1",
     port: Port = 8080,
     tokens: Tokens = None,
-    max_waiting: Annotated[
-        int, typer.Option(help="Requests at once; one more is answered with 503.", min=1)
-    ] = 256,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
+    max_waiting: MaxWaiting = 256,
+    request_timeout: RequestTimeout = 60.0,
     max_documents: Annotated[int, typer.Option(help="Documents of a request.", min=1)] = 1000,
     pool_size: Annotated[
         int, typer.Option(help="Documents that the model scores; the others only rank.", min=1)
@@ -68,14 +94,27 @@ def serve(
 ) -> None:
     """See `SERVE_HELP`, which the command line shows."""
     with _extra("serve"):
+        from ecs_plugins.server.loading import Loading
         from ecs_plugins.server.rerank import rerank_app
+        from ecs_plugins.server.service import Bounds
     from ecs_plugins.shaping import ContextShaper, ShapingConfig
 
     clients = _clients(host, tokens)
-    scorer = load_model(model, device=device, dtype=dtype)
-    shaper = ContextShaper(scorer, ShapingConfig(pool_size=pool_size))
-    app = rerank_app(shaper, tokens=clients, max_documents=max_documents)
-    _run(app, host, port, max_waiting)
+
+    def shaper() -> ContextShaper:
+        scorer = load_model(model, device=device, dtype=dtype)
+        return ContextShaper(scorer, ShapingConfig(pool_size=pool_size, budget_s=request_timeout))
+
+    loading = Loading(shaper)
+    app = rerank_app(
+        loading,
+        tokens=clients,
+        hosts=allow_host or (),
+        origins=allow_origin or (),
+        max_documents=max_documents,
+        bounds=Bounds(requests=max_waiting, seconds=request_timeout),
+    )
+    _run(app, host, port, max_waiting, loading)
 
 
 def mcp(
@@ -92,17 +131,30 @@ def mcp(
     host: Host = "127.0.0.1",
     port: Port = 8081,
     tokens: Tokens = None,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
+    max_waiting: MaxWaiting = 256,
+    request_timeout: RequestTimeout = 60.0,
+    max_items: Annotated[
+        int, typer.Option(help="Statements that a client may have remembered.", min=1)
+    ] = 10_000,
+    max_bytes: Annotated[int, typer.Option(help="Bytes that they may have in sum.", min=1)] = 16
+    << 20,
     model: ModelOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
 ) -> None:
     """See `MCP_HELP`, which the command line shows."""
     with _extra("mcp"):
+        from ecs_plugins.server.quota import Quota
+        from ecs_plugins.server.service import Bounds
         from ecs_plugins.server.tools import mcp_app, mcp_server
+        from ecs_plugins.server.turns import Turns
     from ecs_plugins.memory import EntropicMemory
     from ecs_plugins.shaping import ContextShaper
 
     clients = _clients(host, tokens)
+    quota = Quota(items=max_items, bytes=max_bytes)
 
     @cache
     def shaper() -> ContextShaper:
@@ -110,9 +162,18 @@ def mcp(
 
     with EntropicMemory.open(db) as memory:
         if transport == "stdio":
-            mcp_server(memory, shaper, client=client).run("stdio")
-        else:
-            _run(mcp_app(mcp_server(memory, shaper), clients), host, port, max_waiting=256)
+            mcp_server(memory, shaper, client=client, quota=quota).run("stdio")
+            return
+        turns = Turns()
+        app = mcp_app(
+            mcp_server(memory, shaper, quota=quota, turns=turns),
+            clients,
+            hosts=allow_host or (),
+            origins=allow_origin or (),
+            bounds=Bounds(requests=max_waiting, seconds=request_timeout),
+            turns=turns,
+        )
+        _run(app, host, port, max_waiting)
 
 
 def _clients(host: str, tokens: Path | None) -> Mapping[str, str] | None:
@@ -123,14 +184,14 @@ def _clients(host: str, tokens: Path | None) -> Mapping[str, str] | None:
     return clients
 
 
-def _run(app: Any, host: str, port: int, max_waiting: int) -> None:
+def _run(
+    app: Service, host: str, port: int, max_waiting: int, loading: Loading[Any] | None = None
+) -> None:
     """Until it is told to stop; requests under way are answered before that."""
-    import uvicorn
+    from ecs_plugins.server.running import run
 
-    uvicorn.run(
-        app, host=host, port=port, limit_concurrency=max_waiting, log_level="info",
-        timeout_graceful_shutdown=30, server_header=False,
-    )  # fmt: skip
+    app.bounds = replace(app.bounds, requests=max_waiting)
+    run(app, host, port, loading)
 
 
 @contextmanager

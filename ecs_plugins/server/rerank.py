@@ -1,64 +1,103 @@
-"""A rerank endpoint, in the forms that clients of Cohere, Jina and TEI send.
+"""A rerank endpoint, in the forms that clients of Cohere, Jina, Voyage and TEI send.
 
 ``POST /rerank``, ``/v1/rerank`` and ``/v2/rerank`` take ``documents`` and answer with ``results``
-(Cohere, Jina), or take ``texts`` and answer with a list (TEI). ``GET /health`` and
-``GET /metrics`` are for those who run it.
+(Cohere, Jina, Voyage), or take ``texts`` and answer with a list (TEI). ``GET /health``, ``/ready``
+and ``/metrics`` are for those who run it.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import generate_latest
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from prometheus_client import CollectorRegistry, Counter
+from pydantic import BaseModel, BeforeValidator, Field, JsonValue, ValidationError
 from scipy.special import expit
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from ecs_plugins.common.files import first_fault
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelBusyError, ModelTimeoutError
-from ecs_plugins.server.access import guarded
+from ecs_plugins.server.access import Access
+from ecs_plugins.server.loading import Loading
+from ecs_plugins.server.service import Bounds, Service
+from ecs_plugins.server.turns import Turns
 from ecs_plugins.shaping import ContextShaper, ShapedContext
+from ecs_plugins.shaping.result import PassageVerdict
 
 PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 
-_Document = Annotated[
-    str, BeforeValidator(lambda given: given.get("text") if isinstance(given, dict) else given)
-]
-"""A document is its text, or an object with its ``text``."""
+LONGEST_QUERY = 8_000
+"""Characters that a query may have: every document is read behind it."""
+
+_TEXT_FIELD = "text"
 
 
-class _Asked(BaseModel):
-    """As Cohere and Jina put it, with ``documents``, or as TEI puts it, with ``texts``."""
+def _flag(given: object) -> object:
+    return False if given is None else given
+
+
+_Flag = Annotated[bool, BeforeValidator(_flag)]
+"""A switch that is off where it is not sent, or null."""
+
+_Document = str | dict[str, JsonValue]
+"""A document is its text, or an object with its ``text`` or the fields that are to be ranked."""
+
+
+class _RerankRequest(BaseModel):
+    """As Cohere, Jina and Voyage put it, with ``documents``, or as TEI puts it, with ``texts``."""
 
     query: str
     documents: list[_Document] | None = None
     texts: list[str] | None = None
     top_n: int | None = Field(default=None, ge=1)
-    return_documents: bool = False
-    return_text: bool = False
+    top_k: int | None = Field(default=None, ge=1)
+    rank_fields: list[str] | None = None
+    return_documents: _Flag = False
+    return_text: _Flag = False
 
     def passages(self, at_most: int) -> list[str]:
-        found = self.documents if self.texts is None else self.texts
-        if found is None or (self.documents is not None and self.texts is not None):
+        """The texts that are ranked, checked before anything is computed."""
+        if (self.documents is None) == (self.texts is None):
             raise InvalidInputError("send either documents or texts")
-        if len(found) > at_most:
+        if len(self.query) > LONGEST_QUERY:
+            raise InvalidInputError(
+                f"query has {len(self.query):,} characters; it may have {LONGEST_QUERY:,}"
+            )
+        given = self.documents if self.texts is None else self.texts
+        if given is None or len(given) > at_most:
             raise InvalidInputError(f"a request may have {at_most} documents")
-        return found
+        names = self.rank_fields or [_TEXT_FIELD]
+        return [_text_of(document, names, index) for index, document in enumerate(given)]
+
+    @property
+    def limit(self) -> int | None:
+        """How many results are wanted; None is all."""
+        if self.top_n is not None and self.top_k is not None and self.top_n != self.top_k:
+            raise InvalidInputError("top_k is top_n by another name; send one of them")
+        return self.top_k if self.top_n is None else self.top_n
 
 
-class _TooLargeError(InvalidInputError):
-    """The request has too many bytes."""
+def _text_of(document: _Document, names: Sequence[str], index: int) -> str:
+    """The text of a document that is ranked; several fields stand a line each."""
+    if isinstance(document, str):
+        return document
+    values = [document.get(name) for name in names]
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) < len(values):
+        raise InvalidInputError(
+            f"documents.{index}: the object has no field {names[len(texts)]!r} that is a text; "
+            "name the fields to rank in rank_fields, or send texts"
+        )
+    if names == [_TEXT_FIELD]:
+        return texts[0]
+    return "\n".join(f"{name}: {text}" for name, text in zip(names, texts, strict=True))
 
 
 _STATUS: tuple[tuple[type[EcsPluginsError], int], ...] = (
-    (_TooLargeError, 413),
     (InvalidInputError, 422),
     (ModelBusyError, 503),
     (ModelTimeoutError, 504),
@@ -68,93 +107,159 @@ _STATUS: tuple[tuple[type[EcsPluginsError], int], ...] = (
 
 
 def rerank_app(
-    shaper: ContextShaper,
+    shaper: ContextShaper | Loading[ContextShaper],
     *,
     tokens: Mapping[str, str] | None = None,
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
     max_documents: int = 1000,
-    max_bytes: int = 8 << 20,
-) -> ASGIApp:
+    bounds: Bounds | None = None,
+) -> Service:
     """The endpoint as an ASGI application.
 
     Args:
-        shaper: Orders the documents. What it keeps and how it handles errors does not matter.
+        shaper: Orders the documents. What it keeps and how it handles errors does not matter. One
+            that is being loaded answers 503 until it is there.
         tokens: Clients by bearer token (`read_tokens`); None answers this machine alone.
+        hosts: Names by which it may be called, besides those of this machine; with tokens and
+            without any, all of them.
+        origins: Origins of web pages that may call it.
         max_documents: How many documents one request may hold.
-        max_bytes: How long it may be.
+        bounds: What a request may cost.
     """
-    config = shaper.config.replace(
-        top_k=None, max_tokens=None, threshold=None, redundancy_similarity=None,
-        acceptance="independent", unit="passage", on_error="raise",
-    )  # fmt: skip
-    shaper = ContextShaper(shaper.model, config)
+    bounds = bounds or Bounds()
+    loading = shaper if isinstance(shaper, Loading) else Loading.done(shaper)
+    turns = Turns()
     registry = CollectorRegistry()
-    requests = Counter("ecs_rerank_requests", "Answers, by status.", ["status"], registry=registry)
-    documents = Counter("ecs_rerank_documents", "Documents ordered.", registry=registry)
-    scored = Counter("ecs_rerank_tokens", "Tokens that the model read.", registry=registry)
-    waiting = Gauge("ecs_rerank_waiting", "Requests not yet answered.", registry=registry)
-    seconds = Histogram("ecs_rerank_seconds", "Until the answer.", registry=registry)
-
-    async def answered(request: Request) -> Response:
-        asked = await _parsed(request, max_bytes)
-        passages = asked.passages(max_documents)
-        shaped = await shaper.ashape(asked.query, passages)
-        documents.inc(len(passages))
-        scored.inc(shaped.ledger.total())
-        return JSONResponse(_answer(asked, shaped))
-
-    async def rerank(request: Request) -> Response:
-        with waiting.track_inprogress(), seconds.time():
-            try:
-                response = await answered(request)
-            except EcsPluginsError as error:
-                status = next(status for kind, status in _STATUS if isinstance(error, kind))
-                headers = {"Retry-After": "1"} if status == 503 else None
-                response = JSONResponse({"detail": str(error)}, status, headers)
-        requests.labels(response.status_code).inc()
-        return response
-
-    async def health(_: Request) -> Response:
-        return JSONResponse({"status": "ok", "model": shaper.model.name})
-
-    async def metrics(_: Request) -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
-
-    routes = [Route(path, rerank, methods=["POST"]) for path in PATHS]
-    routes += [Route("/health", health), Route("/metrics", metrics)]
-    return guarded(Starlette(routes=routes), tokens)
+    endpoint = _Endpoint(loading, turns, max_documents, bounds.seconds, registry)
+    routes = [Route(path, endpoint.rerank, methods=["POST"]) for path in PATHS]
+    return Service(
+        Starlette(routes=routes),
+        "rerank",
+        Access(tokens, hosts, origins, any_host=True),
+        bounds,
+        turns,
+        is_ready=lambda: loading.ready,
+        about=lambda: {"model": loading.get().model.name if loading.ready else None},
+        registry=registry,
+    )
 
 
-def _answer(asked: _Asked, shaped: ShapedContext) -> list[dict[str, Any]] | dict[str, Any]:
+class _Endpoint:
+    """Answers requests to order documents."""
+
+    def __init__(
+        self,
+        loading: Loading[ContextShaper],
+        turns: Turns,
+        max_documents: int,
+        seconds: float,
+        registry: CollectorRegistry,
+    ) -> None:
+        self._loading = loading
+        self._turns = turns
+        self._max_documents = max_documents
+        self._seconds = seconds
+        self._documents = Counter("ecs_rerank_documents", "Documents ordered.", registry=registry)
+        self._tokens = Counter(
+            "ecs_rerank_tokens", "Tokens that the model read.", registry=registry
+        )
+        self._ordering: ContextShaper | None = None
+
+    async def rerank(self, request: Request) -> Response:
+        """Answer one request, or say in words why not."""
+        try:
+            return await self._ordered(request)
+        except EcsPluginsError as error:
+            status = next(status for kind, status in _STATUS if isinstance(error, kind))
+            headers = {"Retry-After": "1"} if status == 503 else None
+            return JSONResponse({"detail": str(error)}, status, headers)
+
+    async def _ordered(self, request: Request) -> Response:
+        _check_content_type(request)
+        wanted = _parsed(await request.body())
+        passages = wanted.passages(self._max_documents)
+        limit = wanted.limit
+        shaper = self._shaper()
+        # Of what the ranker does not pass on, the model reads nothing.
+        share = min(1.0, (shaper.config.pool_size or 1) / max(1, len(passages)))
+        size = len(wanted.query) * len(passages) + sum(map(len, passages))
+        async with self._turns.turn(request.state.client, round(size * share)):
+            shaped = await shaper.ashape(wanted.query, passages)
+        self._documents.inc(len(passages))
+        self._tokens.inc(shaped.ledger.total())
+        if shaped.timed_out:
+            raise ModelTimeoutError(f"it took more than {self._seconds:g} seconds")
+        return JSONResponse(_answer(wanted, shaped, limit))
+
+    def _shaper(self) -> ContextShaper:
+        """The shaper as one that orders, and nothing else."""
+        given = self._loading.get()
+        if self._ordering is None:
+            config = given.config.replace(
+                top_k=None,
+                max_tokens=None,
+                threshold=None,
+                redundancy_similarity=None,
+                acceptance="independent",
+                unit="passage",
+                on_error="raise",
+            )
+            self._ordering = ContextShaper(given.model, config)
+        return self._ordering
+
+
+def _check_content_type(request: Request) -> None:
+    """Refuse what a form of a web page sends without asking first."""
+    given = request.headers.get("content-type")
+    if given is not None and given.partition(";")[0].strip().lower() != "application/json":
+        raise InvalidInputError(f"the content type is application/json, got {given!r:.60}")
+
+
+def _parsed(body: bytes) -> _RerankRequest:
+    try:
+        return _RerankRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise InvalidInputError(first_fault(error)) from None
+
+
+def _answer(
+    wanted: _RerankRequest, shaped: ShapedContext, limit: int | None
+) -> list[dict[str, Any]] | dict[str, Any]:
     """Every document with its score, best first.
 
     Repetitions have the score of what they repeat. Behind all that was scored, with the score 0,
     come the documents that the ranker did not pass on, in its order, and the empty ones.
     """
-    scores = {each.text: float(expit(each.score)) for each in shaped.ranked}
+    scores = {verdict.text: _score(verdict) for verdict in shaped.ranked}
     ranks = {each.text: each.rank or len(shaped.verdicts) for each in shaped.verdicts}
-    order = sorted(shaped.verdicts, key=lambda v: (-scores.get(v.text, 0.0), ranks[v.text]))
-    if asked.texts is not None:
-        return [
-            {"index": each.index, "score": scores.get(each.text, 0.0)}
-            | ({"text": each.text} if asked.return_text else {})
-            for each in order
-        ]
-    results = [
-        {"index": each.index, "relevance_score": scores.get(each.text, 0.0)}
-        | ({"document": {"text": each.text}} if asked.return_documents else {})
-        for each in order[: asked.top_n]
-    ]
+    order = sorted(
+        shaped.verdicts, key=lambda each: (-scores.get(each.text, 0.0), ranks[each.text])
+    )
+    ordered = [(each.index, scores.get(each.text, 0.0)) for each in order[:limit]]
+    if wanted.texts is not None:
+        return [_tei_result(wanted, index, score) for index, score in ordered]
+    results = [_result(wanted, index, score) for index, score in ordered]
     return {"id": str(uuid.uuid4()), "model": shaped.model, "results": results}
 
 
-async def _parsed(request: Request, max_bytes: int) -> _Asked:
-    """What was sent, read no further than it may be long."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > max_bytes:
-            raise _TooLargeError(f"a request may have {max_bytes:,} bytes")
-    try:
-        return _Asked.model_validate_json(bytes(body))
-    except ValidationError as error:
-        raise InvalidInputError(first_fault(error)) from None
+def _score(verdict: PassageVerdict) -> float:
+    """The probability that a document helps, or where none was fitted, its score as one."""
+    if verdict.probability is not None:
+        return verdict.probability
+    return float(expit(verdict.score))
+
+
+def _tei_result(wanted: _RerankRequest, index: int, score: float) -> dict[str, Any]:
+    result: dict[str, Any] = {"index": index, "score": score}
+    if wanted.return_text and wanted.texts is not None:
+        result["text"] = wanted.texts[index]
+    return result
+
+
+def _result(wanted: _RerankRequest, index: int, score: float) -> dict[str, Any]:
+    result: dict[str, Any] = {"index": index, "relevance_score": score}
+    if wanted.return_documents and wanted.documents is not None:
+        document = wanted.documents[index]
+        result["document"] = {_TEXT_FIELD: document} if isinstance(document, str) else document
+    return result

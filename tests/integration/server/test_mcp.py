@@ -1,12 +1,17 @@
 """The tools, as the client of the MCP SDK calls them."""
 
+import re
 import sys
+import time
+from datetime import datetime
 
+import httpx
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
 
 from ecs_plugins.lm import FakeLanguageModel
+from ecs_plugins.server.quota import Quota
 from ecs_plugins.server.tools import mcp_app, mcp_server
 from ecs_plugins.shaping import ContextShaper
 
@@ -95,6 +100,71 @@ async def test_a_stranger_over_http_is_refused(memory, serve):
         async with as_client(url, "c" * 16):
             pass
     assert memory.namespaces() == []
+
+
+async def test_what_is_recalled_says_who_said_it_and_when(memory):
+    async with Client(server(memory, client="ana")) as client:
+        await called(client, "remember", text=FACT, speaker="Osric")
+        (found,) = (await called(client, "recall", question=QUESTION, k=None))["recollections"]
+    assert (found["role"], found["speaker"]) == ("user", "Osric")
+    assert datetime.fromisoformat(found["time"]).timestamp() == pytest.approx(time.time(), abs=60)
+
+
+async def test_a_client_has_a_quota_of_its_own(memory, serve):
+    quota = Quota(items=2, bytes=60, bytes_of_one=40)
+    url = serve(mcp_app(server(memory, quota=quota), TOKENS))
+
+    async def refused(client, text):
+        result = await client.call_tool("remember", {"text": text})
+        return result.content[0].text if result.is_error else None
+
+    async with as_client(url, "a" * 16) as ana, as_client(url, "b" * 16) as ben:
+        assert "40 bytes" in await refused(ana, "x" * 41)
+        id = (await called(ana, "remember", text="x" * 40))["id"]
+        assert "60" in await refused(ana, "y" * 30)
+        await called(ana, "remember", text="tea")
+        assert "2 statements" in await refused(ana, "ink")
+        await called(ben, "remember", text="ink")
+        await called(ana, "forget", id=id)
+        await called(ana, "remember", text="ink")
+
+
+PING = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("localhost:8081", 200),
+        ("127.0.0.1", 200),
+        ("memory.example.org", 200),
+        ("memory.example.org:443", 200),
+        ("evil.example", 421),
+        ("evil.localhost", 421),
+    ],
+)
+def test_it_is_called_by_the_names_that_it_was_given(memory, serve, host, status):
+    url = serve(mcp_app(server(memory), TOKENS, hosts=["memory.example.org"]))
+    headers = {
+        "Authorization": f"Bearer {'a' * 16}",
+        "Accept": "application/json, text/event-stream",
+        "Host": host,
+    }
+    answer = httpx.post(f"{url}/mcp", json=PING, headers=headers)
+    assert answer.status_code == status
+    assert httpx.get(f"{url}/health", headers={"Host": host}).json() == {"status": "ok"}
+    page = httpx.post(f"{url}/mcp", json=PING, headers={**headers, "Origin": "https://a.example"})
+    assert page.status_code == (403 if status == 200 else status)
+
+
+async def test_what_it_does_is_measured(memory, serve):
+    url = serve(mcp_app(server(memory), TOKENS))
+    async with as_client(url, "a" * 16) as ana:
+        await called(ana, "remember", text=FACT)
+    assert httpx.get(f"{url}/metrics").status_code == 401
+    shown = httpx.get(f"{url}/metrics", headers={"Authorization": f"Bearer {'a' * 16}"}).text
+    assert float(re.search(r'ecs_mcp_requests_total{status="200"} (\S+)', shown)[1]) > 0
 
 
 @pytest.mark.slow

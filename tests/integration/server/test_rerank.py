@@ -1,11 +1,13 @@
 """The rerank endpoint, as the clients of other services call it."""
 
 import asyncio
+import json
 import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -16,7 +18,6 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.postprocessor.cohere_rerank import CohereRerank
 from llama_index.postprocessor.jinaai_rerank import JinaRerank
 from llama_index.postprocessor.tei_rerank import TextEmbeddingInference
-from starlette.testclient import TestClient
 
 from ecs_plugins.errors import (
     ConfigurationError,
@@ -27,8 +28,11 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.server.access import check_host, read_tokens
-from ecs_plugins.server.rerank import PATHS, rerank_app
+from ecs_plugins.server.loading import Loading
+from ecs_plugins.server.rerank import LONGEST_QUERY, PATHS, rerank_app
+from ecs_plugins.server.service import Bounds
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
+from tests.integration.server.conftest import calling
 
 QUESTION = "When does the ferry leave?"
 TEXTS = ["Gulls nest on the roof.", "The ferry does leave at nine, when the bell rings.", "Tea."]
@@ -72,7 +76,7 @@ def test_a_client_of_langchain_reranks(serve):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_both_forms_are_answered_on_every_path(path):
-    client = TestClient(app())
+    client = calling(app())
     cohere = post(client, path, documents=TEXTS, model="any", return_documents=True).json()
     tei = post(client, path, texts=TEXTS, return_text=True).json()
     assert [each["index"] for each in cohere["results"]] == [each["index"] for each in tei]
@@ -83,7 +87,7 @@ def test_both_forms_are_answered_on_every_path(path):
 
 
 def test_documents_may_be_objects_with_a_text_and_none_at_all():
-    client = TestClient(app())
+    client = calling(app())
     (found,) = post(client, documents=[{"text": e} for e in TEXTS], top_n=1).json()["results"]
     assert found["index"] == ANSWER
     assert "document" not in found
@@ -92,7 +96,7 @@ def test_documents_may_be_objects_with_a_text_and_none_at_all():
 
 def test_every_document_is_ranked_also_empty_repeated_and_passed_over_ones():
     texts = ["", *TEXTS, TEXTS[ANSWER], *(f"Nothing of note on day {i}." for i in range(60))]
-    found = post(TestClient(app()), documents=texts).json()["results"]
+    found = post(calling(app()), documents=texts).json()["results"]
     assert sorted(each["index"] for each in found) == list(range(len(texts)))
     assert [each["index"] for each in found[:2]] == [ANSWER + 1, len(TEXTS) + 1]
     assert found[0]["relevance_score"] == found[1]["relevance_score"]
@@ -105,18 +109,22 @@ def test_every_document_is_ranked_also_empty_repeated_and_passed_over_ones():
         (b"{", 422, "JSON"),
         (b'{"query": "q"}', 422, "documents"),
         (b'{"query": "q", "documents": ["a", 5]}', 422, "documents.1"),
-        (b'{"query": "q", "documents": [{"title": "a"}]}', 422, "documents.0"),
+        (b'{"query": "q", "documents": [{"title": "a"}]}', 422, "documents.0: the object has no"),
+        (b'{"query": "' + b"q" * 9000 + b'", "documents": ["a"]}', 422, "query has 9,000"),
+        (b'{"query": "q", "documents": ["a"], "top_n": 1, "top_k": 2}', 422, "another name"),
         (b'{"query": "q", "texts": [1]}', 422, "texts.0"),
         (b'{"query": " ", "documents": ["a"]}', 422, "query"),
         (b'{"query": "q", "documents": ["a"], "top_n": 0}', 422, "top_n"),
         (b'{"query": "q", "documents": ["a", "b", "c", "d"]}', 422, "3 documents"),
-        (b'{"query": "q", "documents": ["' + b"a" * 3000 + b'"]}', 413, "2,000 bytes"),
+        (b'{"query": "q", "documents": ["' + b"a" * 30000 + b'"]}', 413, "20,000 bytes"),
         (b'{"query": "\\ud800", "documents": ["a"]}', 422, "JSON"),
         (b'{"query": "q", "documents": ["a"], "texts": ["a"]}', 422, "either"),
     ],
 )
 def test_a_bad_request_is_told_what_is_wrong(body, status, says):
-    answer = TestClient(app(max_documents=3, max_bytes=2000)).post("/rerank", content=body)
+    answer = calling(app(max_documents=3, bounds=Bounds(bytes=20_000))).post(
+        "/rerank", content=body
+    )
     assert answer.status_code == status
     assert says in answer.json()["detail"]
 
@@ -129,13 +137,68 @@ def test_a_model_that_cannot_answer_is_a_status_and_not_a_guess(monkeypatch, err
         raise error("not now")
 
     monkeypatch.setattr(FakeLanguageModel, "score", score)
-    answer = post(TestClient(app()), documents=TEXTS)
+    answer = post(calling(app()), documents=TEXTS)
     assert answer.status_code == status
     assert ("retry-after" in answer.headers) == (status == 503)
 
 
+@pytest.mark.parametrize("name", ["top_n", "return_documents", "return_text", "rank_fields"])
+def test_null_is_as_if_it_were_not_sent(name):
+    client = calling(app())
+    plain = post(client, documents=TEXTS).json()["results"]
+    assert post(client, documents=TEXTS, **{name: None}).json()["results"] == plain
+
+
+def test_objects_are_ranked_by_their_fields_and_come_back_whole():
+    client = calling(app())
+    documents = [{"text": text, "id": number} for number, text in enumerate(TEXTS)]
+    asked = {"documents": documents, "return_documents": True}
+    assert post(client, **asked).json()["results"][0]["document"] == documents[ANSWER]
+    documents = [{"title": "Notes", "body": text} for text in TEXTS]
+    asked = {"documents": documents, "rank_fields": ["title", "body"], "top_k": 1}
+    (best,) = post(client, **asked).json()["results"]
+    assert best["index"] == ANSWER
+
+
+def test_a_query_that_is_too_long_costs_nothing():
+    model = FakeLanguageModel()
+    answer = post(calling(app(model)), query="w " * LONGEST_QUERY, documents=TEXTS * 300)
+    assert answer.status_code == 422
+    assert model.requests == []
+
+
+def test_a_page_of_another_site_cannot_drive_a_server_without_tokens():
+    body = json.dumps({"query": QUESTION, "texts": TEXTS})
+    client = calling(app(origins=["https://mine.example"]))
+
+    def status(**headers):
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return client.post("/rerank", content=body, headers=named).status_code
+
+    assert status(content_type="text/plain") == 422
+    assert status(origin="https://evil.example") == 403
+    assert status(origin="null") == 403
+    assert status(origin="http://localhost:3000") == 200
+    assert status(origin="https://mine.example", content_type="application/json") == 200
+    assert post(calling(app(), "http://testserver"), texts=TEXTS).status_code == 421
+    assert post(calling(app(hosts=["ecs"]), "http://ecs"), texts=TEXTS).status_code == 200
+
+
+def test_a_server_lives_before_it_is_ready():
+    loading = Loading(lambda: ContextShaper(FakeLanguageModel(), ShapingConfig(ranker="bm25")))
+    client = calling(rerank_app(loading))
+    assert client.get("/health").json() == {"status": "ok", "model": None}
+    assert client.get("/ready").status_code == 503
+    assert post(client, texts=TEXTS).status_code == 503
+    loading.start()
+    while not loading.ready:
+        time.sleep(0.01)
+    assert client.get("/ready").status_code == 200
+    assert post(client, texts=TEXTS).status_code == 200
+
+
 def test_only_a_known_token_is_served():
-    client = TestClient(app(tokens={TOKEN: "ana", "f" * 16: "ben"}))
+    client = calling(app(tokens={TOKEN: "ana", "f" * 16: "ben"}))
     for header in ("", TOKEN, f"Basic {TOKEN}", "Bearer wrong", "Bearer \xff"):
         client.headers = {"Authorization": header.encode("latin-1")}
         assert post(client, texts=["a"]).status_code == 401
@@ -147,7 +210,7 @@ def test_only_a_known_token_is_served():
 
 
 def test_without_tokens_only_names_of_this_machine_are_answered():
-    assert post(TestClient(app(), base_url="http://evil.example"), texts=["a"]).status_code == 400
+    assert post(calling(app(), "http://evil.example"), texts=["a"]).status_code == 421
     check_host("127.0.0.1", None)
     check_host("0.0.0.0", {TOKEN: "ana"})
     for host in ("0.0.0.0", "::", "example.org"):
@@ -169,7 +232,7 @@ def test_tokens_are_read_from_a_file_and_never_repeated(tmp_path):
 
 
 def test_metrics_count_what_was_done():
-    client = TestClient(app())
+    client = calling(app())
     post(client, documents=TEXTS)
     client.post("/rerank", content=b"{")
     shown = client.get("/metrics").text
@@ -204,7 +267,7 @@ async def test_scoring_leaves_the_event_loop_free():
             return super().score(requests)
 
     transport = httpx.ASGITransport(app(Slow()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://testserver") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         slow = asyncio.create_task(post(client, texts=["a"]))
         await begun.wait()
         assert (await client.get("/health")).status_code == 200

@@ -1,0 +1,131 @@
+"""Fair turns: whose request a model computes next.
+
+Clients take turns, so one with many requests does not starve another. Among the requests of a
+client a small one goes before a large one that has not waited long. Large ones fill the model by
+themselves, so only one of them is computed at a time, and small ones need not wait for several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from ecs_plugins.errors import ModelBusyError
+
+SLOTS = 8
+"""Requests that are computed at once: as many as there are threads that ask a model."""
+LARGE = 40_000
+"""Characters from which on a request is large: some 10,000 tokens, seconds of a CPU."""
+_CHARACTERS_PER_SECOND = 10_000  # by which a request that waits is put behind smaller ones
+
+
+@dataclass(order=True, slots=True)
+class _Waiting:
+    """A request in the line of its client; the least is next."""
+
+    due: float
+    number: int
+    is_large: bool = field(compare=False)
+    granted: asyncio.Future[None] = field(compare=False)
+
+
+class Turns:
+    """The requests that are computed, and those that wait. For one event loop."""
+
+    def __init__(self, slots: int = SLOTS) -> None:
+        self._free = slots
+        self._large_runs = False
+        self._lines: dict[str, list[_Waiting]] = {}
+        self._numbers = itertools.count()
+        self._closed = False
+
+    @asynccontextmanager
+    async def turn(self, client: str, size: int) -> AsyncIterator[None]:
+        """Wait for a turn and hold it.
+
+        Args:
+            client: Whose request it is.
+            size: What it costs, in characters that the model reads.
+
+        Raises:
+            ModelBusyError: The server stops.
+        """
+        is_large = size > LARGE
+        await self._wait(client, size, is_large)
+        try:
+            yield
+        finally:
+            self._end(is_large)
+
+    def close(self) -> None:
+        """Refuse whoever waits and whoever comes."""
+        self._closed = True
+        for line in self._lines.values():
+            for waiting in line:
+                if not waiting.granted.done():
+                    waiting.granted.set_exception(_stopping())
+        self._lines.clear()
+
+    async def _wait(self, client: str, size: int, is_large: bool) -> None:
+        if self._closed:
+            raise _stopping()
+        due = time.monotonic() + size / _CHARACTERS_PER_SECOND
+        granted = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(due, next(self._numbers), is_large, granted)
+        heapq.heappush(self._lines.setdefault(client, []), waiting)
+        self._grant()
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled() and granted.exception() is None:
+                self._end(is_large)
+            granted.cancel()
+            raise
+
+    def _end(self, is_large: bool) -> None:
+        self._free += 1
+        if is_large:
+            self._large_runs = False
+        self._grant()
+
+    def _grant(self) -> None:
+        """Give free slots to clients in turn."""
+        while self._free:
+            chosen = self._next()
+            if chosen is None:
+                return
+            self._free -= 1
+            if chosen.is_large:
+                self._large_runs = True
+            chosen.granted.set_result(None)
+
+    def _next(self) -> _Waiting | None:
+        """The next request that may be computed; its client goes to the end of the line."""
+        for client in list(self._lines):
+            line = [waiting for waiting in self._lines.pop(client) if not waiting.granted.done()]
+            heapq.heapify(line)
+            chosen = self._take(line)
+            if line:
+                self._lines[client] = line
+            if chosen is not None:
+                return chosen
+        return None
+
+    def _take(self, line: list[_Waiting]) -> _Waiting | None:
+        """Take the least request of a client's line that may run beside those that run."""
+        allowed = [each for each in line if not (each.is_large and self._large_runs)]
+        if not allowed:
+            return None
+        chosen = min(allowed)
+        line.remove(chosen)
+        heapq.heapify(line)
+        return chosen
+
+
+def _stopping() -> ModelBusyError:
+    return ModelBusyError("the server is being stopped; ask another one")

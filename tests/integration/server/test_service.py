@@ -1,0 +1,231 @@
+"""What a request may cost, and what silent, slow and vanished clients cannot do."""
+
+import asyncio
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+
+from ecs_plugins.common.aio import abandoned
+from ecs_plugins.errors import ModelBusyError
+from ecs_plugins.lm import FakeLanguageModel
+from ecs_plugins.server import running, service
+from ecs_plugins.server.rerank import rerank_app
+from ecs_plugins.server.service import Bounds
+from ecs_plugins.server.turns import LARGE, Turns
+from ecs_plugins.shaping import ContextShaper, ShapingConfig
+
+BODY = {"query": "When does the ferry leave?", "texts": ["The ferry leaves at nine.", "Tea."]}
+TOKENS = {"a" * 16: "ana", "b" * 16: "ben"}
+
+
+class Patient(FakeLanguageModel):
+    """Answers when it is let go, or when nobody waits any more."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        self.given_up = threading.Event()
+
+    def score(self, requests):
+        self.begun.set()
+        left = abandoned()
+        while not self.go_on.wait(0.01):
+            if left is not None and left.is_set():
+                self.given_up.set()
+                break
+        return super().score(requests)
+
+
+def app(model=None, **options):
+    shaper = ContextShaper(model or FakeLanguageModel(), ShapingConfig(ranker="bm25"))
+    return rerank_app(shaper, **options)
+
+
+def ask(url, token=None, **options):
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return httpx.post(f"{url}/rerank", json=BODY, headers=headers, timeout=30, **options)
+
+
+def connected(url, sent=b""):
+    """A connection on which this is sent and no more."""
+    host, port = url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=10)
+    connection.sendall(sent)
+    return connection
+
+
+def is_closed(connection):
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+HEAD = b"POST /rerank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+def test_silent_connections_stop_nobody_and_are_closed(serve, monkeypatch):
+    monkeypatch.setattr(running, "SILENT_SECONDS", 0.5)
+    url = serve(app(bounds=Bounds(requests=4)))
+    silent = [connected(url, HEAD if number % 2 else b"") for number in range(40)]
+    assert ask(url).status_code == 200
+    assert all(is_closed(each) for each in silent)
+
+
+def test_of_too_many_connections_the_most_silent_is_closed(serve, monkeypatch):
+    monkeypatch.setattr(running, "CONNECTIONS", 4)
+    url = serve(app())
+    silent = [connected(url) for _ in range(6)]
+    assert ask(url).status_code == 200
+    assert is_closed(silent[0])
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(serve):
+    url = serve(app(bounds=Bounds(body_seconds=0.2)))
+    slow = connected(url, HEAD + b"Content-Length: 100\r\n\r\n{")
+    assert b" 408 " in slow.recv(1000)
+
+
+def test_work_stops_when_its_client_hangs_up(serve):
+    model = Patient()
+    url = serve(app(model))
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{url}/rerank", json=BODY, timeout=httpx.Timeout(5, read=0.5))
+    assert model.begun.is_set()
+    assert model.given_up.wait(5)
+    assert 'ecs_rerank_requests_total{status="499"} 1.0' in httpx.get(f"{url}/metrics").text
+
+
+def test_an_answer_that_takes_too_long_is_504_and_its_work_stops(serve):
+    model = Patient()
+    answer = ask(serve(app(model, bounds=Bounds(seconds=0.3))))
+    assert answer.status_code == 504
+    assert "0.3 seconds" in answer.json()["detail"]
+    assert model.given_up.wait(5)
+
+
+async def together(url, tokens):
+    async with httpx.AsyncClient(timeout=30) as client:
+        named = [{"Authorization": f"Bearer {token}"} for token in tokens]
+        sent = [client.post(f"{url}/rerank", json=BODY, headers=headers) for headers in named]
+        return [answer.status_code for answer in await asyncio.gather(*sent)]
+
+
+async def test_one_client_cannot_take_every_place(serve):
+    model = Patient()
+    url = serve(app(model, tokens=TOKENS, bounds=Bounds(requests=4)))
+    ana, ben = TOKENS
+    threading.Timer(1.0, model.go_on.set).start()
+    assert sorted(await together(url, [ana] * 6 + [ben])) == [200] * 4 + [503] * 3
+
+
+async def test_a_service_that_stops_refuses_and_gives_up_in_time(serve, monkeypatch):
+    monkeypatch.setattr(service, "STOP_SECONDS", 0.5)
+    application = app(Patient())
+    stopping = []
+    rest = application._app
+
+    async def stop_at_once(scope, receive, send):
+        if scope["type"] == "http" and not stopping:
+            stopping.append(True)
+            asyncio.get_running_loop().call_later(0.2, application.stop)
+        await rest(scope, receive, send)
+
+    application._app = stop_at_once
+    url = serve(application)
+    begun = time.monotonic()
+    assert (await together(url, ["x"] * 12)) == [503] * 12
+    assert time.monotonic() - begun < 5
+    assert httpx.get(f"{url}/ready").json() == {"status": "stopping"}
+    assert ask(url).status_code == 503
+
+
+# Turns
+
+
+async def order_of(turns, wanted):
+    """In which order requests of (client, size) are served, if all come while one is computed."""
+    served = []
+    begin = asyncio.Event()
+
+    async def first():
+        async with turns.turn("first", 1):
+            await begin.wait()
+
+    async def request(client, size):
+        async with turns.turn(client, size):
+            served.append((client, size))
+            await asyncio.sleep(0)
+
+    busy = asyncio.create_task(first())
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(request(*each)) for each in wanted]
+    await asyncio.sleep(0)
+    begin.set()
+    await asyncio.gather(busy, *waiting)
+    return served
+
+
+async def test_clients_take_turns():
+    served = await order_of(Turns(slots=1), [("ana", 10)] * 5 + [("ben", 10)] * 2)
+    assert [client for client, _ in served] == ["ana", "ben", "ana", "ben", "ana", "ana", "ana"]
+
+
+async def test_a_small_request_goes_before_the_large_ones_of_the_same_client():
+    large = 10 * LARGE
+    served = await order_of(Turns(slots=1), [("ana", large), ("ana", large), ("ana", 10)])
+    assert [size for _, size in served] == [10, large, large]
+
+
+async def test_only_one_large_request_is_computed_at_a_time():
+    turns = Turns(slots=4)
+    at_once = []
+    running_now = 0
+
+    async def request(size):
+        nonlocal running_now
+        async with turns.turn("ana", size):
+            running_now += 1
+            at_once.append(running_now)
+            await asyncio.sleep(0.01)
+            running_now -= 1
+
+    await asyncio.gather(*(request(2 * LARGE) for _ in range(4)))
+    assert max(at_once) == 1
+    await asyncio.gather(*(request(10) for _ in range(4)))
+    assert max(at_once) == 4
+
+
+async def test_a_request_that_is_given_up_while_it_waits_takes_no_place():
+    turns = Turns(slots=1)
+    held = asyncio.create_task(hold(turns, 0.1))
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(hold(turns, 0))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await held
+    async with asyncio.timeout(1):
+        await hold(turns, 0)
+
+
+async def hold(turns, seconds):
+    async with turns.turn("ana", 10):
+        await asyncio.sleep(seconds)
+
+
+async def test_whoever_waits_is_refused_when_turns_are_closed():
+    turns = Turns(slots=1)
+    held = asyncio.create_task(hold(turns, 0.1))
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(hold(turns, 0))
+    await asyncio.sleep(0)
+    turns.close()
+    with pytest.raises(ModelBusyError):
+        await waiting
+    with pytest.raises(ModelBusyError):
+        await hold(turns, 0)
+    await held
