@@ -14,10 +14,16 @@ from contextlib import ExitStack
 from typing import Any
 
 from ecs_plugins.errors import ConfigurationError, StorageError
-from ecs_plugins.storage.sqlite import MEMORY, Database, Schema
+from ecs_plugins.storage.base import Schema
+from ecs_plugins.storage.sqlite import MEMORY, Database
 
 _TABLE = "CREATE TABLE journal (key INTEGER PRIMARY KEY, value TEXT NOT NULL)"
-_FILE = Schema("journal", 0x6563736A, version=1, upgrade=lambda made, _: made.execute(_TABLE))
+_FILE = Schema(
+    "journal",
+    version=1,
+    make=lambda connection: connection.execute(_TABLE),
+    application_id=0x6563736A,
+)
 
 
 class Journal:

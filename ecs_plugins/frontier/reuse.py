@@ -31,17 +31,20 @@ from typing import Any, Protocol, runtime_checkable
 from ecs_plugins.common.files import statements
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey
-from ecs_plugins.storage.base import Connection, SqlDatabase, is_address
-from ecs_plugins.storage.sqlite import MEMORY, Database, Schema
+from ecs_plugins.storage.base import Connection, Schema, SqlDatabase, is_address
+from ecs_plugins.storage.sqlite import MEMORY, Database
+
+_TABLES = statements(__package__, "ledger.sql")
+_POLICIES = statements(__package__, "policies.sql")
 
 
-def _run_script(name: str, connection: Connection, _: int = 0) -> None:
-    for statement in statements(__package__, name):
+def _run(statements: Sequence[str], connection: Connection) -> None:
+    for statement in statements:
         connection.execute(statement)
 
 
-_TABLES, _POLICIES = (partial(_run_script, name) for name in ("ledger.sql", "policies.sql"))
-_FILE = Schema("reuse ledger", application_id=0, version=2, upgrade=_TABLES)
+_FILE = Schema("reuse ledger", version=2, make=partial(_run, _TABLES))
+_ON_SERVER = Schema("reuse ledger", version=2, make=partial(_run, (*_TABLES, *_POLICIES)))
 _COUNT, _PREPARE, _OBSERVE, *_EXPIRE = statements(__package__, "counts.sql")
 _TALLY = "SELECT queries, last_seen < ?, count(*) FROM contexts WHERE namespace = ? GROUP BY 1, 2"
 _log = logging.getLogger(__name__)
@@ -380,4 +383,4 @@ def _database(path: str) -> SqlDatabase:
         return Database(path, _FILE, **settings)
     from ecs_plugins.storage.postgres import PostgresDatabase
 
-    return PostgresDatabase(path, _FILE.kind, (_TABLES, _POLICIES), **settings)
+    return PostgresDatabase(path, _ON_SERVER, **settings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field
@@ -16,13 +15,6 @@ Rule = Literal["default", "paper"]
 ProposalKind = Literal["centroid", "medoid", "summary"]
 UtilityKind = Literal["informed", "query_mean"]
 EntropyKind = Literal["evidence", "cluster_variance", "embedding"]
-
-_OF_0_1_LIST = """
-annealing clustering contradiction fill final_temperature half_life hot_eviction
-information_weight keep_hot merge_guard newcomer_rate on_add recompute_utility reinforce schedule
-search spread_weight summary_temperature summary_tokens utility_decay utility_window victim
-"""
-_OF_0_1 = frozenset(_OF_0_1_LIST.split())
 
 
 class MemoryConfig(Config):
@@ -131,34 +123,6 @@ class MemoryConfig(Config):
             "temperature": 1.0,
         }
         return cls(**(literal | changes))
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The configuration behind `to_json`, also behind what version 0.1 recorded.
-
-        Settings that 0.1 had and that are gone are left out, and its threshold, which was a cosine,
-        unless the rule is the paper's. What 0.1 left open (None) gets the
-        default, ``on_add="append"`` becomes the paper's rule, and a utility or an entropy that is
-        gone becomes the default's.
-
-        Raises:
-            ConfigurationError: A setting is unknown or its value cannot be used; it is named.
-        """
-        if not isinstance(data, Mapping) or _OF_0_1.isdisjoint(data):
-            return super().from_json(data)
-        kept = {
-            name: value for name, value in data.items() if name not in _OF_0_1 and value is not None
-        }
-        if data.get("on_add") == "append":
-            kept["rule"] = "paper"
-        else:
-            kept.pop("threshold", None)  # it was a cosine
-        by_query = kept.get("utility") in ("query_mean", "query_max")
-        kept["utility"] = "query_mean" if by_query else "informed"
-        kept["entropy"] = {"cluster_variance": "cluster_variance", "softmax": "embedding"}.get(
-            kept.get("entropy", ""), "evidence"
-        )
-        return super().from_json(kept)
 
     @property
     def version(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +48,54 @@ class Connection(Protocol):
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> Any:
         """Run a statement for each set of values."""
         ...
+
+
+Step = Callable[[Connection], object]
+"""Makes the tables of one version into those of the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of a kind of database.
+
+    Attributes:
+        kind: What they are called in messages.
+        version: The newest; what was published is never edited, a change is a further version.
+        make: Makes the newest tables where none are.
+        steps: From each older version that was published, what makes the next one of it.
+        application_id: The mark by which a file is told from other SQLite databases.
+    """
+
+    kind: str
+    version: int
+    make: Step
+    steps: Mapping[int, Step] = field(default_factory=dict)
+    application_id: int = 0
+
+    def bring_up(self, connection: Connection, version: int) -> None:
+        """Make the newest tables: of nothing (version 0), or of those of an older version."""
+        if not version:
+            self.make(connection)
+            return
+        for older in range(version, self.version):
+            self.steps[older](connection)
+
+    def check(self, version: int, place: str) -> None:
+        """Refuse tables of a version that this package does not know.
+
+        Raises:
+            StorageError: It is newer, or older than every published one.
+        """
+        if version > self.version:
+            raise StorageError(
+                f"{place} was written by a newer version of this package (schema {version}, "
+                f"this version knows {self.version}); upgrade ecs-plugins"
+            )
+        if 0 < version < min(self.steps, default=self.version):
+            raise StorageError(
+                f"{place} has schema {version} of a version that was never published; export its "
+                f"{self.kind} with the version that wrote it, or begin a new one at another path"
+            )
 
 
 @dataclass(slots=True)

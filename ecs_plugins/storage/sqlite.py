@@ -22,15 +22,14 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ecs_plugins.common import files
 from ecs_plugins.errors import StorageError
 from ecs_plugins.storage import fork, residue
-from ecs_plugins.storage.base import Connection, SqlDatabase, Synchronous
+from ecs_plugins.storage.base import Connection, Schema, SqlDatabase, Synchronous
 
 MEMORY = ":memory:"
 
@@ -85,23 +84,6 @@ def _advice(error: sqlite3.DatabaseError) -> str:
         if name.startswith(prefix):
             return advice
     return "nothing was written"
-
-
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """The tables of a kind of file.
-
-    Attributes:
-        kind: What such a file is called in messages.
-        application_id: The mark by which it is told from other databases.
-        version: The newest, in ``PRAGMA user_version``.
-        upgrade: Makes the tables of a new file (version 0), or those of an older one into these.
-    """
-
-    kind: str
-    application_id: int
-    version: int
-    upgrade: Callable[[sqlite3.Connection, int], object]
 
 
 class Database(SqlDatabase):
@@ -205,10 +187,9 @@ class Database(SqlDatabase):
             )
         with self.write() as connection:
             version = self._version(connection)
-            if version < self._schema.version:
-                self._schema.upgrade(connection, version)
-                connection.execute(f"PRAGMA application_id={self._schema.application_id}")
-                connection.execute(f"PRAGMA user_version={self._schema.version}")
+            self._schema.bring_up(connection, version)
+            connection.execute(f"PRAGMA application_id={self._schema.application_id}")
+            connection.execute(f"PRAGMA user_version={self._schema.version}")
 
     def _version(self, connection: sqlite3.Connection) -> int:
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
@@ -219,11 +200,7 @@ class Database(SqlDatabase):
             raise StorageError(
                 f"{self.path} is an SQLite database of something else; choose another path"
             )
-        if version > self._schema.version:
-            raise StorageError(
-                f"{self.path} was written by a newer version of this package (schema {version}, "
-                f"this version knows {self._schema.version}); upgrade ecs-plugins"
-            )
+        self._schema.check(version, self.path)
         return version
 
     @contextmanager

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import pickle
-import sqlite3
-from contextlib import closing
 from operator import attrgetter
 
 import pytest
@@ -20,7 +18,6 @@ from ecs_plugins.langchain import EntropicChatMessageHistory
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
 from ecs_plugins.memory import EntropicMemory
-from ecs_plugins.memory.store.schema import MARK_LOGS
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.integration.scripted_model import FACT, QUESTION, ScriptedModel
 
@@ -446,14 +443,3 @@ def test_the_log_of_a_session_is_nobody_elses(memory, tmp_path):
     with EntropicMemory.open(tmp_path / "copy.db", embedder=FakeEmbedder()) as copy:
         copy.admin.import_(tmp_path / "e.jsonl")
         assert_all_told(copy)
-
-
-def test_the_logs_of_an_older_file_are_still_logs(memory, db):
-    tell_all(memory)
-    memory.close()
-    with closing(sqlite3.connect(memory.path)) as older:
-        older.execute("UPDATE items SET space = ''")
-        older.execute(MARK_LOGS)
-        older.commit()
-    with EntropicMemory.open(memory.path, embedder=FakeEmbedder()) as upgraded:
-        assert_all_told(upgraded)

@@ -9,7 +9,7 @@ from functools import partial
 from ecs_plugins.memory.config import StoreConfig
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.seam import SpaceIndexes
-from ecs_plugins.memory.store.vector_index import Indexes, remove_old_graphs
+from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.storage.base import SqlDatabase, is_address
 from ecs_plugins.storage.sqlite import Database
 
@@ -33,6 +33,4 @@ def open_engine(
         busy_timeout=settings.busy_timeout,
         read_only=read_only,
     )
-    if not (file.in_memory or read_only):
-        remove_old_graphs(file.path)
     return file, Indexes

@@ -28,8 +28,8 @@ from ecs_plugins.memory.store.seam import Candidates, Rows, SpaceIndexes
 from ecs_plugins.memory.store.tiers import Space, unpack
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.coverage import MIN_TEXTS, POSTINGS_READ
-from ecs_plugins.storage.base import Connection
-from ecs_plugins.storage.postgres import PostgresDatabase, Step
+from ecs_plugins.storage.base import Connection, Schema
+from ecs_plugins.storage.postgres import PostgresDatabase
 
 _LARGE = 2000
 """Items from which on a namespace is searched through the graph."""
@@ -58,33 +58,25 @@ def _extension(connection: Connection) -> None:
         ) from error
 
 
-def _first(connection: Connection) -> None:
-    """Version 1: the tables of a memory file of version 9, and those of the terms."""
+def _make(connection: Connection) -> None:
+    """Make the tables of a memory file, those of the terms, and an index of what filters ask."""
     _extension(connection)
-    for statement in schema.NEWEST:
+    for statement in schema.TABLES:
         if "graphs" not in statement:
             connection.execute(statement.replace("evidence TEXT", "evidence JSON"))
-    for name in ("postgres.sql", "policies.sql"):
+    for name in ("postgres.sql", "policies.sql", "metadata.sql"):
         for statement in statements(__package__, name):
             connection.execute(statement)
 
 
-def _second(connection: Connection) -> None:
-    """Version 2: an index of what filters ask for."""
-    for statement in statements(__package__, "metadata.sql"):
-        connection.execute(statement)
-
-
-STEPS: Sequence[Step] = (_first, _second)
-"""What is released is never edited: a change of the tables is a further step at the end."""
+MEMORY_TABLES = Schema("memory", schema.VERSION, _make)
 
 
 def open_postgres(address: str, settings: StoreConfig, *, read_only: bool) -> PostgresDatabase:
     """The database of an address, with the tables of a memory."""
     database = PostgresDatabase(
         address,
-        "memory",
-        STEPS,
+        MEMORY_TABLES,
         settings=_SETTINGS,
         synchronous=settings.synchronous,
         busy_timeout=settings.busy_timeout,

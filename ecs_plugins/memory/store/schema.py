@@ -1,8 +1,8 @@
-"""The tables of a memory file, and how files of version 0.1 get them.
+"""The tables of a memory.
 
-``PRAGMA user_version`` says which schema a file has: 4 in all that 0.1.0 wrote. Tests open such a
-file, with data in it. What is released is never edited: a later change of the tables is a further,
-numbered step of `upgrade`.
+A file says in ``PRAGMA user_version`` which version it has, a server in its table of versions. What
+was published is never edited: a later change of the tables is a further version, with a step of
+`Schema.steps` from the one before.
 
 Within an epoch a row of `tiers` never changes its vector: a changed item is a new row, whose number
 was never used before, under the same public id, and a row that left its tier never comes back. An
@@ -11,43 +11,26 @@ index can therefore be brought up to date by comparing row numbers alone.
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable
 from contextlib import closing
 from functools import lru_cache
 
 from ecs_plugins.common.files import statements
-from ecs_plugins.errors import StorageError
-from ecs_plugins.memory.store import messages
-from ecs_plugins.memory.store.tiers import crc
-from ecs_plugins.storage.sqlite import MEMORY, Database, Schema
+from ecs_plugins.storage.base import Connection, Schema
+from ecs_plugins.storage.sqlite import MEMORY, Database
 
-NEWEST = statements(__package__, "schema.sql")
-"""What makes the newest tables where none are."""
+TABLES = statements(__package__, "schema.sql")
+"""What makes the newest tables."""
 
-
-def upgrade(connection: sqlite3.Connection, version: int) -> None:
-    """Make the tables of a new file (version 0), or those of one of 0.1.0 (version 4) into these.
-
-    Raises:
-        StorageError: The file is of another version, which was never released.
-    """
-    if version not in (0, 4):
-        raise StorageError(
-            f"the file has schema {version}, which was never released; export it with the version "
-            "that wrote it, and import that"
-        )
-    if version:
-        _run(connection, _NEW_COLUMNS)
-    _run(connection, NEWEST)
-    if version:
-        connection.create_function("crc", 1, crc, deterministic=True)
-        _run(connection, (*statements(__package__, "from_0_1_0.sql"), MARK_LOGS))
-        said = connection.execute(f"{messages.SAID} ORDER BY seq").fetchall()
-        messages.write_claims(connection, said)
+VERSION = 10
+"""Of the tables, in a file and on a server; 10 is the first that was published."""
 
 
-MEMORY_FILE = Schema("memory file", application_id=0x4563_734D, version=9, upgrade=upgrade)
+def _make(connection: Connection) -> None:
+    for statement in TABLES:
+        connection.execute(statement)
+
+
+MEMORY_FILE = Schema("memory file", VERSION, _make, application_id=0x4563_734D)
 
 
 @lru_cache
@@ -59,22 +42,3 @@ def columns() -> dict[str, dict[str, str]]:
             table: dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,)))
             for (table,) in tables.fetchall()
         }
-
-
-def _run(connection: sqlite3.Connection, statements: Iterable[str]) -> None:
-    for statement in statements:
-        connection.execute(statement)
-
-
-_NEW_COLUMNS = (
-    "ALTER TABLE provenance RENAME COLUMN memory TO item",
-    "ALTER TABLE messages ADD COLUMN asked TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE messages ADD COLUMN asker TEXT",
-    "ALTER TABLE items ADD COLUMN space TEXT NOT NULL DEFAULT ''",
-)
-MARK_LOGS = (
-    "UPDATE items SET space = iif(json_type(value, '$.type') IS NULL, 'llama_index', 'langchain')"
-    " WHERE space = '' AND length(key) = 32 AND key NOT GLOB '*[^0-9a-f]*' AND json_valid(value)"
-    " AND json_type(value, '$.data.additional_kwargs') = 'object'"
-)
-"""Tells the session logs that version 0.1 kept among the key-value items."""

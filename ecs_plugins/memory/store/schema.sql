@@ -1,8 +1,8 @@
--- The newest tables of a memory, for every engine; schema says how older files get them.
+-- The newest tables of a memory, for every engine.
 
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 -- epoch counts re-embeddings, after which no vector is what it was.
-CREATE TABLE IF NOT EXISTS namespaces (
+CREATE TABLE namespaces (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     key TEXT NOT NULL UNIQUE,
     created REAL NOT NULL,
@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS namespaces (
     cold_count INTEGER NOT NULL DEFAULT 0
 );
 -- asked is the question that a text replies to, asker the message it stands in.
-CREATE TABLE IF NOT EXISTS messages (
+CREATE TABLE messages (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
     namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
@@ -33,10 +33,10 @@ CREATE TABLE IF NOT EXISTS messages (
     asked TEXT NOT NULL DEFAULT '',
     asker TEXT
 );
-CREATE INDEX IF NOT EXISTS messages_by_asker ON messages (asker) WHERE asker IS NOT NULL;
-CREATE INDEX IF NOT EXISTS messages_by_namespace ON messages (namespace, seq);
-CREATE INDEX IF NOT EXISTS messages_by_expiry ON messages (expires) WHERE expires IS NOT NULL;
-CREATE TABLE IF NOT EXISTS sleeps (
+CREATE INDEX messages_by_asker ON messages (asker) WHERE asker IS NOT NULL;
+CREATE INDEX messages_by_namespace ON messages (namespace, seq);
+CREATE INDEX messages_by_expiry ON messages (expires) WHERE expires IS NOT NULL;
+CREATE TABLE sleeps (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
     at REAL NOT NULL,
@@ -44,9 +44,9 @@ CREATE TABLE IF NOT EXISTS sleeps (
     config TEXT NOT NULL,
     report TEXT NOT NULL
 );
-CREATE INDEX IF NOT EXISTS sleeps_by_namespace ON sleeps (namespace, id);
+CREATE INDEX sleeps_by_namespace ON sleeps (namespace, id);
 -- Both tiers: an item is hot or cold because its row says so.
-CREATE TABLE IF NOT EXISTS tiers (
+CREATE TABLE tiers (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL,
     namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
@@ -72,19 +72,19 @@ CREATE TABLE IF NOT EXISTS tiers (
     vector_crc INTEGER NOT NULL,
     asked TEXT NOT NULL DEFAULT ''
 );
-CREATE INDEX IF NOT EXISTS tiers_by_namespace ON tiers (namespace, live, tier, row);
-CREATE INDEX IF NOT EXISTS tiers_by_id ON tiers (id);
-CREATE INDEX IF NOT EXISTS tiers_by_birth ON tiers (born) WHERE born IS NOT NULL;
-CREATE INDEX IF NOT EXISTS tiers_by_death ON tiers (died) WHERE died IS NOT NULL;
+CREATE INDEX tiers_by_namespace ON tiers (namespace, live, tier, row);
+CREATE INDEX tiers_by_id ON tiers (id);
+CREATE INDEX tiers_by_birth ON tiers (born) WHERE born IS NOT NULL;
+CREATE INDEX tiers_by_death ON tiers (died) WHERE died IS NOT NULL;
 -- An item's version v rests on the messages that joined it at version v or before.
-CREATE TABLE IF NOT EXISTS provenance (
+CREATE TABLE provenance (
     message TEXT NOT NULL,
     item TEXT NOT NULL,
     version INTEGER NOT NULL,
     PRIMARY KEY (message, item)
 ) WITHOUT ROWID;
 -- The HNSW graphs of large namespaces, without their vectors: caches, see vector_index.
-CREATE TABLE IF NOT EXISTS graphs (
+CREATE TABLE graphs (
     namespace INTEGER PRIMARY KEY REFERENCES namespaces(id) ON DELETE CASCADE,
     epoch INTEGER NOT NULL,
     places BLOB NOT NULL,
@@ -92,7 +92,7 @@ CREATE TABLE IF NOT EXISTS graphs (
     crc INTEGER NOT NULL
 );
 -- What messages claim, as hashes; they outlive the log's retention.
-CREATE TABLE IF NOT EXISTS claims (
+CREATE TABLE claims (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
     message TEXT NOT NULL,
     namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
@@ -102,10 +102,10 @@ CREATE TABLE IF NOT EXISTS claims (
     falls INTEGER NOT NULL,
     at REAL NOT NULL
 );
-CREATE INDEX IF NOT EXISTS claims_by_message ON claims (message);
-CREATE INDEX IF NOT EXISTS claims_by_key ON claims (namespace, key);
-CREATE INDEX IF NOT EXISTS provenance_by_memory ON provenance (item, version);
-CREATE TABLE IF NOT EXISTS decisions (
+CREATE INDEX claims_by_message ON claims (message);
+CREATE INDEX claims_by_key ON claims (namespace, key);
+CREATE INDEX provenance_by_memory ON provenance (item, version);
+CREATE TABLE decisions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     sleep INTEGER NOT NULL REFERENCES sleeps(id) ON DELETE CASCADE,
     namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
@@ -114,14 +114,14 @@ CREATE TABLE IF NOT EXISTS decisions (
     record TEXT NOT NULL,
     UNIQUE (sleep, position)
 );
-CREATE INDEX IF NOT EXISTS decisions_by_namespace ON decisions (namespace, id);
-CREATE TABLE IF NOT EXISTS decision_items (
+CREATE INDEX decisions_by_namespace ON decisions (namespace, id);
+CREATE TABLE decision_items (
     item TEXT NOT NULL,
     decision INTEGER NOT NULL REFERENCES decisions(id) ON DELETE CASCADE,
     PRIMARY KEY (item, decision)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS decision_items_by_decision ON decision_items (decision);
-CREATE TABLE IF NOT EXISTS queries (
+CREATE INDEX decision_items_by_decision ON decision_items (decision);
+CREATE TABLE queries (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
     step INTEGER NOT NULL,
@@ -131,10 +131,10 @@ CREATE TABLE IF NOT EXISTS queries (
     recalled TEXT NOT NULL,
     vector BLOB NOT NULL
 );
-CREATE INDEX IF NOT EXISTS queries_by_namespace ON queries (namespace, id);
+CREATE INDEX queries_by_namespace ON queries (namespace, id);
 -- Key-value items beside the messages (items); one that belongs to a message goes with it.
 -- space says whose an item is; '' is that of key-value items.
-CREATE TABLE IF NOT EXISTS items (
+CREATE TABLE items (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace TEXT NOT NULL,
     key TEXT NOT NULL,
@@ -149,9 +149,9 @@ CREATE TABLE IF NOT EXISTS items (
     space TEXT NOT NULL DEFAULT '',
     UNIQUE (namespace, key)
 );
-CREATE INDEX IF NOT EXISTS items_by_message ON items (message) WHERE message IS NOT NULL;
-CREATE INDEX IF NOT EXISTS items_by_expiry ON items (expires) WHERE expires IS NOT NULL;
-CREATE TABLE IF NOT EXISTS item_vectors (
+CREATE INDEX items_by_message ON items (message) WHERE message IS NOT NULL;
+CREATE INDEX items_by_expiry ON items (expires) WHERE expires IS NOT NULL;
+CREATE TABLE item_vectors (
     item INTEGER NOT NULL REFERENCES items(row) ON DELETE CASCADE,
     path TEXT NOT NULL,
     text TEXT NOT NULL,
@@ -160,4 +160,4 @@ CREATE TABLE IF NOT EXISTS item_vectors (
     vector_crc INTEGER NOT NULL,
     PRIMARY KEY (item, path)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS item_vectors_by_epoch ON item_vectors (epoch);
+CREATE INDEX item_vectors_by_epoch ON item_vectors (epoch);

@@ -312,8 +312,7 @@ def _row(
     what = f"{'memory' if tier == 'cold' else 'hot item'} {name}"
     value = unpack(vector, vector_crc, dimension, what) if dimension else NO_VECTOR
     content = checked_text(text, text_crc, what, asked)
-    known = {name: told[name] for name in Evidence.__slots__ if name in told}  # 0.1 knew more
-    evidence = Evidence(**known)  # type: ignore[arg-type]
+    evidence = Evidence(**told)  # type: ignore[arg-type]
     item: HotItem | ColdMemory
     if tier == "hot":
         item = HotItem(name, value, evidence, members, content, judged, asked)

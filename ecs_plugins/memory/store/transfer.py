@@ -135,8 +135,8 @@ def read_export(path: str | os.PathLike[str]) -> list[Line]:
         raise InvalidInputError(f"{path} is of a newer version; upgrade ecs-plugins")
     if version < VERSION:
         raise InvalidInputError(
-            f"{path} was exported by version 0.1, which reads it; of its memory file itself this "
-            "version opens and exports all"
+            f"{path} is of format {version}, which no published version wrote; export the memory "
+            "again with this one"
         )
     if not whole or footer.get("sha256") != hashlib.sha256(b"".join(lines[:-1])).hexdigest():
         raise InvalidInputError(f"{path} is truncated or was altered; export it again")

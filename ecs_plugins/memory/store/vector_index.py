@@ -31,9 +31,8 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -545,12 +544,3 @@ class Indexes(SpaceIndexes):
             "linked": sum(index.linked for index in indexes),
             "tombstones": sum(index.dead for index in indexes),
         }
-
-
-def remove_old_graphs(path: str) -> None:
-    """Delete the graphs that earlier versions kept beside the file: they hold vectors."""
-    folder = Path(path + ".index")
-    for file in (Path(path + ".hnsw"), *folder.glob("*.hnsw*")):
-        file.unlink(missing_ok=True)
-    with suppress(OSError):  # of somebody else's files, or not there
-        folder.rmdir()

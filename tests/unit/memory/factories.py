@@ -15,8 +15,6 @@ from ecs_plugins.storage.base import is_address
 from ecs_plugins.storage.postgres import parsed
 
 DIMENSION = 8
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "0.1.0" / "memory"
-OF_0_1_0 = FIXTURES / "memory.db.gz"
 SECRET = "xyzzysecret plugh lives at harbour 4711"
 
 

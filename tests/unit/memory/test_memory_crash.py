@@ -8,7 +8,6 @@ The writer of a file dies 200 times. On a server 10 clients die and 2 servers; t
 ``ECS_PLUGINS_KILLS`` if that is set.
 """
 
-import gzip
 import json
 import os
 import random
@@ -23,7 +22,6 @@ from benchmarks.private_server import private_server
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.unit.memory.factories import FIXTURES, OF_0_1_0
 
 FILES, KILLS_PER_FILE = 20, 10
 IN_BOTH_TIERS = (
@@ -143,11 +141,6 @@ def test_a_killed_writer_keeps_every_promise(db, monkeypatch, file):
     monkeypatch.setattr("ecs_plugins.memory.store.vector_index._LARGE", 20)  # links are kept
     rng = random.Random(file)
     promises = Promises()
-    if file % 4 == 0:  # the first kills hit the upgrade of an old file
-        db.write_bytes(gzip.decompress(OF_0_1_0.read_bytes()))
-        answers = json.loads((FIXTURES / "answers.json").read_text())
-        first = answers["spaces"]["default"]["messages"][0]
-        promises.kept[first[0]] = first[4]
     for kill in range(KILLS_PER_FILE):
         opening = kill < 2
         delay = rng.uniform(0, 0.01) if opening and file % 4 == 0 else rng.uniform(0, 0.25)

@@ -4,23 +4,23 @@ POSIX locks belong to a process and a file: closing any descriptor of the file d
 and a forked child inherits SQLite's note of the locks without the locks.
 """
 
-import gzip
 import os
 import sqlite3
 import stat
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ecs_plugins.common.files import digest
 from ecs_plugins.errors import ConfigurationError, StorageError
 from ecs_plugins.memory import EntropicMemory, StoreConfig
-from ecs_plugins.memory.store import schema
-from ecs_plugins.memory.store.schema import MEMORY_FILE
+from ecs_plugins.memory.store.schema import MEMORY_FILE, TABLES
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.sqlite import Database
-from tests.unit.memory.factories import OF_0_1_0, in_child
+from tests.unit.memory.factories import in_child
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 FACT = "Ada lives in Paris."
@@ -43,12 +43,14 @@ def path(db):
 
 
 NEWER = f"PRAGMA application_id={MEMORY_FILE.application_id}; PRAGMA user_version=999;"
+OLDER = NEWER.replace("999", "9")
 
 
 @pytest.mark.parametrize(
     ("content", "refused"),
     [
         (NEWER, "upgrade ecs-plugins"),
+        (OLDER, "never published"),
         ("CREATE TABLE theirs (x)", "something else"),
         (b"plain text, long enough to be taken for a header " * 40, "not a database"),
         (b"", "is empty"),
@@ -77,16 +79,43 @@ def test_a_path_that_cannot_be_made_or_that_somebody_else_removes_is_refused(tmp
         Database(tmp_path / "memory.db", MEMORY_FILE)
 
 
-def test_an_upgrade_that_fails_leaves_the_old_file(db, monkeypatch):
-    db.write_bytes(gzip.decompress(OF_0_1_0.read_bytes()))
-    broken = (*schema.NEWEST, "CREATE TABLE half_done (x)", "SELECT nothing")
-    monkeypatch.setattr(schema, "NEWEST", broken)
+PUBLISHED = {10: "e793a1c74be3a6a4568115053a96bd2ffbc6904aec91378dc19ccad11432aa02"}
+"""The tables of each version, as a digest: what was published is never edited."""
+
+
+def test_the_tables_of_a_published_version_stay_as_they_are():
+    assert digest(TABLES) == PUBLISHED[MEMORY_FILE.version]
+
+
+def next_version(*statements):
+    """The tables of today and a step to further ones."""
+
+    def step(connection):
+        for statement in statements:
+            connection.execute(statement)
+
+    today = MEMORY_FILE.version
+    return replace(MEMORY_FILE, version=today + 1, steps={today: step})
+
+
+def test_a_file_of_this_version_is_brought_up_to_the_next_with_all_it_holds(path):
+    newer = next_version("CREATE TABLE more (x)")
+    with closing(Database(path, newer)) as database, database.read() as connection:
+        assert (FACT,) in connection.execute("SELECT text FROM messages").fetchall()
+        assert connection.execute("SELECT count(*) FROM more").fetchone() == (0,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (newer.version,)
+    with pytest.raises(StorageError, match="upgrade ecs-plugins"):
+        opened(path)
+
+
+def test_a_step_that_fails_leaves_the_file_as_it_was(path):
     with pytest.raises(StorageError):
-        Database(db, MEMORY_FILE)
-    connection = sqlite3.connect(db)
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    assert connection.execute("PRAGMA user_version").fetchone() == (4,)
-    assert not {"half_done", "tiers"} & tables
+        Database(path, next_version("CREATE TABLE half_done (x)", "SELECT nothing"))
+    with opened(path) as memory:
+        assert memory.messages()[0].text == FACT
+        with memory._store.database.read() as connection:
+            found = connection.execute("SELECT name FROM sqlite_master WHERE name = 'half_done'")
+            assert found.fetchall() == []
 
 
 def test_the_files_can_be_read_by_their_owner_only_and_a_closed_one_says_so(path):

@@ -14,6 +14,7 @@ from ecs_plugins.integrations.conversation import Entry, append
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import sleeps
 from ecs_plugins.memory.store.items import NewItem
+from ecs_plugins.memory.store.schema import VERSION
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.postgres import parsed
 from tests.unit.memory.factories import assert_current, stream
@@ -93,7 +94,10 @@ def test_who_only_reads_writes_nothing_and_other_tables_or_pgvectors_are_refused
     on_server("UPDATE versions SET version = 99")
     with pytest.raises(StorageError, match="upgrade ecs-plugins"):
         open_memory()
-    on_server("UPDATE versions SET version = 2")
+    on_server("UPDATE versions SET version = 9")
+    with pytest.raises(StorageError, match="never published"):
+        open_memory()
+    on_server(f"UPDATE versions SET version = {VERSION}")
     monkeypatch.setattr("ecs_plugins.memory.store.postgres._OLDEST", (99, 0))
     with pytest.raises(StorageError, match="install it on the server"):
         open_memory()
