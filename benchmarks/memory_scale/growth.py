@@ -25,7 +25,7 @@ from benchmarks.drawing import markdown_table
 from benchmarks.memory_scale.add_cost import SINGLE_ADDS, Figures, measure_adding
 from ecs_plugins.common.text import terms
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
-from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store import namespaces
 from ecs_plugins.memory.store.search import CANDIDATES
 from ecs_plugins.memory.store.vector_index import search_width
 from ecs_plugins.memory.types import Matrix, Vector
@@ -266,7 +266,7 @@ class _Run:
     def _graph(self, memory: EntropicMemory) -> Any:
         """The memory's own graph, to be searched by FAISS alone."""
         with memory._store.database.read() as connection:
-            space = tiers.list_spaces(connection)[0]
+            space = namespaces.list_spaces(connection)[0]
             opened: Any = memory._store.indexes.current(connection, space)
         opened.index.rebuild()
         graph = opened.index._graph

@@ -21,7 +21,7 @@ from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.items import NewItem, StoredItem
 from ecs_plugins.memory.store.messages import NewMessage
-from ecs_plugins.memory.store.tiers import checked
+from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.types import Namespace
 from ecs_plugins.storage.base import is_address, without_password
 

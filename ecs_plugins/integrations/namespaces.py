@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import BeforeValidator
 
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.memory.store.tiers import checked
+from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.types import Namespace
 
 Labels = Annotated[Namespace, BeforeValidator(checked)]

@@ -43,7 +43,7 @@ from ecs_plugins.langchain.history import (
 )
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.store.messages import NewMessage
-from ecs_plugins.memory.store.tiers import checked
+from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.types import Namespace
 
 ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]

@@ -48,8 +48,8 @@ from ecs_plugins.memory.filters import checked_filter, matches
 from ecs_plugins.memory.records import Memory, Recollection
 from ecs_plugins.memory.store.items import ItemView, NewItem, StoredItem
 from ecs_plugins.memory.store.messages import Message
+from ecs_plugins.memory.store.namespaces import checked as checked_namespace
 from ecs_plugins.memory.store.search import Shaper
-from ecs_plugins.memory.store.tiers import checked as checked_namespace
 from ecs_plugins.memory.types import Namespace
 from ecs_plugins.ranking.embedder import as_embedder
 

@@ -31,7 +31,15 @@ from ecs_plugins.memory.records import (
     SleepReport,
 )
 from ecs_plugins.memory.sleep import SleepRunner
-from ecs_plugins.memory.store import changes, claims, inspection, intake, search, sleeps, tiers
+from ecs_plugins.memory.store import (
+    changes,
+    claims,
+    inspection,
+    intake,
+    namespaces,
+    search,
+    sleeps,
+)
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.engines import open_engine
 from ecs_plugins.memory.store.erasure import erasing, unknown
@@ -39,10 +47,10 @@ from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.memory_store import FLUSH_AT, MemoryStore
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
+from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.store.queries import write_observation
 from ecs_plugins.memory.store.reembedding import Progress
 from ecs_plugins.memory.store.search import RecallRequest, Shaper
-from ecs_plugins.memory.store.tiers import checked
 from ecs_plugins.memory.types import DEFAULT_NAMESPACE, TIERS, Namespace, Tier, UtilityFunction
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 from ecs_plugins.storage.sqlite import MEMORY
@@ -362,7 +370,7 @@ class EntropicMemory:
             least: How many messages must have been added, such as ``config.sleep_every``.
         """
         with self._store.database.read() as connection:
-            spaces = tiers.list_spaces(connection)
+            spaces = namespaces.list_spaces(connection)
         due = [each.namespace for each in spaces if each.since_sleep >= least]
         reports = (self._sleeper.sleep(each, least) for each in due)
         return [report for report in reports if report is not None]
@@ -452,7 +460,7 @@ class EntropicMemory:
     def namespaces(self, prefix: Sequence[str] | None = None) -> list[Namespace]:
         """All namespaces, or those equal to ``prefix`` or below it, label by label."""
         with self._store.database.read() as connection:
-            found = tiers.list_spaces(connection, None if prefix is None else checked(prefix))
+            found = namespaces.list_spaces(connection, None if prefix is None else checked(prefix))
         return [space.namespace for space in found]
 
     # Corrected

@@ -25,8 +25,8 @@ from ecs_plugins.memory.records import SleepReport
 from ecs_plugins.memory.store import sleeps
 from ecs_plugins.memory.store.erasure import has_expired, purge
 from ecs_plugins.memory.store.memory_store import MemoryStore
+from ecs_plugins.memory.store.namespaces import key_of
 from ecs_plugins.memory.store.sleeps import SleepView
-from ecs_plugins.memory.store.tiers import key_of
 from ecs_plugins.memory.types import HotItem, Namespace, SleepPlan, UtilityFunction, Vector
 
 logger = logging.getLogger(__name__)

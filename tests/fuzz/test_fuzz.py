@@ -27,7 +27,7 @@ from ecs_plugins.frontier import (
 from ecs_plugins.integrations.recall import RecallOptions
 from ecs_plugins.lm.local import LocalLMOptions
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
-from ecs_plugins.memory.store.tiers import dump
+from ecs_plugins.memory.store.values import dump
 from ecs_plugins.shaping import ContextShaper, ModelDiagnostics, ShapingConfig
 from tests.fuzz.conftest import fuzzing
 

@@ -9,12 +9,14 @@ from dataclasses import replace
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store import namespaces, tiers
 from ecs_plugins.memory.store.erasure import Erasure, erasing, unknown
 from ecs_plugins.memory.store.intake import check_room_to_pin, evict_overflow, insert_pinned
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Message, NewMessage
-from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, dump
+from ecs_plugins.memory.store.namespaces import Space
+from ecs_plugins.memory.store.tiers import Metadata, TierRow
+from ecs_plugins.memory.store.values import dump
 
 
 def update(
@@ -41,7 +43,7 @@ def update(
             live = [row for row in tiers.versions(connection, name, store.dimension) if row.live]
             if not live:
                 raise unknown(name)
-            space = tiers.space_by_id(connection, live[0].space)
+            space = namespaces.space_by_id(connection, live[0].space)
             _update_memory(erasure, space, live[0], text, own, pinned)
         erasure.save(space)
     return erasure.receipt

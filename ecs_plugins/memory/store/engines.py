@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 from ecs_plugins.memory.config import StoreConfig
+from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.seam import SpaceIndexes
-from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.storage.base import SqlDatabase, is_address
 from ecs_plugins.storage.sqlite import Database
 

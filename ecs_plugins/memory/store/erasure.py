@@ -25,10 +25,12 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store import namespaces, tiers
 from ecs_plugins.memory.store.derivation import derived, is_strange
 from ecs_plugins.memory.store.memory_store import MemoryStore
-from ecs_plugins.memory.store.tiers import Space, TierRow, crc, dump, key_of, packed
+from ecs_plugins.memory.store.namespaces import Space, key_of
+from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.store.values import crc, dump, packed
 from ecs_plugins.memory.types import Matrix, Namespace
 from ecs_plugins.storage.base import Connection
 
@@ -75,7 +77,7 @@ class Erasure:
 
     def space_of(self, namespace: Namespace) -> Space:
         """The namespace of something that is stored."""
-        space = tiers.find_space(self.connection, namespace)
+        space = namespaces.find_space(self.connection, namespace)
         assert space is not None
         return space
 
@@ -92,7 +94,7 @@ class Erasure:
             if not versions:
                 raise unknown(name)
             behind = tiers.provenance(self.connection, [name]).get(name, ())
-            space = tiers.space_by_id(self.connection, versions[0].space)
+            space = namespaces.space_by_id(self.connection, versions[0].space)
             said = self._erase_memory(space, name)
             if evidence and behind:
                 self._erase_messages(space, behind)
@@ -102,11 +104,11 @@ class Erasure:
 
     def forget(self, namespace: Namespace, condition: Filter | None, *, below: bool) -> None:
         """Erase a namespace, or the messages in it that match; ``below``: what lies below too."""
-        found = tiers.list_spaces(self.connection, namespace)
+        found = namespaces.list_spaces(self.connection, namespace)
         if not below:
             found = [space for space in found if space.namespace == namespace]
         if condition is None:
-            where, bounds = tiers.under(namespace, "namespace")
+            where, bounds = namespaces.under(namespace, "namespace")
             if not below:
                 where, bounds = "namespace = ?", (key_of(namespace),)
             self._erase_items(where, bounds)
@@ -180,7 +182,7 @@ class Erasure:
         ):
             expired.setdefault(number, []).append(name)
         for number, names in expired.items():
-            space = tiers.space_by_id(self.connection, number)
+            space = namespaces.space_by_id(self.connection, number)
             self._erase_messages(space, names)
             self.save(space)
         retention = self.store.settings.log_retention

@@ -12,16 +12,18 @@ from ecs_plugins.memory.consolidation import free_energies
 from ecs_plugins.memory.energy import SUPERSEDED
 from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.records import Explanation, Memory, NamespaceStats, Verification
-from ecs_plugins.memory.store import claims, tiers
+from ecs_plugins.memory.store import claims, namespaces, tiers
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.derivation import alive
 from ecs_plugins.memory.store.erasure import unknown
 from ecs_plugins.memory.store.memory_store import MemoryStore
+from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.schema import columns
 from ecs_plugins.memory.store.seam import SpaceIndexes
 from ecs_plugins.memory.store.sleeps import decisions, replayed
-from ecs_plugins.memory.store.tiers import Space, TierRow, crc
+from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.store.values import crc
 from ecs_plugins.memory.types import TIERS, Namespace, UtilityFunction
 from ecs_plugins.storage.base import Connection
 
@@ -33,7 +35,7 @@ def history(connection: Connection, name: str) -> list[Memory]:
     rows = [row for row in tiers.versions(connection, name) if row.tier == "cold"]
     if not rows:
         return []
-    namespace = tiers.space_by_id(connection, rows[0].space).namespace
+    namespace = namespaces.space_by_id(connection, rows[0].space).namespace
     joined = tiers.provenance(connection, [name]).get(name, {})
     valid = claims.validity(connection, [name])[name]
     return [
@@ -95,9 +97,9 @@ def explain(
     rows = tiers.versions(connection, name)
     if not rows and message is None:
         raise unknown(name)
-    space = tiers.space_by_id(connection, rows[0].space) if rows else None
+    space = namespaces.space_by_id(connection, rows[0].space) if rows else None
     if space is None and message is not None:
-        space = tiers.find_space(connection, message.namespace)
+        space = namespaces.find_space(connection, message.namespace)
     assert space is not None
     versions = history(connection, name)
     stored = [row.memory for row in tiers.tier_rows(connection, space.id, "cold", store.dimension)]
@@ -137,7 +139,7 @@ def explain(
 def namespace_stats(connection: Connection, prefix: Namespace | None) -> list[NamespaceStats]:
     """How full each namespace is."""
     found = []
-    for space in tiers.list_spaces(connection, prefix):
+    for space in namespaces.list_spaces(connection, prefix):
         messages, pinned, sleeps = connection.execute(
             "SELECT (SELECT count(*) FROM messages WHERE namespace = ?1),"
             " (SELECT count(*) FROM tiers WHERE namespace = ?1 AND live = 1 AND pinned = 1),"
@@ -152,7 +154,7 @@ def namespace_stats(connection: Connection, prefix: Namespace | None) -> list[Na
 
 def count_items(connection: Connection, prefix: Namespace | None, now: float) -> int:
     """How many items there are in and below a namespace that have not expired."""
-    where, bounds = tiers.under(prefix, "namespace")
+    where, bounds = namespaces.under(prefix, "namespace")
     sql = f"SELECT count(*) FROM items WHERE {where} AND (expires IS NULL OR expires > ?)"
     count: int = connection.execute(sql, (*bounds, now)).fetchone()[0]
     return count
@@ -204,7 +206,7 @@ def _reference_problems(connection: Connection) -> Iterator[str]:
 
 
 def _namespace_problems(connection: Connection, indexes: SpaceIndexes) -> Iterator[str]:
-    for space in tiers.list_spaces(connection):
+    for space in namespaces.list_spaces(connection):
         checks: dict[str, Check] = {
             "decisions": partial(_record_problems, connection, space),
             "items": partial(_tier_problems, connection, space),

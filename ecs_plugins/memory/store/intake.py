@@ -22,8 +22,9 @@ from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import NewMessage, expiry
+from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.seam import SpaceIndex
-from ecs_plugins.memory.store.tiers import Space, TierRow, earliest, shared
+from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
 from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Namespace, Tier, Vector
 from ecs_plugins.storage.base import Connection
 

@@ -22,7 +22,8 @@ from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import seconds_of
-from ecs_plugins.memory.store.tiers import crc, damaged, decode, encode, packed, under, unpack
+from ecs_plugins.memory.store.namespaces import decode, encode, under
+from ecs_plugins.memory.store.values import crc, damaged, packed, unpack
 from ecs_plugins.memory.types import Namespace, Vector
 from ecs_plugins.storage.base import Connection
 

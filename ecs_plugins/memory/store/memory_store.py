@@ -13,11 +13,11 @@ import numpy as np
 
 from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError, StorageError
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
-from ecs_plugins.memory.store import reembedding, tiers
+from ecs_plugins.memory.store import reembedding
 from ecs_plugins.memory.store.identity import epoch_of, record, recorded
+from ecs_plugins.memory.store.namespaces import Space, create_space, encode, find_space, key_of
 from ecs_plugins.memory.store.queries import Access, write_accesses
 from ecs_plugins.memory.store.seam import SpaceIndexes
-from ecs_plugins.memory.store.tiers import Space
 from ecs_plugins.memory.types import Matrix, Namespace, Vector
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.storage.base import Connection, SqlDatabase
@@ -172,7 +172,7 @@ class MemoryStore:
     def reading(self, namespace: Namespace) -> Iterator[tuple[Connection, Space | None]]:
         """One consistent view, and the namespace in it."""
         with self.database.read() as connection:
-            space = tiers.find_space(connection, namespace)
+            space = find_space(connection, namespace)
             if space is not None:
                 self._check_epoch(space.epoch)
             yield connection, space
@@ -180,7 +180,7 @@ class MemoryStore:
     @contextmanager
     def writing(self, namespaces: Iterable[Namespace] = ()) -> Iterator[Connection]:
         """One write transaction on some namespaces; on everything, if none is named."""
-        scopes: Sequence[str | None] = sorted({*map(tiers.encode, namespaces)}) or [None]
+        scopes: Sequence[str | None] = sorted({*map(encode, namespaces)}) or [None]
         with ExitStack() as stack:
             for scope in scopes:  # in one order, so that nobody waits for who waits for him
                 connection = stack.enter_context(self.database.write(scope=scope))
@@ -192,11 +192,11 @@ class MemoryStore:
         self, namespace: Namespace, *, create: bool = False, flush: bool = True, wait: bool = True
     ) -> Iterator[tuple[Connection, Space | None]]:
         """One write transaction on a namespace: pending recalls first, its row saved last."""
-        with self.database.write(wait=wait, scope=tiers.key_of(namespace)) as connection:
-            space = tiers.find_space(connection, namespace)
+        with self.database.write(wait=wait, scope=key_of(namespace)) as connection:
+            space = find_space(connection, namespace)
             self._check_epoch(epoch_of(connection) if space is None else space.epoch)
             if space is None and create:
-                space = tiers.create_space(connection, namespace, time.time(), self.epoch)
+                space = create_space(connection, namespace, time.time(), self.epoch)
             accesses = self.pending.take(namespace) if flush else []
             before = 0 if space is None else space.revision
 

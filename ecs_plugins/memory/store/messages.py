@@ -17,16 +17,9 @@ from typing import Any, TypeAlias
 
 from ecs_plugins.common.text import asked_at_end, same_speaker
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.store.tiers import (
-    NO_LIMIT,
-    Space,
-    checked_text,
-    crc,
-    decode,
-    dump,
-    packed,
-    unpack,
-)
+from ecs_plugins.memory.store.namespaces import Space, decode
+from ecs_plugins.memory.store.tiers import NO_LIMIT
+from ecs_plugins.memory.store.values import checked_text, crc, dump, packed, unpack
 from ecs_plugins.memory.supersession import claims
 from ecs_plugins.memory.types import Evidence, HotItem, Matrix, Vector
 from ecs_plugins.storage.base import Connection

@@ -22,10 +22,11 @@ from ecs_plugins.common.text import terms
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.config import StoreConfig
 from ecs_plugins.memory.filters import Filter
-from ecs_plugins.memory.store import schema, tiers
+from ecs_plugins.memory.store import namespaces, schema, values
 from ecs_plugins.memory.store.messages import digest
+from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.seam import Candidates, Rows, SpaceIndexes
-from ecs_plugins.memory.store.tiers import Space, unpack
+from ecs_plugins.memory.store.values import unpack
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.coverage import MIN_TEXTS, POSTINGS_READ
 from ecs_plugins.storage.base import Connection, Schema
@@ -245,7 +246,7 @@ class ServerIndexes(SpaceIndexes):
         """See `SpaceIndexes.needed`; what is equal in JSON, by an index."""
         found = {key: wanted for key, wanted in condition.items() if _is_exact(key, wanted)}
         sql = " AND findable(namespace, metadata) @> findable(?, ?)" if found else ""
-        return sql, (space.id, tiers.dump(found)) if found else ()
+        return sql, (space.id, values.dump(found)) if found else ()
 
     def prepare(self) -> None:
         """Make the table of the dimension if it is missing, and write to it what is missing."""
@@ -268,7 +269,7 @@ class ServerIndexes(SpaceIndexes):
         """Write to the table what a transaction wrote to a namespace, or to all."""
         if space is None:
             for number in self._unsettled(connection):
-                self._settle(connection, tiers.space_by_id(connection, number))
+                self._settle(connection, namespaces.space_by_id(connection, number))
         else:
             self._settle(connection, space)
 

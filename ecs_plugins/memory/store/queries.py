@@ -11,7 +11,9 @@ import numpy as np
 
 from ecs_plugins.memory.admission import record_hit, with_outcome
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.tiers import Space, TierRow, dump, pack
+from ecs_plugins.memory.store.namespaces import Space
+from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.store.values import dump, pack
 from ecs_plugins.memory.types import QueryEvent, Vector
 from ecs_plugins.memory.utility import QUERY_WINDOW
 from ecs_plugins.storage.base import Connection

@@ -18,7 +18,7 @@ import numpy as np
 
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.tiers import pack, packed
+from ecs_plugins.memory.store.values import pack, packed
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.storage.base import Connection, SqlDatabase
 

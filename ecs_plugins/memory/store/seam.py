@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ecs_plugins.memory.filters import Filter
-from ecs_plugins.memory.store.tiers import Space
+from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.types import Floats, Matrix, Vector
 from ecs_plugins.storage.base import Connection, SqlDatabase
 

@@ -23,9 +23,10 @@ from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.derivation import alive
 from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
+from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import Access
 from ecs_plugins.memory.store.seam import Rows, SpaceIndex
-from ecs_plugins.memory.store.tiers import Space, TierRow
+from ecs_plugins.memory.store.tiers import TierRow
 from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier, Vector
 from ecs_plugins.storage.base import Connection
 

@@ -13,16 +13,10 @@ from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
 from ecs_plugins.memory.store import claims, tiers
+from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import recent_queries
-from ecs_plugins.memory.store.tiers import (
-    NO_LIMIT,
-    Metadata,
-    Space,
-    TierRow,
-    dump,
-    earliest,
-    shared,
-)
+from ecs_plugins.memory.store.tiers import NO_LIMIT, Metadata, TierRow, earliest, shared
+from ecs_plugins.memory.store.values import dump
 from ecs_plugins.memory.types import ColdMemory, FreeEnergy, QueryEvent, SleepDecision, SleepPlan
 from ecs_plugins.storage.base import Connection
 

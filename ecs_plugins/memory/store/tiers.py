@@ -1,223 +1,25 @@
-"""The rows of the namespaces, and of both their tiers, to and from `HotItem` and `ColdMemory`.
-
-A namespace is a tuple of labels, matched element by element. Its key is the JSON array of its
-labels. JSON strings delimit themselves, so two namespaces share a key only if they are equal, and
-the key of ``("a", "b")`` without its closing bracket, followed by a comma, begins exactly the keys
-of what lies below it. No separator that a label could contain takes part in a comparison, so
-``("t", "acme")`` never matches ``("t", "acme-corp")`` and no label is a pattern.
+"""The rows of both tiers, to and from `HotItem` and `ColdMemory`.
 
 Replacing an item makes a new row. What an ``add`` replaces is gone; what a sleep phase replaces is
 kept as an earlier version, so that a memory's history can be told. A hot item that a sleep phase
 consumes is gone: its messages stay in the log, and in the provenance of what it became.
-
-Vectors are stored as little-endian float32 bytes. A CRC-32 beside each vector and each text tells
-a flipped bit from a stored value, which neither SQLite nor FAISS would notice.
 """
 
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from functools import lru_cache
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-import numpy as np
-
-from ecs_plugins.common.text import well_formed
-from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.memory.types import (
-    ColdMemory,
-    Evidence,
-    FreeEnergy,
-    HotItem,
-    Matrix,
-    Namespace,
-    Tier,
-    Vector,
-)
+from ecs_plugins.memory.store.namespaces import Space
+from ecs_plugins.memory.store.values import NO_VECTOR, checked_text, crc, dump, packed, unpack
+from ecs_plugins.memory.types import ColdMemory, Evidence, FreeEnergy, HotItem, Tier
 from ecs_plugins.storage.base import Connection
 
 Metadata = Mapping[str, object]
 
-dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-"""Compact JSON."""
-
-_TYPE = np.dtype("<f4")
-
-NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
-
 NO_LIMIT = 1 << 62
-
-MAX_LABELS = 32
-MAX_LABEL_LENGTH = 512
-
-
-def pack(vector: Vector | Matrix) -> bytes:
-    """The bytes of a vector."""
-    return np.ascontiguousarray(vector, dtype=_TYPE).tobytes()
-
-
-def packed(vector: Vector) -> tuple[bytes, int]:
-    """The bytes of a vector, and their checksum."""
-    data = pack(vector)
-    return data, crc(data)
-
-
-def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:
-    """The vector behind bytes, if they are those that were written; else a `StorageError`."""
-    if len(data) != _TYPE.itemsize * dimension or zlib.crc32(data) != checksum:
-        raise damaged(what, "vector", "reembed() computes it anew from the text")
-    return np.frombuffer(data, dtype=_TYPE)
-
-
-def checked_text(text: str, checksum: int, what: str, asked: str = "") -> str:
-    """A stored text, whose checksum is that of the question that it replies to and of itself."""
-    if crc(asked + text) != checksum:
-        raise damaged(what, "text", "restore a backup, or delete it")
-    return text
-
-
-def damaged(what: str, part: str, remedy: str) -> StorageError:
-    """The error for stored content that does not match its checksum."""
-    return StorageError(f"the stored {part} of {what} does not match its checksum; {remedy}")
-
-
-def crc(content: bytes | str) -> int:
-    """CRC-32 of bytes, or of a text's UTF-8."""
-    return zlib.crc32(content.encode() if isinstance(content, str) else content)
-
-
-def checked(namespace: Sequence[str]) -> Namespace:
-    """Return ``namespace`` as a tuple, or refuse it.
-
-    Raises:
-        InvalidInputError: It is a bare string, empty, too deep, or holds a label that is empty,
-            too long, no string, or no valid Unicode.
-    """
-    if isinstance(namespace, str) or not isinstance(namespace, Iterable):
-        raise InvalidInputError(
-            f"a namespace is a tuple of labels, got {namespace!r:.80}; write ({namespace!r:.80},)"
-        )
-    labels = tuple(namespace)
-    if not 1 <= len(labels) <= MAX_LABELS:
-        raise InvalidInputError(f"a namespace has 1 to {MAX_LABELS} labels, got {len(labels)}")
-    for label in labels:
-        if not isinstance(label, str):
-            raise InvalidInputError(f"a namespace label is a string, got {label!r}")
-        if not 1 <= len(label) <= MAX_LABEL_LENGTH:
-            raise InvalidInputError(
-                f"a namespace label has 1 to {MAX_LABEL_LENGTH} characters, got {len(label)}"
-            )
-        if well_formed(label) != label:
-            raise InvalidInputError(f"the label {label!a} is not valid Unicode")
-    return labels
-
-
-def encode(namespace: Sequence[str]) -> str:
-    """The key of a namespace: the JSON array of its labels."""
-    return key_of(checked(namespace))
-
-
-@lru_cache(maxsize=4096)
-def key_of(namespace: Namespace) -> str:
-    """The key of a namespace that is known to be one."""
-    return json.dumps(namespace, ensure_ascii=False, separators=(",", ":"))
-
-
-def decode(key: str) -> Namespace:
-    """The namespace behind a key."""
-    return tuple(json.loads(key))
-
-
-@dataclass(slots=True)
-class Space:
-    """One namespace within one transaction; `save` writes it back."""
-
-    id: int
-    namespace: Namespace
-    epoch: int  # counts the embedders that its vectors came from
-    step: int  # number of its latest message
-    since_sleep: int  # messages
-    cycle: int  # sleep phases so far
-    revision: int  # counts the transactions that changed it
-    count: dict[Tier, int]  # live items
-    gone: list[int] = field(default_factory=list)  # rows that left in this transaction
-    written: dict[int, str] = field(default_factory=dict)  # rows in the index, and their texts
-
-    @property
-    def items(self) -> int:
-        """Live items of both tiers."""
-        return self.count["hot"] + self.count["cold"]
-
-    def left(self, tier: Tier, rows: Collection[int]) -> None:
-        """Note that rows left a tier."""
-        self.count[tier] -= len(rows)
-        self.gone += rows
-
-    def save(self, connection: Connection) -> None:
-        """Write the counters."""
-        self.revision += 1
-        counters = self.step, self.since_sleep, self.cycle, self.revision
-        connection.execute(
-            "UPDATE namespaces SET step=?, since_sleep=?, cycle=?, revision=?, hot_count=?,"
-            " cold_count=? WHERE id=?",
-            (*counters, self.count["hot"], self.count["cold"], self.id),
-        )
-
-
-_SELECT_SPACE = (
-    "SELECT id, key, epoch, step, since_sleep, cycle, revision, hot_count, cold_count"
-    " FROM namespaces"
-)
-
-
-def _space(row: tuple[int, ...]) -> Space:
-    number, key, epoch, step, since, cycle, revision, hot, cold = row
-    count: dict[Tier, int] = {"hot": hot, "cold": cold}
-    return Space(number, decode(str(key)), epoch, step, since, cycle, revision, count)
-
-
-def find_space(connection: Connection, namespace: Namespace) -> Space | None:
-    """The namespace, if anything was ever stored in it."""
-    row = connection.execute(f"{_SELECT_SPACE} WHERE key = ?", (key_of(namespace),)).fetchone()
-    return None if row is None else _space(row)
-
-
-def space_by_id(connection: Connection, number: int) -> Space:
-    """The namespace of a row number that is known to exist."""
-    return _space(connection.execute(f"{_SELECT_SPACE} WHERE id = ?", (number,)).fetchone())
-
-
-def create_space(connection: Connection, namespace: Namespace, now: float, epoch: int) -> Space:
-    """A new namespace."""
-    connection.execute(
-        "INSERT INTO namespaces (key, created, epoch) VALUES (?, ?, ?)",
-        (key_of(namespace), now, epoch),
-    )
-    found = find_space(connection, namespace)
-    assert found is not None
-    return found
-
-
-def list_spaces(connection: Connection, prefix: Namespace | None = None) -> list[Space]:
-    """All namespaces, or those equal to ``prefix`` or below it, in the order of their keys."""
-    where, bounds = under(prefix, "key")
-    return [
-        _space(row)
-        for row in connection.execute(f"{_SELECT_SPACE} WHERE {where} ORDER BY key", bounds)
-    ]
-
-
-def under(prefix: Namespace | None, column: str) -> tuple[str, tuple[str, ...]]:
-    """A condition for the namespaces equal to a prefix or below it, label by label."""
-    if not prefix:
-        return "TRUE", ()
-    key = key_of(prefix)
-    # Strictly below are the keys from "," to "-", which follow each other in byte order.
-    bounds = key, key[:-1] + ",", key[:-1] + "-"
-    return f"({column} = ? OR ({column} >= ? AND {column} < ?))", bounds
 
 
 @dataclass(frozen=True, slots=True)

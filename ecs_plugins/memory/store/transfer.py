@@ -24,12 +24,14 @@ from typing import Any
 from ecs_plugins.common.files import refuse_open_database, write_atomically
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store import namespaces, tiers
 from ecs_plugins.memory.store.inspection import damage, rows
+from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.store.reembedding import Embed, Progress, replaced_vectors
 from ecs_plugins.memory.store.schema import MEMORY_FILE, columns
 from ecs_plugins.memory.store.sleeps import decisions, reports
-from ecs_plugins.memory.store.tiers import NO_LIMIT, checked, dump
+from ecs_plugins.memory.store.tiers import NO_LIMIT
+from ecs_plugins.memory.store.values import dump
 from ecs_plugins.memory.types import TIERS, Namespace
 from ecs_plugins.storage.base import Connection, ConstraintError
 from ecs_plugins.storage.sqlite import MEMORY, Database
@@ -92,8 +94,8 @@ def exported(connection: Connection, prefix: Namespace | None, epoch: int) -> It
     Epochs are written relative to ``epoch``, that of the file. An item that belongs to a message
     goes with it, or stays with it.
     """
-    named, bounds = tiers.under(prefix, "key")
-    held, again = tiers.under(prefix, "namespace")
+    named, bounds = namespaces.under(prefix, "key")
+    held, again = namespaces.under(prefix, "namespace")
     chosen = (
         f"WITH chosen AS (SELECT id FROM namespaces WHERE {named}), kept AS (SELECT row FROM items"
         f" WHERE {held} AND (message IS NULL OR message IN"
@@ -267,7 +269,7 @@ def _settle(
     )
     said = connection.execute(f"{log.SAID} WHERE namespace > ? ORDER BY seq", (after,))
     log.write_claims(connection, said.fetchall())
-    for space in tiers.list_spaces(connection):
+    for space in namespaces.list_spaces(connection):
         if space.id > after:
             checked(space.namespace)
             decisions(connection, space.id)

@@ -1,62 +1,45 @@
-"""The indexes of a memory file: vectors and words of each namespace, over both tiers, in memory.
+"""An HNSW graph (FAISS) over row numbers, and how vectors get into it and out of it.
 
-An index is a cache. It is brought up to date from the database inside the reader's own
-transaction: rows are only ever added at the end or removed, so new rows are those above the last
-one known, and something was removed if the counts then differ. It makes no difference whether
-this process, another thread or another process wrote.
-
-An index is an HNSW graph (FAISS) over row numbers. New rows wait in a tail that is compared one by
-one, which for some hundred rows costs less than linking them one at a time; a full tail is linked
-as a whole. What a large namespace holds when it is opened, or gets at once, waits there too, until
-the background thread has linked it. FAISS cannot remove a vector. A linked row that is removed
-stays in the graph as a tombstone: a selector keeps it out of the results, a larger ``efSearch``
-pays for it, and once half of the graph is dead it is built anew. FAISS crashes when one thread adds
-while another searches, so a lock admits one at a time.
-
-The links of a large graph are kept in the database, without the vectors, which `tiers` has. When
-the namespace is opened, its graph is put together of both: what left since is a tombstone of zeros,
-what came since waits in the tail. Links that are damaged or of another epoch are built anew.
+New rows wait in a tail that is compared one by one, which for some hundred rows costs less than
+linking them one at a time; a full tail is linked as a whole. FAISS cannot remove a vector. A linked
+row that is removed stays in the graph as a tombstone: a selector keeps it out of the results, a
+larger ``efSearch`` pays for it, and once half of the graph is dead it is built anew. FAISS crashes
+when one thread adds while another searches, so a lock admits one at a time.
 
 Rows that a filter leaves are compared one by one: a graph searched through a narrow filter loses
 recall, and reading the metadata has cost more by then.
-
-The words of a namespace are read with its vectors, and follow the database in the same way. They
-never see a transaction that is not on disk, and are never written to a file.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import threading
-from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ecs_plugins.errors import EcsPluginsError
-from ecs_plugins.memory.store.seam import Candidates, Rows, SpaceIndexes
-from ecs_plugins.memory.store.tiers import Space, crc, damaged, unpack
+from ecs_plugins.memory.store.seam import Rows
 from ecs_plugins.memory.types import Matrix, Vector
-from ecs_plugins.ranking.coverage import CoverageIndex
-from ecs_plugins.storage.base import Connection, SqlDatabase
 
-logger = logging.getLogger(__name__)
-
-_LARGE = 5000
+LARGE = 5000
 """Vectors from which on a graph is linked in the background, and its links are kept: it takes some
 tens of milliseconds per thousand."""
 
-_BUDGET = 1 << 30  # bytes; the least recently used indexes are closed beyond it
-_GROWN = 5  # a graph is kept again once it grew by one part in so many
-_TAIL = 256  # rows that may wait to be linked
+_TAIL = 256
+"""Rows that may wait to be linked."""
+
 _LINKS = 16
+"""Of a vector, in each layer of the graph (HNSW's M)."""
+
 _EF_CONSTRUCTION = 40
-_CHUNK = 1024  # vectors linked at a time; a closing memory can stop in between
-_MIN_DEAD = 256  # tombstones that are always tolerated
+"""Candidates that are looked at to link a vector."""
+
+_CHUNK = 1024
+"""Vectors linked at a time; a closing memory can stop in between."""
+
+_MIN_DEAD = 256
+"""Tombstones that are always tolerated."""
 
 
 def _faiss() -> Any:
@@ -79,7 +62,8 @@ def _one_thread() -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
-def _numbers(values: Collection[int]) -> Rows:
+def numbers(values: Collection[int]) -> Rows:
+    """Row numbers as an array."""
     return np.fromiter(values, dtype=np.int64, count=len(values))
 
 
@@ -143,7 +127,7 @@ class VectorIndex:
             own = np.array(vectors, dtype=np.float32)
             self._waiting = np.concatenate([self._tail_vectors(), own])
             self._tail.update(zip(rows.tolist(), own, strict=True))
-            if len(self._tail) > _TAIL and (len(self) < _LARGE or len(self._tail) <= 2 * _TAIL):
+            if len(self._tail) > _TAIL and (len(self) < LARGE or len(self._tail) <= 2 * _TAIL):
                 self._link()
 
     def _link(self) -> None:
@@ -151,7 +135,7 @@ class VectorIndex:
         start = self.linked
         with _one_thread():
             self._graph.add(self._tail_vectors())
-        self._rows = np.concatenate([self._rows, _numbers(self._tail)])
+        self._rows = np.concatenate([self._rows, numbers(self._tail)])
         self._places.update(zip(self._tail, range(start, self.linked), strict=True))
         self._tail, self._waiting = {}, None
 
@@ -173,7 +157,7 @@ class VectorIndex:
         """
         with self._lock:
             places = self._places
-            rows, scores = _numbers(self._tail), self._tail_vectors() @ query
+            rows, scores = numbers(self._tail), self._tail_vectors() @ query
             if allowed is not None:
                 near = np.isin(rows, allowed)
                 rows, scores = rows[near], scores[near]
@@ -183,7 +167,7 @@ class VectorIndex:
                 if allowed is None and 2 * k < len(places):
                     linked = self._search_graph(query, k)
                 if linked is None:
-                    at = _numbers(places.values())
+                    at = numbers(places.values())
                     linked = self._rows[at], self._linked_vectors()[at] @ query
                 rows = np.concatenate([rows, linked[0]])
                 scores = np.concatenate([scores, linked[1]])
@@ -285,262 +269,11 @@ class VectorIndex:
             raise ValueError("it does not fit its rows")
         places = {row: at for at, row in enumerate(rows.tolist()) if row in vectors}
         linked = np.zeros((len(rows), self.dimension), dtype=np.float32)
-        linked[_numbers(places.values())] = np.stack([vectors.pop(row) for row in places])
+        linked[numbers(places.values())] = np.stack([vectors.pop(row) for row in places])
         storage = faiss.IndexFlatIP(self.dimension)
         storage.add(linked)
         storage.this.disown()  # the graph frees it
         graph.storage, graph.own_fields = storage, True
         with self._lock:
             self._graph, self._places, self.kept = graph, places, len(rows)
-            self._rows = np.where(np.isin(rows, _numbers(places)), rows, -1)
-
-
-@dataclass(slots=True)
-class OpenIndex:
-    """An index and the state of the namespace that it stands for."""
-
-    index: VectorIndex
-    epoch: int
-    revision: int = -1
-    last_row: int = 0
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    words: CoverageIndex = field(default_factory=CoverageIndex)
-    _said: dict[int, str | None] = field(default_factory=dict)  # what `words` has not read; or gone
-
-    @property
-    def size(self) -> int:
-        """Bytes held, about."""
-        return self.index.size + self.words.size
-
-    def nearest(self, query: Vector, k: int, *, allowed: Rows | None = None) -> tuple[Rows, Vector]:
-        """The ``k`` rows of the largest cosine, and these; see `VectorIndex.search`."""
-        return self.index.search(query, k, allowed=allowed)
-
-    def candidates(
-        self, query: str, vector: Vector, count: int, *, allowed: Rows | None = None
-    ) -> Candidates:
-        """See `SpaceIndex.candidates`."""
-        if allowed is not None:
-            with self.lock:
-                coverage = self._read().coverage(query, allowed)
-            return Candidates(allowed, self.index.scores(allowed, vector), coverage, None)
-        rows, near = self.nearest(vector, count)
-        with self.lock:
-            rows, coverage, least = self._read().nearest(query, count, rows)
-        rest = (float(near[-1]), least) if len(near) == count else None
-        cosines = np.append(near, self.index.scores(rows[len(near) :], vector))
-        return Candidates(rows, cosines, coverage, rest)
-
-    def expect(self, vectors: Matrix, k: int) -> None:
-        """Nothing: it is looked up at once."""
-
-    def add(self, row: int, vector: Vector) -> None:
-        """Add a row that a transaction has written and not committed."""
-        self.index.add(np.array([row]), vector[None])
-        self.last_row = row
-
-    def remove(self, rows: Rows) -> None:
-        """Remove rows; unknown ones are ignored."""
-        self.index.remove(rows)
-        for row in rows.tolist():
-            if self._said.pop(row, None) is None:
-                self._said[row] = None
-
-    def say(self, texts: Mapping[int, str]) -> None:
-        """Take the words of rows, which are read by the next recall."""
-        self._said |= texts
-
-    def _read(self) -> CoverageIndex:
-        for row, text in sorted(self._said.items()):
-            if text is None:
-                self.words.discard(row)
-            else:
-                self.words.add(row, text)
-        self._said.clear()
-        return self.words
-
-
-_LIVE, _AMONG = "namespace = ? AND live = 1", "row IN (SELECT value FROM json_each(?))"
-
-
-def _kept(connection: Connection, space: Space) -> tuple[Rows, bytes] | None:
-    """What is kept of the graph of a namespace; a `StorageError` if it is damaged."""
-    found = connection.execute(
-        "SELECT places, links, crc FROM graphs WHERE namespace = ? AND epoch = ?",
-        (space.id, space.epoch),
-    ).fetchone()
-    if found is None:
-        return None
-    places, links, checksum = found
-    if crc(places + links) != checksum:
-        raise damaged(str(space.namespace), "graph", "it is built anew")
-    return np.frombuffer(places, dtype="<i8"), links
-
-
-def _restore(
-    connection: Connection, space: Space, index: VectorIndex, vectors: dict[int, Vector]
-) -> None:
-    """Take the graph that is kept of a namespace, and out of ``vectors`` those of its rows."""
-    try:
-        if kept := _kept(connection, space):
-            index.restore(*kept, vectors)
-    except Exception as error:  # whatever is wrong with a cache costs time, nothing else
-        logger.warning("the graph of %s is built anew: %s", space.namespace, error)
-
-
-def _live_rows(connection: Connection, space: Space) -> list[int]:
-    """The numbers of the rows in a namespace's tiers."""
-    found = connection.execute(f"SELECT row FROM tiers WHERE {_LIVE}", (space.id,))
-    return [row for (row,) in found]
-
-
-class Indexes(SpaceIndexes):
-    """The indexes of one open memory. Thread-safe."""
-
-    def __init__(self, dimension: int) -> None:
-        self._dimension = dimension
-        self._open: OrderedDict[int, OpenIndex] = OrderedDict()
-        self._lock = threading.Lock()
-        self._worn: list[VectorIndex] = []
-
-    def current(self, connection: Connection, space: Space) -> OpenIndex:
-        """The index of a namespace, as of the transaction of ``connection`` or later."""
-        with self._lock:
-            opened = self._open.get(space.id)
-            if opened is None or opened.epoch != space.epoch:
-                opened = OpenIndex(VectorIndex(self._dimension), space.epoch)
-                self._open[space.id] = opened
-                self._enforce_budget(space.id)
-            self._open.move_to_end(space.id)
-        if opened.revision < space.revision:
-            with opened.lock:
-                self._refresh(connection, space, opened)
-        return opened
-
-    def _refresh(self, connection: Connection, space: Space, opened: OpenIndex) -> None:
-        if opened.revision >= space.revision:
-            return
-        index = opened.index
-
-        def load(where: str, value: object) -> None:
-            sql = "SELECT row, vector, vector_crc, id, asked, text FROM tiers WHERE"
-            rows = connection.execute(f"{sql} {_LIVE} AND {where}", (space.id, value))
-            found = {}
-            for row, vector, check, name, asked, text in rows:
-                found[row] = unpack(vector, check, self._dimension, str(name))
-                opened.say({row: f"{asked} {text}"})
-            opened.last_row = max(opened.last_row, *found, 0)
-            if opened.revision < 0 and space.items >= _LARGE and not index.linked:
-                _restore(connection, space, index, found)
-            if found:
-                index.add(_numbers(found), np.stack([*found.values()]))
-
-        load("row > ?", opened.last_row)
-        if len(index) != space.items:
-            wanted = _numbers(_live_rows(connection, space))
-            opened.remove(np.setdiff1d(index.rows(), wanted))
-            missing = np.setdiff1d(wanted, index.rows())
-            if len(missing):
-                load(_AMONG, json.dumps(missing.tolist()))
-        opened.revision = space.revision
-        self._tidy(opened)
-
-    def _tidy(self, opened: OpenIndex) -> None:
-        if opened.index.is_worn and len(opened.index) < _LARGE:
-            opened.index.rebuild()
-        elif opened.index.is_worn:
-            self._worn.append(opened.index)
-
-    def clear(self, connection: Connection, space: int | None = None) -> None:
-        """Delete the graphs of all; that of a namespace follows it."""
-        if space is None:
-            connection.execute("DELETE FROM graphs")
-
-    def settle(self, connection: Connection, space: Space | None = None) -> None:
-        """Nothing: an index follows when it is read next."""
-
-    def committed(self, space: Space) -> None:
-        """Follow a transaction of this process that is on disk."""
-        opened = self._open.get(space.id)
-        if opened is None or opened.epoch != space.epoch:
-            return
-        with opened.lock:
-            opened.say(space.written)
-            opened.remove(_numbers(space.gone))
-            if opened.revision == space.revision - 1 and len(opened.index) == space.items:
-                opened.revision = space.revision
-            self._tidy(opened)
-
-    def rolled_back(self, space: Space, revision: int) -> None:
-        """Take back the rows of a transaction that failed and began at a revision.
-
-        Their numbers will come again.
-        """
-        opened = self._open.get(space.id)
-        if opened is not None and opened.revision > revision:  # brought up to what is not there
-            self.drop(space.id)
-        elif opened is not None and space.written:
-            with opened.lock:
-                opened.index.remove(_numbers(space.written))
-                opened.last_row = min(space.written) - 1
-
-    def _enforce_budget(self, keep: int) -> None:
-        while sum(each.size for each in self._open.values()) > _BUDGET:
-            victim = next((number for number in self._open if number != keep), None)
-            if victim is None:
-                return
-            del self._open[victim]
-
-    def drop(self, space: int) -> None:
-        """Close the index of a namespace."""
-        with self._lock:
-            self._open.pop(space, None)
-
-    def problems(self, connection: Connection, space: Space) -> Iterator[str]:
-        """Whether the index of a namespace is out of step with the file."""
-        known = self.current(connection, space).index.rows()
-        if not np.array_equal(np.sort(known), np.sort(_live_rows(connection, space))):
-            yield f"{space.namespace}: the index is out of step"
-        _kept(connection, space)
-
-    def save(self, database: SqlDatabase, *, closing: bool = False) -> None:
-        """Write the links of the large graphs that grew by a fifth, or at all when closing.
-
-        A failure is logged. Who closes does not wait for other writers.
-        """
-        if database.in_memory or database.read_only:
-            return
-        with self._lock:
-            large = [each for each in self._open.items() if len(each[1].index) >= _LARGE]
-        for number, opened in large:
-            index, changed = opened.index, abs(opened.index.linked - opened.index.kept)
-            if not changed or (changed * _GROWN < index.linked and not closing):
-                continue
-            places, links = index.links()
-            try:
-                with database.write(wait=not closing) as connection:
-                    connection.execute(
-                        "INSERT OR REPLACE INTO graphs SELECT id, epoch, ?, ?, ? FROM namespaces"
-                        " WHERE id = ? AND epoch = ?",
-                        (places, links, crc(places + links), number, opened.epoch),
-                    )
-                index.kept = len(places) // 8
-            except EcsPluginsError as error:
-                logger.warning("the links of a graph could not be written: %s", error)
-
-    def take_worn(self) -> set[VectorIndex]:
-        """The large indexes that should be built anew, each handed out once."""
-        worn, self._worn = self._worn, []
-        return {index for index in worn if index.is_worn}
-
-    def statistics(self) -> dict[str, int]:
-        """Open indexes, their bytes, their linked vectors and tombstones."""
-        with self._lock:
-            indexes = [opened.index for opened in self._open.values()]
-            size = sum(opened.size for opened in self._open.values())
-        return {
-            "open": len(indexes),
-            "bytes": size,
-            "linked": sum(index.linked for index in indexes),
-            "tombstones": sum(index.dead for index in indexes),
-        }
+            self._rows = np.where(np.isin(rows, numbers(places)), rows, -1)

@@ -7,8 +7,8 @@ import numpy as np
 import psycopg
 import pytest
 
-from ecs_plugins.memory.store.tiers import pack
-from ecs_plugins.memory.store.vector_index import Indexes
+from ecs_plugins.memory.store.indexes import Indexes
+from ecs_plugins.memory.store.values import pack
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.base import is_address

@@ -24,7 +24,7 @@ from ecs_plugins.memory.admission import (
     with_outcome,
 )
 from ecs_plugins.memory.prior import worth
-from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store import namespaces, tiers
 from ecs_plugins.memory.store.intake import evict_overflow
 from ecs_plugins.memory.store.messages import item_of
 from ecs_plugins.memory.store.schema import MEMORY_FILE
@@ -215,7 +215,7 @@ def test_the_running_centroid_is_the_centroid(seeds):
 def left_over(items, config):
     """The hot items that stay when the store has these in its hot tier."""
     with closing(Database(MEMORY, MEMORY_FILE)) as database, database.write() as connection:
-        space = tiers.create_space(connection, ("default",), 0.0, 0)
+        space = namespaces.create_space(connection, ("default",), 0.0, 0)
         for item in items:
             tiers.insert(connection, space, TierRow(item, {}, 0.0, 0.0), item.members)
         evict_overflow(connection, space, config)

@@ -10,7 +10,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
 from ecs_plugins.memory.admin import MemoryAdmin
 from ecs_plugins.memory.prior import worth
-from ecs_plugins.memory.store.tiers import checked
+from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 BOTH_ENGINES = True

@@ -5,7 +5,7 @@ import pytest
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.records import ERASED
-from ecs_plugins.memory.store.tiers import pack
+from ecs_plugins.memory.store.values import pack
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import SECRET, holders, is_on_server, leftovers
 

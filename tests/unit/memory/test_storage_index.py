@@ -157,7 +157,7 @@ def test_a_write_that_fails_leaves_nothing_in_the_file_the_index_or_the_words(
     memory.add("the boat is blue")
     memory.recall("the boat is blue")
     with monkeypatch.context() as patched:
-        patched.setattr("ecs_plugins.memory.store.tiers.Space.save", lambda *_: 1 / 0)
+        patched.setattr("ecs_plugins.memory.store.namespaces.Space.save", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             memory.add("a ferry that never sailed")
     assert len(memory.messages()) == 1
@@ -176,7 +176,7 @@ ALL_KEPT = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
 @pytest.fixture
 def filed(open_memory, monkeypatch, db):
     """A closed file with 60 messages and the links of their graph, which counts as large."""
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._LARGE", 50)
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.LARGE", 50)
     monkeypatch.setattr("ecs_plugins.memory.store.vector_index._CHUNK", 32)
     with open_memory(config=ALL_KEPT) as memory:
         memory.add(told(0, 60))
