@@ -76,7 +76,7 @@ def useful_flops(model: PreTrainedModel, request: TokenRequest, *, cached: bool 
     )
     linear = tokens * (per_layer - (per_layer - first_part) / layers)
     linear += rows * (per_layer - first_part) / layers
-    seen = computed * (computed + 1) / 2 + sum(past + depth + 1 for depth in forest.depths)
+    seen = computed * (computed + 1) / 2 + float((past + forest.positions() + 1).sum())
     attention = 2 * seen * heads * width * layers
     head = rows * int(config.hidden_size) * int(config.vocab_size)
     return 2.0 * (linear + attention + head)

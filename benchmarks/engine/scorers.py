@@ -20,10 +20,11 @@ import torch
 from benchmarks.engine.workload import tokenizer_of
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.scoring import packed, plain
+from ecs_plugins.lm.scoring.packs import TokenBudget
 from ecs_plugins.lm.scoring.planner import ScoringEngine
 from ecs_plugins.lm.scoring.profile import profile_of
 from ecs_plugins.lm.scoring.request import TokenRequest, path_of
-from ecs_plugins.lm.scoring.runner import Runner, TokenBudget, target_logprobs
+from ecs_plugins.lm.scoring.runner import Runner, target_logprobs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -19,7 +19,7 @@ from benchmarks.engine.workload import (
     Setting,
     model_of,
 )
-from ecs_plugins.lm.scoring.runner import DEFAULT_TOKEN_BUDGET
+from ecs_plugins.lm.scoring.packs import DEFAULT_TOKEN_BUDGET
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -52,7 +52,7 @@ def encode_request(encoder: SegmentEncoder, request: ScoreRequest) -> TokenReque
     """A request in ids, in which something precedes the first scored token."""
     name = request.name
     continuations = tuple(_continuation(encoder, each, name) for each in request.continuations)
-    candidates = tuple(encoder.join(candidate) for candidate in request.candidates)
+    candidates = _candidates(encoder, request.candidates)
     head = encoder.join(request.prefix, at_head=True)
     prefix = encoder.with_lead(head)
     if not prefix and _begins_with_a_score(candidates, continuations):
@@ -67,6 +67,19 @@ def encode_request(encoder: SegmentEncoder, request: ScoreRequest) -> TokenReque
         bases = [path_of((), continuation) for continuation in continuations]
         comparisons = tuple(Comparison(base.ids) for base in bases)
     return TokenRequest(prefix, candidates, continuations, name, comparisons)
+
+
+def _candidates(encoder: SegmentEncoder, candidates: Sequence[Segments]) -> tuple[Ids, ...]:
+    """Ids of every candidate; all of them in one call, which a tokenizer answers in parallel."""
+    segments = tuple(segment for candidate in candidates for segment in candidate)
+    pieces = iter(encoder.encode(segments))
+    encoded = []
+    for candidate in candidates:
+        ids: Ids = ()
+        for _ in candidate:
+            ids += next(pieces)
+        encoded.append(ids)
+    return tuple(encoded)
 
 
 def _begins_with_a_score(candidates: Sequence[Ids], continuations: Sequence[Continuation]) -> bool:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ecs_plugins.lm.base import Generation, GenerationOptions
+from ecs_plugins.lm.scoring.packs import TokenBudget, run_in_packs
 from ecs_plugins.lm.scoring.request import common_length
-from ecs_plugins.lm.scoring.runner import TokenBudget, run_in_packs
 
 if TYPE_CHECKING:
     from transformers import (

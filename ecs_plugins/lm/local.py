@@ -37,18 +37,20 @@ class LocalLMOptions(LoadingOptions):
     max_tokens: int | None = Field(
         None, ge=1, description="A window shorter than the model's own, in tokens."
     )
-    token_budget: int = Field(
-        2048,
+    token_budget: int | None = Field(
+        None,
         ge=1,
-        description="Tokens that may pass through the model at once. Smaller needs less memory; "
-        "it halves itself when memory runs out.",
+        description="Tokens that may pass through the model at once; 2,048 on a processor and "
+        "32,768 on a card by default. Smaller needs less memory; it halves itself when memory runs "
+        "out.",
     )
     cache_bytes: int | None = Field(
         None,
         ge=0,
         description="Bytes that keys and values of what was read may take between calls; 0 keeps "
-        "none; 512 MiB by default. The cache belongs to the loaded model, and the handle that was "
-        "used last sets its size.",
+        "none; by default 512 MiB on a processor and a quarter of the free memory on a card. The "
+        "memory is taken once, when something is first kept. The cache belongs to the loaded "
+        "model, and the handle that was used last sets its size.",
     )
     max_waiting: int = Field(
         1024, ge=1, description="Calls that may wait or be under way; one more is refused."
@@ -322,7 +324,8 @@ class LocalLM:
         if options.cache_bytes is not None:
             engine.cache.max_bytes = options.cache_bytes
         limit = options.deadline_s if deadline_s is None else deadline_s
-        job = Scoring(engine, encoded, window, options.token_budget, limit)
+        token_budget = options.token_budget or engine.token_budget
+        job = Scoring(engine, encoded, window, token_budget, limit)
         return job, runtime.worker
 
     def _run(self, function: Callable[[], T]) -> T:

@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
 
 from ecs_plugins.lm.scoring.request import Ids, common_length
 
@@ -50,15 +53,18 @@ class Forest:
 
     Attributes:
         tokens: The token in each row.
-        depths: Its distance from the root.
         nodes: In the order of their rows.
         paths: For every sequence, the nodes on its way and how many of their rows it takes.
     """
 
     tokens: list[int] = field(default_factory=list)
-    depths: list[int] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     paths: list[list[Node]] = field(default_factory=list)
+
+    def positions(self) -> np.ndarray:
+        """The distance of each row's token from the root."""
+        runs = [np.arange(node.depth, node.depth + node.length) for node in self.nodes]
+        return np.concatenate(runs)
 
     def rows(self, sequence: int, depths: Sequence[int]) -> Iterator[int]:
         """The rows that hold the tokens of a sequence at ascending depths."""
@@ -68,6 +74,24 @@ class Forest:
             while depth >= node.depth + node.length:
                 node = next(nodes)
             yield node.start + depth - node.depth
+
+    def runs(self, sequence: int, start: int, stop: int) -> Iterator[range]:
+        """The rows that hold the tokens of a sequence between two depths, in runs."""
+        for node in self.paths[sequence]:
+            first = max(start, node.depth)
+            last = min(stop, node.depth + node.length)
+            if first < last:
+                offset = node.start - node.depth
+                yield range(offset + first, offset + last)
+
+    def with_ancestors(self) -> Iterator[tuple[Node, Sequence[Node]]]:
+        """Every node with those above it, the root first."""
+        above: list[Node] = []
+        for node in self.nodes:
+            while above and above[-1].end <= node.start:
+                above.pop()
+            yield node, above
+            above.append(node)
 
 
 def plant(sequences: Sequence[Ids]) -> Forest:
@@ -81,32 +105,48 @@ def plant(sequences: Sequence[Ids]) -> Forest:
     """
     forest = Forest(paths=[[] for _ in sequences])
     order = sorted(range(len(sequences)), key=lambda index: sequences[index])
-    # A list of indices is a group to lay out from a depth on; a node is a subtree to close.
-    todo: list[tuple[list[int], int] | Node] = [(order, 0)]
-    while todo:
-        task = todo.pop()
+    # A task is a group to lay out from a depth on, or a node whose subtree is to be closed.
+    tasks: list[_Group | Node] = [_Group(order, 0)]
+    while tasks:
+        task = tasks.pop()
         if isinstance(task, Node):
             task.end = len(forest.tokens)
             continue
-        group, depth = [i for i in task[0] if len(sequences[i]) > task[1]], task[1]
-        if not group:
-            continue
-        first, last = sequences[group[0]], sequences[group[-1]]
-        fork = len(first) if first == last else common_length(first, last)
-        if first == last or (fork - depth) * (len(group) - 1) >= MIN_SAVED:
-            node = _lay(forest, first[depth:fork], depth)
-            for index in group:
-                forest.paths[index].append(node)
-            todo.append(node)
-            depth = fork
-        todo.extend((part, depth) for part in _by_token(group, sequences, fork))
+        members = [index for index in task.members if len(sequences[index]) > task.depth]
+        if members:
+            tasks.extend(_lay_group(forest, sequences, _Group(members, task.depth)))
     return forest
+
+
+class _Group(NamedTuple):
+    """Sequences, in order, that are equal up to a depth."""
+
+    members: Sequence[int]
+    depth: int
+
+
+def _lay_group(forest: Forest, sequences: Sequence[Ids], group: _Group) -> list[_Group | Node]:
+    """Lay out what a group shares, if that saves enough; what is to be done then, last first."""
+    members, depth = group
+    first = sequences[members[0]]
+    last = sequences[members[-1]]
+    equal = first == last
+    fork = len(first) if equal else common_length(first, last)
+    saved = (fork - depth) * (len(members) - 1)
+    tasks: list[_Group | Node] = []
+    if equal or saved >= MIN_SAVED:
+        node = _lay(forest, first[depth:fork], depth)
+        for index in members:
+            forest.paths[index].append(node)
+        tasks.append(node)
+        depth = fork
+    parts = _by_token(members, sequences, fork)
+    return [*tasks, *(_Group(part, depth) for part in parts)]
 
 
 def _lay(forest: Forest, ids: Ids, depth: int) -> Node:
     node = Node(start=len(forest.tokens), length=len(ids), end=0, depth=depth)
     forest.tokens.extend(ids)
-    forest.depths.extend(range(depth, depth + len(ids)))
     forest.nodes.append(node)
     return node
 
@@ -119,5 +159,6 @@ def _by_token(group: Sequence[int], sequences: Sequence[Ids], at: int) -> list[l
     parts: dict[int | None, list[int]] = {}
     for index in group:
         ids = sequences[index]
-        parts.setdefault(ids[at] if len(ids) > at else None, []).append(index)
+        token = ids[at] if len(ids) > at else None
+        parts.setdefault(token, []).append(index)
     return sorted(parts.values(), key=lambda part: len(sequences[part[0]]))

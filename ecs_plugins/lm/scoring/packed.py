@@ -15,16 +15,21 @@ such a path enters its pack behind a chain of kept pieces and with the rest of i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from ecs_plugins.lm.scoring.cascade import CascadeForward
+from ecs_plugins.lm.scoring.arena import Arena
 from ecs_plugins.lm.scoring.forest import MIN_SAVED, Forest, plant
+from ecs_plugins.lm.scoring.packs import TokenBudget, run_in_packs
 from ecs_plugins.lm.scoring.plain import MaskedForward
-from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
+from ecs_plugins.lm.scoring.prefix import Kept, PrefixState, PrefixTree, first_slots, places_of
 from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, PathScores, common_length
-from ecs_plugins.lm.scoring.runner import TokenBudget, run_in_packs, target_logprobs
+from ecs_plugins.lm.scoring.runner import logprobs_of
+from ecs_plugins.lm.scoring.tensors import Readings
+from ecs_plugins.lm.scoring.twin import TwinForward, Writes
 
 WORTH_KEEPING = 32
 """Tokens from which on a prefix gets a forward of its own."""
@@ -32,8 +37,9 @@ WORTH_KEEPING = 32
 _PAST_SHARE = 4
 """A row takes paths behind several prefixes while these have up to this many times its tokens."""
 
-PackedForward = CascadeForward | MaskedForward
+PackedForward = TwinForward | MaskedForward
 """How a model runs one packed row."""
+
 _NOTHING: Logprobs = np.zeros(0, dtype=np.float32)
 
 
@@ -45,19 +51,108 @@ class Batch(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """One path of a batch on its way through the packs: ``ids`` are what passes through one."""
+    """One path of a batch on its way through the packs.
+
+    Attributes:
+        batch: The number of its batch.
+        path: Its number in the batch.
+        head: The number of the prefix that it shares with the other paths of its batch.
+        past: The number of the kept prefix that it stands behind; 0 is none.
+        ids: What passes through a pack.
+        scored: Indices into ``ids``.
+        kept: So many leading ids are worth keeping.
+    """
 
     batch: int
     path: int
-    head: int  # number of the prefix that it shares with the other paths of its batch
-    past: int  # number of the kept prefix that it stands behind; 0 is none
+    head: int
+    past: int
     ids: Ids
-    scored: tuple[int, ...]  # indices into ids
-    kept: int  # leading ids that are worth keeping
+    scored: tuple[int, ...]
+    kept: int
 
     @property
     def fed(self) -> Ids:
+        """The tokens that are computed: the last one is only predicted."""
         return self.ids[:-1]
+
+    @property
+    def asked(self) -> list[int]:
+        """Indices of the tokens that predict the scored ones."""
+        return [index - 1 for index in self.scored]
+
+
+class _Size:
+    """How large a pack is, item by item."""
+
+    def __init__(self, pasts: Sequence[Ids]) -> None:
+        self._pasts = pasts
+        self._last: _Item | None = None
+        self.tokens = 0
+        self.rows = 0
+        self.behind = 0
+        """Tokens of the prefixes that the items stand behind."""
+
+    def add(self, item: _Item) -> None:
+        """Count one more item."""
+        last = self._last
+        self._last = item
+        self.rows += len(item.scored)
+        if last is not None and last.past == item.past:
+            self.tokens += len(item.fed) - common_length(last.fed, item.fed)
+            return
+        self.tokens += len(item.fed)
+        self.behind += len(self._pasts[item.past])
+        if last is not None and last.head == item.head:
+            self.behind -= len(self._pasts[item.head])
+
+
+@dataclass(slots=True)
+class _Pack:
+    """What one forward computes.
+
+    Attributes:
+        row: The forests, each behind its prefix.
+        items: The items, in the order of the forests.
+        asked: For every scored token of every item, the row that predicts it.
+        writes: Rows that are kept, and their places.
+        kept: What the places were made for.
+    """
+
+    row: list[tuple[Forest, PrefixState]] = field(default_factory=list)
+    items: list[_Item] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
+    written_rows: list[np.ndarray] = field(default_factory=list)
+    written_slots: list[np.ndarray] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def targets(self) -> list[int]:
+        """The scored tokens of all items."""
+        return [item.ids[index] for item in self.items for index in item.scored]
+
+    def add(self, group: Sequence[_Item], prefix: PrefixState) -> Forest:
+        """Add the items behind a prefix."""
+        forest = plant([item.fed for item in group])
+        for number, item in enumerate(group):
+            rows = forest.rows(number, item.asked)
+            self.asked.extend(self.size + row for row in rows)
+        self.items.extend(group)
+        self.row.append((forest, prefix))
+        return forest
+
+    def write(self, runs: Iterator[range], kept: Kept) -> None:
+        """Keep some rows of the forest that was added last."""
+        for run in runs:
+            self.written_rows.append(self.size + np.arange(run.start, run.stop))
+        self.written_slots.append(places_of(kept.slots))
+        self.kept.append(kept)
+
+    def writes(self, arena: Arena) -> Writes:
+        """All that is to be written."""
+        rows = np.concatenate(self.written_rows)
+        return Writes(arena, rows, np.concatenate(self.written_slots))
 
 
 class _PackedRun:
@@ -70,74 +165,121 @@ class _PackedRun:
         budget: TokenBudget,
         cache: PrefixTree,
     ) -> None:
-        self.forward, self.budget, self.cache = forward, budget, cache
+        self.forward = forward
+        self.budget = budget
+        self.cache = cache
         self.batches = batches
-        self.pasts, self.items = _itemise(batches, cache)
-        self.states = {0: PrefixState()}
+        self.readings = Readings()
+        self.states: dict[int, PrefixState] = {}
         self.logprobs: list[list[Logprobs]] = [[_NOTHING] * len(b.paths) for b in batches]
         self.computed = [0] * len(batches)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Find what is kept of every path."""
+        wants_to_keep = self.cache.max_bytes != 0
+        self.keeps = wants_to_keep and self.cache.open(self.forward.shape)
+        self.pasts, self.items = _itemise(self.batches, self.cache)
+        self.states = {0: PrefixState()}
+
+    def release(self) -> bool:
+        """Give back the memory of what is kept; whether there was any."""
+        self.states.clear()
+        if not self.cache.release():
+            self.states = {0: PrefixState()}
+            return False
+        self._begin()
+        return True
 
     def take(self, left: Sequence[int], tokens: int) -> tuple[int, int]:
         """How many of the items make the next pack, and its tokens (see `run_in_packs`)."""
         most = min(tokens, self.forward.max_tokens)
-        size = rows = number = behind = 0
-        last: _Item | None = None
-        for index in left:
-            item = self.items[index]
-            if last is None or last.past != item.past:
-                same = last is not None and last.head == item.head
-                behind += len(self.pasts[item.past]) - same * len(self.pasts[item.head])
-                more = len(item.fed)
-                if number and behind > _PAST_SHARE * most:
-                    break
-            else:
-                more = len(item.fed) - common_length(last.fed, item.fed)
-            rows += len(item.scored)
-            if number and (size + more > most or rows > self.forward.runner.max_rows):
-                break
-            number, size, last = number + 1, size + more, item
-        return number, size
+        size = _Size(self.pasts)
+        before = 0
+        for number, index in enumerate(left):
+            size.add(self.items[index])
+            full = size.tokens > most or size.rows > self.forward.runner.max_rows
+            if number and (full or size.behind > _PAST_SHARE * most):
+                return number, before
+            before = size.tokens
+        return len(left), before
 
     def run(self, indices: Sequence[int]) -> None:
         """Score one pack."""
         groups: dict[int, list[_Item]] = {}
         for index in indices:
-            groups.setdefault(self.items[index].past, []).append(self.items[index])
+            item = self.items[index]
+            groups.setdefault(item.past, []).append(item)
         self._make_states(groups)
-        row: list[tuple[Forest, PrefixState]] = []
-        asked: list[int] = []
-        booked: list[tuple[int, int]] = []
-        fresh: dict[tuple[int, Ids], list[int]] = {}
-        offset = 0
-        for past, group in groups.items():
-            forest = plant([item.fed for item in group])
-            for n, item in enumerate(group):
-                asked.extend(offset + r for r in forest.rows(n, [s - 1 for s in item.scored]))
-                if item.kept >= MIN_SAVED and self.cache.max_bytes:
-                    key = (past, item.ids[: item.kept])
-                    fresh[key] = [offset + r for r in forest.rows(n, range(item.kept))]
-            booked.extend(_tokens_by_batch(forest, group))
-            row.append((forest, self.states[past]))
-            offset += len(forest.tokens)
-        keep = sorted(set(asked))
-        where = {r: n for n, r in enumerate(keep)}
-        logits, captured = self.forward(row, keep, capture=list(fresh.values()))
-        pack = [item for group in groups.values() for item in group]
-        targets = [item.ids[s] for item in pack for s in item.scored]
-        flat = target_logprobs(logits, targets, [where[r] for r in asked])
-        at = 0
-        for item in pack:
-            end = at + len(item.scored)
-            self.logprobs[item.batch][item.path] = flat[at:end]
-            self.path(item).compare(logits, [where[r] for r in asked[at:end]])
-            at = end
-        for batch, tokens in booked:
-            self.computed[batch] += tokens
-        for (past, ids), layers in zip(fresh, captured, strict=True):
-            if not self.cache.keep(self.states[past].append(ids, layers)):
-                break
+        pack = _Pack()
+        try:
+            for past, group in groups.items():
+                forest = pack.add(group, self.states[past])
+                self._keep(pack, past, group, forest)
+                pack.size += len(forest.tokens)
+            self._compute(pack)
+        except Exception:
+            self.cache.give_up(pack.kept)
+            raise
+        for (forest, _), group in zip(pack.row, groups.values(), strict=True):
+            for batch, tokens in _tokens_by_batch(forest, group):
+                self.computed[batch] += tokens
 
-    def path(self, item: _Item) -> Path:
+    def _keep(self, pack: _Pack, past: int, group: Sequence[_Item], forest: Forest) -> None:
+        """Make room for what of a group is worth keeping, as long as there is some."""
+        if not self.keeps:
+            return
+        behind = self.pasts[past]
+        for number, item in enumerate(group):
+            if item.kept < MIN_SAVED:
+                continue
+            kept = self.cache.keep(behind + item.ids[: item.kept], len(behind))
+            if kept is None:
+                return
+            if kept.slots:
+                pack.write(forest.runs(number, kept.start - len(behind), item.kept), kept)
+
+    def _compute(self, pack: _Pack) -> None:
+        keep = sorted(set(pack.asked))
+        where = {row: number for number, row in enumerate(keep)}
+        logits, (targets, rows) = self.forward(
+            pack.row,
+            keep,
+            numbers=(pack.targets, [where[row] for row in pack.asked]),
+            writes=pack.writes(self.cache.arena) if pack.kept else None,
+        )
+        at = 0
+        for item in pack.items:
+            end = at + len(item.scored)
+            comparison = self._path(item).comparison
+            if comparison is not None:
+                comparison.see(self._path(item).ids, logits, rows[at:end], self.readings)
+            at = end
+        found = logprobs_of(logits, targets, rows)
+        self.readings.add(found, partial(self._receive, pack.items))
+
+    def _receive(self, items: Sequence[_Item], logprobs: Logprobs) -> None:
+        at = 0
+        for item in items:
+            end = at + len(item.scored)
+            self.logprobs[item.batch][item.path] = logprobs[at:end]
+            at = end
+
+    def order(self) -> list[int]:
+        """The items that compute something, those behind one prefix side by side."""
+
+        def place(index: int) -> tuple[int, bool, int, Ids]:
+            item = self.items[index]
+            return item.head, not self._path(item).is_base, item.past, item.ids
+
+        wanted = [
+            index
+            for index, item in enumerate(self.items)
+            if item.scored or len(item.fed) >= MIN_SAVED
+        ]
+        return sorted(wanted, key=place)
+
+    def _path(self, item: _Item) -> Path:
         """The path that an item stands for."""
         return self.batches[item.batch].paths[item.path]
 
@@ -152,67 +294,90 @@ class _PackedRun:
 
 
 def score(
-    forward: PackedForward, batches: Sequence[Batch], budget: TokenBudget, cache: PrefixTree
+    forward: PackedForward,
+    batches: Sequence[Batch],
+    budget: TokenBudget,
+    cache: PrefixTree,
 ) -> list[PathScores]:
     """Log-probabilities of every path's scored tokens, in nats.
 
     Tokens that several batches share are counted for the first of them.
     """
     run = _PackedRun(forward, batches, budget, cache)
-
-    def place(index: int) -> tuple[int, bool, int, Ids]:
-        item = run.items[index]
-        return item.head, not run.path(item).is_base, item.past, item.ids
-
-    wanted = (i for i, it in enumerate(run.items) if it.scored or len(it.fed) >= MIN_SAVED)
-    order = sorted(wanted, key=place)
-    run_in_packs(order, run.take, run.run, budget, forward.runner.name)
+    name = forward.runner.name
+    run_in_packs(run.order(), run.take, run.run, budget, name, run.release)
+    run.readings.read()
     return [PathScores(*pair) for pair in zip(run.logprobs, run.computed, strict=True)]
 
 
 def prefill(
-    forward: PackedForward, ids: Ids, budget: TokenBudget, cache: PrefixTree
+    forward: PackedForward,
+    ids: Ids,
+    budget: TokenBudget,
+    cache: PrefixTree,
 ) -> tuple[PrefixState, int]:
     """The state of a prefix: what the cache holds of it, and the rest computed in pieces.
 
     Returns:
         The state, and how many tokens were computed for it.
     """
-    state = cache.find(ids)
-    missing = len(ids) - state.length
+    known = cache.find(ids)
+    missing = ids[known.length :]
+    if not missing:
+        return known, 0
+    opened = cache.max_bytes != 0 and cache.open(forward.shape)
+    kept = cache.keep(ids, known.length, least=1) if opened else None
+    if kept is not None and kept.slots:
+        arena = cache.arena
+        slots = kept.slots
+    else:
+        arena = Arena(forward.shape, pages=1, page=len(missing))
+        slots = arena.take(len(missing))
 
     def take(left: Sequence[int], tokens: int) -> tuple[int, int]:
-        return (size := min(len(left), tokens, forward.max_tokens)), size
+        size = min(len(left), tokens, forward.max_tokens)
+        return size, size
 
     def read(places: Sequence[int]) -> None:
-        nonlocal state
-        piece = ids[places[0] : places[-1] + 1]
-        _, (layers,) = forward([(plant([piece]), state)], [], capture=[range(len(piece))])
-        state = state.append(piece, layers)
+        start = places[0]
+        stop = places[-1] + 1
+        before = known.append(missing[:start], arena, first_slots(slots, start))
+        writes = Writes(arena, range(stop - start), places_of(slots)[start:stop])
+        forward([(plant([missing[start:stop]]), before)], [], writes=writes)
 
-    run_in_packs(range(state.length, len(ids)), take, read, budget, forward.runner.name)
-    if missing and cache.keep(state):
-        found = cache.find(ids)  # compact
-        state = found if found.length == len(ids) else state
-    return state, missing
+    try:
+        run_in_packs(range(len(missing)), take, read, budget, forward.runner.name)
+    except Exception:
+        if kept is not None:
+            cache.give_up([kept])
+        raise
+    return known.append(missing, arena, slots), len(missing)
 
 
 def _itemise(batches: Sequence[Batch], cache: PrefixTree) -> tuple[list[Ids], list[_Item]]:
     """The prefixes to keep, and every path with what of it is neither kept nor to be."""
     numbers: dict[Ids, int] = {(): 0}
     items: list[_Item] = []
-    for b, batch in enumerate(batches):
+    for number, batch in enumerate(batches):
         shared = batch.prefix[:-1] if len(batch.prefix) > WORTH_KEEPING else ()
         head = numbers.setdefault(shared, len(numbers))
-        for p, path in enumerate(batch.paths):
+        before = len(batch.prefix)
+        for index, path in enumerate(batch.paths):
             whole = batch.prefix + path.ids
-            before = len(batch.prefix)
-            found = cache.find(whole[: before + path.kept]).length if path.kept else 0
-            past = max(found, len(shared))
-            number = numbers.setdefault(whole[:past], len(numbers))
-            scored = tuple(before - past + s for s in path.scored)
-            kept = max(0, before - past + path.kept) if path.kept else 0
-            items.append(_Item(b, p, head, number, whole[past:], scored, kept))
+            known = cache.find(whole[: before + path.kept]).length if path.kept else 0
+            past = max(known, len(shared))
+            behind = before - past
+            items.append(
+                _Item(
+                    batch=number,
+                    path=index,
+                    head=head,
+                    past=numbers.setdefault(whole[:past], len(numbers)),
+                    ids=whole[past:],
+                    scored=tuple(behind + scored for scored in path.scored),
+                    kept=max(0, behind + path.kept) if path.kept else 0,
+                )
+            )
     return list(numbers), items
 
 

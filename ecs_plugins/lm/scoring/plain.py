@@ -11,78 +11,142 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from ecs_plugins.lm.scoring.forest import Forest
-from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixPiece, PrefixState, joined
+from ecs_plugins.lm.scoring.arena import KeyValues, StateShape
+from ecs_plugins.lm.scoring.packs import TokenBudget, run_in_packs
+from ecs_plugins.lm.scoring.prefix import PrefixPiece, joined
 from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, PathScores
-from ecs_plugins.lm.scoring.runner import Runner, TokenBudget, run_in_packs, target_logprobs
-from ecs_plugins.lm.scoring.tensors import on_device
+from ecs_plugins.lm.scoring.runner import Runner, logprobs_of
+from ecs_plugins.lm.scoring.tensors import (
+    Numbers,
+    Readings,
+    from_device,
+    together_on_device,
+)
+from ecs_plugins.lm.scoring.twin import Groups, Writes, shape_of
+
+
+def _without_cache(runner: Runner) -> dict[str, Any]:
+    return {"use_cache": False} if "use_cache" in runner.takes else {}
 
 
 def score_by_reference(runner: Runner, prefix: Ids, paths: Sequence[Path]) -> PathScores:
     """Log-probabilities of every path's scored tokens, in nats."""
-    logprobs, computed = [], 0
-    kwargs = {"use_cache": False} if "use_cache" in runner.takes else {}
+    logprobs = []
+    computed = 0
+    readings = Readings()
+    fixed = _without_cache(runner)
     for path in paths:
         fed = prefix + path.ids  # with the last token, which a scaling by length counts
-        logits = runner.model(input_ids=runner.ids(fed), **kwargs).logits[0]
-        rows = torch.tensor([len(prefix) + i - 1 for i in path.scored], device=logits.device)
-        targets = torch.tensor([path.ids[i] for i in path.scored], device=logits.device)
+        logits = runner.model(input_ids=runner.ids(fed), **fixed).logits[0]
+        before = len(prefix) - 1
+        rows = torch.tensor([before + index for index in path.scored], device=logits.device)
+        targets = torch.tensor([path.ids[index] for index in path.scored], device=logits.device)
         chosen = torch.log_softmax(logits[rows].float(), dim=-1)
-        logprobs.append(chosen.gather(1, targets[:, None])[:, 0].cpu().numpy())
-        path.compare(logits, rows.tolist())
+        logprobs.append(from_device(chosen.gather(1, targets[:, None])[:, 0]))
+        if path.comparison is not None:
+            path.comparison.see(path.ids, logits, rows, readings)
+        readings.read()
         computed += len(fed)
     return PathScores(logprobs, computed)
 
 
 def score_padded(
-    runner: Runner, prefix: Ids, paths: Sequence[Path], budget: TokenBudget
+    runner: Runner,
+    prefix: Ids,
+    paths: Sequence[Path],
+    budget: TokenBudget,
 ) -> PathScores:
     """Log-probabilities of every path's scored tokens, in nats."""
-    results: dict[int, Logprobs] = {}
-    computed = 0
-    fixed: dict[str, Any] = {"use_cache": False} if "use_cache" in runner.takes else {}
+    run = _PaddedRun(runner, prefix, paths)
+    order = sorted(range(len(paths)), key=run.length, reverse=True)
+    bases = [index for index in order if paths[index].is_base]
+    others = [index for index in order if index not in bases]
+    for part in (bases, others):
+        run_in_packs(part, run.take, run.run, budget, runner.name)
+    run.readings.read()
+    return PathScores([run.results[index] for index in range(len(paths))], run.computed)
 
-    def length(index: int) -> int:
-        return len(prefix) + len(paths[index].ids) - 1
 
-    def rows(indices: Sequence[int]) -> list[int]:
-        return sorted({len(prefix) + i - 1 for index in indices for i in paths[index].scored})
+class _PaddedRun:
+    """One call of `score_padded`: what is to be done, and what has been found."""
 
-    def take(left: Sequence[int], tokens: int) -> tuple[int, int]:
-        # Sorted by length, longest first: the first one of a batch sets its width.
-        number, width = 1, length(left[0])
+    def __init__(self, runner: Runner, prefix: Ids, paths: Sequence[Path]) -> None:
+        self.runner = runner
+        self.prefix = prefix
+        self.paths = paths
+        self.readings = Readings()
+        self.results: dict[int, Logprobs] = {}
+        self.computed = 0
+
+    def length(self, index: int) -> int:
+        """Tokens of a path that are computed."""
+        return len(self.prefix) + len(self.paths[index].ids) - 1
+
+    def take(self, left: Sequence[int], tokens: int) -> tuple[int, int]:
+        """How many make the next batch: the first one, which is the longest, sets its width."""
+        width = self.length(left[0])
+        number = 1
         while number < len(left):
             more = number + 1
-            if more * width > tokens or more * len(rows(left[:more])) > runner.max_rows:
+            rows = more * len(self._rows(left[:more]))
+            if more * width > tokens or rows > self.runner.max_rows:
                 break
             number = more
         return number, number * width
 
-    def run(indices: Sequence[int]) -> None:
-        nonlocal computed
-        width = max(length(i) for i in indices)
-        fed = [(prefix + paths[i].ids)[:-1] for i in indices]
-        ids = runner.ids([ids + (0,) * (width - len(ids)) for ids in fed])
-        mask = runner.ids([(1,) * len(ids) + (0,) * (width - len(ids)) for ids in fed])
-        keep = rows(indices)
-        logits = runner.logits(ids, keep, attention_mask=mask, **fixed)
-        at = {row: n for n, row in enumerate(keep)}
-        for n, index in enumerate(indices):
-            path = paths[index]
-            wanted = [at[len(prefix) + i - 1] for i in path.scored]
-            results[index] = target_logprobs(logits[n, wanted], [path.ids[i] for i in path.scored])
-            path.compare(logits[n], wanted)
-        computed += len(indices) * width
+    def run(self, indices: Sequence[int]) -> None:
+        """Score one batch."""
+        width = max(self.length(index) for index in indices)
+        fed = [(self.prefix + self.paths[index].ids)[:-1] for index in indices]
+        ids = [each + (0,) * (width - len(each)) for each in fed]
+        mask = [(1,) * len(each) + (0,) * (width - len(each)) for each in fed]
+        keep = self._rows(indices)
+        logits = self.runner.logits(
+            self.runner.ids(ids),
+            keep,
+            attention_mask=self.runner.ids(mask),
+            **_without_cache(self.runner),
+        ).flatten(0, 1)
+        place = {row: number for number, row in enumerate(keep)}
+        wanted: list[int] = []
+        targets: list[int] = []
+        for number, index in enumerate(indices):
+            path = self.paths[index]
+            first = number * len(keep)
+            wanted.extend(first + place[row] for row in self._asked(path))
+            targets.extend(path.ids[scored] for scored in path.scored)
+        rows, tokens = together_on_device([wanted, targets], logits.device)
+        at = 0
+        for index in indices:
+            path = self.paths[index]
+            end = at + len(path.scored)
+            if path.comparison is not None:
+                path.comparison.see(path.ids, logits, rows[at:end], self.readings)
+            at = end
+        self.readings.add(logprobs_of(logits, tokens, rows), partial(self._receive, indices))
+        self.computed += len(indices) * width
 
-    order = sorted(range(len(paths)), key=length, reverse=True)
-    bases = [index for index in order if paths[index].is_base]
-    for part in (bases, [index for index in order if index not in bases]):
-        run_in_packs(part, take, run, budget, runner.name)
-    return PathScores([results[i] for i in range(len(paths))], computed)
+    def _asked(self, path: Path) -> list[int]:
+        """The rows that predict the scored tokens of a path."""
+        before = len(self.prefix) - 1
+        return [before + index for index in path.scored]
+
+    def _rows(self, indices: Sequence[int]) -> list[int]:
+        return sorted({row for index in indices for row in self._asked(self.paths[index])})
+
+    def _receive(self, indices: Sequence[int], logprobs: Logprobs) -> None:
+        at = 0
+        for index in indices:
+            end = at + len(self.paths[index].scored)
+            self.results[index] = logprobs[at:end]
+            at = end
 
 
 class MaskedForward:
@@ -93,58 +157,84 @@ class MaskedForward:
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
+        self._shape: StateShape | None = None
+
+    @property
+    def shape(self) -> StateShape:
+        """What the model keeps of a token; found out by showing it one."""
+        if self._shape is None:
+            from transformers import DynamicCache
+
+            cache = DynamicCache()
+            self.runner.logits(
+                self.runner.ids((0,)),
+                (0,),
+                past_key_values=cache,
+                use_cache=True,
+            )
+            states = _states_of(cache)
+            layers = tuple(shape_of(each) for each in states)
+            self._shape = StateShape(layers, states[0][0].dtype, self.runner.device)
+        return self._shape
 
     def __call__(
         self,
-        groups: Sequence[tuple[Forest, PrefixState]],
+        groups: Groups,
         rows: Sequence[int],
         *,
-        capture: Sequence[Sequence[int]] = (),
-    ) -> tuple[torch.Tensor, list[KeyValues]]:
-        """Run the forests one behind the other in one row; ``rows`` are ascending."""
+        numbers: Sequence[Numbers] = (),
+        writes: Writes | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Run the forests one behind the other in one row (see `TwinForward`)."""
         from transformers import DynamicCache
 
-        pieces = list({id(p): p for _, prefix in groups for p in prefix.pieces}.values())
+        pieces = list({piece: None for _, prefix in groups for piece in prefix.pieces})
         past = sum(len(piece.ids) for piece in pieces)
         # Made without the configuration, so that no layer forgets what lies outside its window.
-        cache = DynamicCache(joined(pieces).layers) if past else DynamicCache()
-        with_cache: dict[str, Any] = {"past_key_values": cache} if past or capture else {}
+        cache = DynamicCache(joined(pieces)) if past else DynamicCache()
+        with_cache: dict[str, Any] = {}
+        if past or writes is not None:
+            with_cache["past_key_values"] = cache
+        positions = [prefix.length + forest.positions() for forest, prefix in groups]
         logits = self.runner.logits(
             self.runner.ids([token for forest, _ in groups for token in forest.tokens]),
             rows,
             attention_mask=self._mask(groups, pieces, past),
-            position_ids=self.runner.ids(
-                [prefix.length + depth for forest, prefix in groups for depth in forest.depths]
-            ),
+            position_ids=self.runner.ids(np.concatenate(positions).tolist()),
             use_cache=bool(with_cache),
             **with_cache,
         )[0]
-        runs = [on_device(run, self.runner.device) + past for run in capture]
-        layers = [(keys, values) for keys, values, *_ in cache]
-        return logits, [
-            tuple((k.index_select(2, run), v.index_select(2, run)) for k, v in layers)
-            for run in runs
-        ]
+        device = self.runner.device
+        if writes is not None:
+            rows_written, slots = together_on_device([writes.rows, writes.slots], device)
+            written = rows_written + past
+            for layer, states in enumerate(_states_of(cache)):
+                writes.arena.write(layer, states, written, slots)
+        return logits, together_on_device(numbers, device) if numbers else []
 
-    def _mask(
-        self, groups: Sequence[tuple[Forest, PrefixState]], pieces: Sequence[PrefixPiece], past: int
-    ) -> torch.Tensor:
+    def _mask(self, groups: Groups, pieces: Sequence[PrefixPiece], past: int) -> Tensor:
         """Additive, ``[1, 1, rows, past + rows]``."""
-        size, device = sum(len(forest.tokens) for forest, _ in groups), self.runner.device
+        size = sum(len(forest.tokens) for forest, _ in groups)
         ends = torch.empty(size, dtype=torch.long)
         behind = torch.zeros(size, past, dtype=torch.bool)
         offset = 0
         for forest, prefix in groups:
+            rows = slice(offset, offset + len(forest.tokens))
             for node in forest.nodes:
                 ends[offset + node.start : offset + node.stop] = offset + node.end
-            at, own = 0, {id(piece) for piece in prefix.pieces}
+            at = 0
             for piece in pieces:
                 end = at + len(piece.ids)
-                behind[offset : offset + len(forest.tokens), at:end] = id(piece) in own
+                behind[rows, at:end] = piece in prefix.pieces
                 at = end
-            offset += len(forest.tokens)
+            offset = rows.stop
         row = torch.arange(size)
         seen = (row[None, :] <= row[:, None]) & (row[:, None] < ends[None, :])
-        seen = torch.cat((behind, seen), dim=1).to(device)
-        mask = torch.zeros(seen.shape, dtype=self.runner.dtype, device=device)
-        return mask.masked_fill_(~seen, torch.finfo(self.runner.dtype).min)[None, None]
+        hidden = ~torch.cat((behind, seen), dim=1).to(self.runner.device)
+        mask = torch.zeros(hidden.shape, dtype=self.runner.dtype, device=hidden.device)
+        return mask.masked_fill_(hidden, torch.finfo(self.runner.dtype).min)[None, None]
+
+
+def _states_of(cache: Any) -> list[KeyValues]:
+    """Keys and values of all layers of a cache of transformers."""
+    return [(keys, values) for keys, values, *_ in cache]

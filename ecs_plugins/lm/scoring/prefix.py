@@ -3,7 +3,7 @@
 A causal model's keys and values depend on what stands before alone. So whatever begins like
 something that was computed finds it here: a passage that is asked about again, behind the same head
 of the template and the same context, and a conversation that grows at its end. A branch is a run
-of token ids with its keys and values; a prefix is the way from the root to a branch.
+of token ids whose keys and values stand in an arena; a prefix is the way from the root to a branch.
 
 Sharing fewer than `MIN_SAVED` tokens is not worth a branch: such heads are repeated, as in a
 forest (see ``forest``).
@@ -12,42 +12,49 @@ forest (see ``forest``).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
+from ecs_plugins.lm.scoring.arena import PAGE, Arena, KeyValues, StateShape
 from ecs_plugins.lm.scoring.forest import MIN_SAVED
 from ecs_plugins.lm.scoring.request import Ids, common_length
-
-KeyValues = tuple[tuple[torch.Tensor, torch.Tensor], ...]
+from ecs_plugins.lm.scoring.runner import is_out_of_memory
 
 DEFAULT_CACHE_BYTES = 2**29
+"""On a processor."""
+
+_CARD_SHARE = 4
+"""On a card, one in so many of the bytes that are free when something is first kept."""
+
+Slots = Sequence[range]
+"""Runs of places in an arena, one behind the other."""
 
 
 class PrefixPiece(NamedTuple):
-    """A run of tokens.
+    """A run of tokens whose keys and values stand side by side.
 
     Attributes:
         ids: Its token ids.
-        layers: Per attention layer, keys and values ``[1, kv_heads, len(ids), head_dim]``.
+        arena: Where its keys and values are.
+        slots: Their places.
     """
 
     ids: Ids
-    layers: KeyValues
+    arena: Arena
+    slots: range
 
-    def part(self, start: int, stop: int) -> PrefixPiece:
-        """Some of its tokens: views, no copy."""
-        if (start, stop) == (0, len(self.ids)):
-            return self
-        layers = tuple((k[:, :, start:stop], v[:, :, start:stop]) for k, v in self.layers)
-        return PrefixPiece(self.ids[start:stop], layers)
+    def layer(self, number: int) -> KeyValues:
+        """Keys and values of a layer, each ``[1, kv_heads, len(ids), width]``: views, no copy."""
+        return self.arena.read(number, self.slots)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all keys and values."""
-        return sum(k.nbytes + v.nbytes for k, v in self.layers)
+    def layers(self) -> tuple[KeyValues, ...]:
+        """Keys and values of all layers."""
+        return tuple(self.layer(number) for number in range(len(self.arena.layers)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +73,51 @@ class PrefixState:
         """Its tokens."""
         return sum(len(piece.ids) for piece in self.pieces)
 
-    def part(self, start: int, stop: int) -> PrefixState:
-        """Some of its tokens: views, no copy."""
-        pieces, at = [], 0
-        for piece in self.pieces:
-            first, last = max(start - at, 0), min(stop - at, len(piece.ids))
-            if first < last:
-                pieces.append(piece.part(first, last))
-            at += len(piece.ids)
-        return PrefixState(tuple(pieces))
-
-    def append(self, ids: Ids, layers: KeyValues) -> PrefixState:
+    def append(self, ids: Ids, arena: Arena, slots: Slots) -> PrefixState:
         """This state with what was computed behind it."""
-        return PrefixState((*self.pieces, PrefixPiece(ids, layers)))
+        return PrefixState((*self.pieces, *_pieces(ids, arena, slots)))
 
 
-def joined(pieces: Sequence[PrefixPiece]) -> PrefixPiece:
-    """A compact copy of pieces, one behind the other."""
-    layers = zip(*(piece.layers for piece in pieces), strict=True)
-    return PrefixPiece(
-        tuple(token for piece in pieces for token in piece.ids),
-        tuple(
-            (torch.cat([k for k, _ in parts], dim=2), torch.cat([v for _, v in parts], dim=2))
-            for parts in layers
-        ),
-    )
+def _pieces(ids: Ids, arena: Arena, slots: Slots) -> Iterator[PrefixPiece]:
+    at = 0
+    for run in slots:
+        yield PrefixPiece(ids[at : at + len(run)], arena, run)
+        at += len(run)
+
+
+def joined(pieces: Sequence[PrefixPiece]) -> tuple[KeyValues, ...]:
+    """Keys and values of pieces one behind the other, per layer: a copy."""
+    layers = []
+    for number in range(len(pieces[0].arena.layers)):
+        parts = [piece.layer(number) for piece in pieces]
+        keys = torch.cat([key for key, _ in parts], dim=2)
+        values = torch.cat([value for _, value in parts], dim=2)
+        layers.append((keys, values))
+    return tuple(layers)
+
+
+def first_slots(slots: Slots, tokens: int) -> list[range]:
+    """The slots of the first tokens."""
+    return _cut(slots, tokens)[0]
+
+
+def _cut(slots: Slots, at: int) -> tuple[list[range], list[range]]:
+    """Slots before and behind a number of tokens."""
+    before = []
+    behind = []
+    for run in slots:
+        if at > 0:
+            before.append(run[:at])
+        if at < len(run):
+            behind.append(run[max(0, at) :])
+        at -= len(run)
+    return before, behind
+
+
+def places_of(slots: Slots) -> np.ndarray:
+    """The place of every token, ``[tokens]``."""
+    runs = [np.arange(run.start, run.stop) for run in slots]
+    return np.concatenate(runs) if runs else np.zeros(0, dtype=np.int64)
 
 
 class CacheStatistics(NamedTuple):
@@ -106,12 +133,32 @@ class CacheStatistics(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Branch:
-    piece: PrefixPiece
+    ids: Ids
+    slots: Slots
     parent: _Branch | None
     call: int = 0
     """The last call that used it."""
     children: dict[Ids, _Branch] = field(default_factory=dict)
     """By their first `MIN_SAVED` ids, or all of them where they are fewer."""
+
+    @property
+    def key(self) -> Ids:
+        """What its parent knows it by."""
+        return self.ids[:MIN_SAVED]
+
+
+class Kept(NamedTuple):
+    """What was made room for.
+
+    Attributes:
+        start: So many tokens of the prefix were kept already.
+        slots: Where those behind them are to be written.
+        branch: What was added for them, if anything.
+    """
+
+    start: int
+    slots: Slots = ()
+    branch: _Branch | None = None
 
 
 class PrefixTree:
@@ -121,61 +168,153 @@ class PrefixTree:
     next call, so that a pool larger than the budget is found in part, and not driven out by itself.
 
     Args:
-        max_bytes: The budget; 0 keeps nothing.
+        max_bytes: The budget; 0 keeps nothing; by default `DEFAULT_CACHE_BYTES` on a processor,
+            and a share of its free memory on a card.
+        most_tokens: No more than that, whatever the budget.
+        page: Tokens of a page.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(
+        self,
+        max_bytes: int | None = None,
+        most_tokens: int | None = None,
+        page: int = PAGE,
+    ) -> None:
         self.max_bytes = max_bytes
-        self._root = _Branch(PrefixPiece((), ()), None)
-        self._order: OrderedDict[_Branch, None] = OrderedDict()  # a branch comes before its parent
-        self._call = self._tokens = self._nbytes = self._hits = self._saved = 0
+        self._most_tokens = most_tokens
+        self._page = page
+        self._given_up = 0
+        self._call = 0
+        self._hits = 0
+        self._saved = 0
+        self._arena: Arena | None = None
+        self._budget: int | None = None
+        self._clear()
 
     def begin(self) -> None:
         """A new call begins."""
         self._call += 1
-        self._make_room(0)
+        if self._arena is not None and self._budget != self.max_bytes:
+            self._let_go()
+
+    def open(self, shape: StateShape) -> bool:
+        """Take the memory, unless it is there; whether anything can be kept."""
+        if self._arena is not None and self._arena.shape != shape:
+            self._let_go()
+        if self._arena is None and self.max_bytes != 0:
+            self._budget = self.max_bytes
+            self._arena = self._allocate(shape)
+        return self._arena is not None
+
+    @property
+    def arena(self) -> Arena:
+        """Where everything is kept; it must have been opened."""
+        assert self._arena is not None
+        return self._arena
 
     def find(self, ids: Ids) -> PrefixState:
         """The longest kept leading part of ``ids``; the empty state if there is none."""
         way = self._way(ids)
         self._use(way)
-        return PrefixState(tuple(branch.piece.part(0, shared) for branch, shared in way))
+        pieces: list[PrefixPiece] = []
+        for branch, shared in way:
+            slots = first_slots(branch.slots, shared)
+            pieces.extend(_pieces(branch.ids[:shared], self.arena, slots))
+        return PrefixState(tuple(pieces))
 
-    def keep(self, state: PrefixState) -> bool:
-        """Keep a state, and drop what was not used for longest where bytes run out.
+    def keep(self, ids: Ids, behind: int = 0, least: int = MIN_SAVED) -> Kept | None:
+        """Make room for a prefix, and drop what was not used for longest where there is none left.
+
+        It is found from now on: whoever asks for room writes before anybody reads, or gives it up.
 
         Args:
-            state: What to keep; compact where it is not kept already.
+            ids: The prefix.
+            behind: So many leading tokens cannot be written any more: they are kept, or nothing is.
+            least: Fewer tokens than that are not worth it.
 
         Returns:
-            Whether nothing of it that is worth keeping is missing now.
+            Where to write what is not kept yet; None if there is no room.
         """
-        ids = state.ids
         way = self._way(ids)
-        matched = sum(shared for _, shared in way)
-        if len(ids) - matched < MIN_SAVED:
-            return True
+        start = sum(shared for _, shared in way)
+        if start < behind:
+            return None
+        if len(ids) - start < least:
+            return Kept(start)
         for branch, _ in way:
             branch.call = self._call
-        pieces = state.part(matched, len(ids)).pieces
-        if not self._make_room(sum(piece.nbytes for piece in pieces)):
-            return False
+        if not self._make_room(len(ids) - start):
+            return None
         parent = self._root
         if way:
             parent, shared = way[-1]
-            if shared < len(parent.piece.ids):
-                parent = self._split(parent, shared)
-        whole = any(pieces[0] is piece for piece in state.pieces)
-        piece = pieces[0] if whole and len(pieces) == 1 else joined(pieces)
-        self._add(_Branch(piece, parent, self._call))
+            if shared < len(parent.ids):
+                self._split(parent, shared)
+        slots = self.arena.take(len(ids) - start)
+        branch = _Branch(ids[start:], slots, parent, self._call)
+        self._add(branch)
+        return Kept(start, slots, branch)
+
+    def give_up(self, kept: Iterable[Kept]) -> None:
+        """Forget what was not written, and all that was to stand behind it."""
+        for each in kept:
+            if each.branch is not None and each.branch in self._order:
+                self._drop(each.branch)
+
+    def release(self) -> bool:
+        """Drop everything and give its memory back; next time half of it is taken.
+
+        Returns:
+            Whether there was any.
+        """
+        if self._arena is None:
+            return False
+        self._given_up += 1
+        self._let_go()
         return True
 
     @property
     def statistics(self) -> CacheStatistics:
         """What is held, and what was saved."""
+        arena = self._arena
+        held = 0 if arena is None else (arena.pages - arena.free) * arena.page_bytes
+        budget = self.max_bytes
+        if budget is None:
+            budget = DEFAULT_CACHE_BYTES if arena is None else arena.nbytes
         return CacheStatistics(
-            len(self._order), self._tokens, self._nbytes, self.max_bytes, self._hits, self._saved
+            len(self._order),
+            self._tokens,
+            held,
+            budget,
+            self._hits,
+            self._saved,
         )
+
+    def _clear(self) -> None:
+        self._root = _Branch((), (), None)
+        # A branch comes before its parent.
+        self._order: OrderedDict[_Branch, None] = OrderedDict()
+        self._tokens = 0
+
+    def _let_go(self) -> None:
+        self._arena = None
+        self._clear()
+
+    def _allocate(self, shape: StateShape) -> Arena | None:
+        """As much as the budget says, or half of it and so on where memory does not suffice."""
+        page_bytes = self._page * shape.token_bytes
+        budget = _bytes_for(shape.device) if self.max_bytes is None else self.max_bytes
+        pages = budget // page_bytes >> self._given_up
+        if self._most_tokens is not None:
+            pages = min(pages, -(-self._most_tokens // self._page))
+        while pages:
+            try:
+                return Arena(shape, pages, self._page)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+            pages //= 2
+        return None
 
     def _way(self, ids: Ids) -> list[tuple[_Branch, int]]:
         """The branches along ``ids``, and how many tokens of each are shared: all but of the last.
@@ -183,11 +322,12 @@ class PrefixTree:
         Every branch but the last is shared whole.
         """
         way: list[tuple[_Branch, int]] = []
-        branch, at = self._root, 0
-        while shared := self._next(branch, ids[at : at + MIN_SAVED]):
-            branch = shared
-            length = len(branch.piece.ids)
-            common = common_length(branch.piece.ids, ids[at : at + length])
+        branch = self._root
+        at = 0
+        while following := self._next(branch, ids[at : at + MIN_SAVED]):
+            branch = following
+            length = len(branch.ids)
+            common = common_length(branch.ids, ids[at : at + length])
             way.append((branch, common))
             at += common
             if common < length:
@@ -196,9 +336,11 @@ class PrefixTree:
 
     @staticmethod
     def _next(branch: _Branch, ids: Ids) -> _Branch | None:
-        for length in range(len(ids) if branch.children else 0, 0, -1):
-            if found := branch.children.get(ids[:length]):
-                return found
+        if not branch.children:
+            return None
+        for length in range(len(ids), 0, -1):
+            if child := branch.children.get(ids[:length]):
+                return child
         return None
 
     def _use(self, way: Sequence[tuple[_Branch, int]]) -> None:
@@ -209,49 +351,60 @@ class PrefixTree:
                 self._hits += 1
                 self._saved += shared
 
-    def _split(self, branch: _Branch, at: int) -> _Branch:
-        """Two branches in place of one; the first of them."""
-        head, rest = (
-            joined([branch.piece.part(*cut)]) for cut in ((0, at), (at, len(branch.piece.ids)))
-        )
-        first = _Branch(head, branch.parent, self._call)
-        second = _Branch(rest, first, branch.call, branch.children)
-        for child in second.children.values():
-            child.parent = second
-        branch.children = {}
-        self._drop(branch)
-        self._add(second)
-        self._add(first)
-        return first
+    def _split(self, branch: _Branch, at: int) -> None:
+        """Leave a branch its first tokens, and put the others into one behind it."""
+        before, behind = _cut(branch.slots, at)
+        rest = _Branch(branch.ids[at:], behind, branch, branch.call, branch.children)
+        for child in rest.children.values():
+            child.parent = rest
+        # The page that the cut goes through now carries both.
+        if before[-1].stop % self._page:
+            self.arena.share(range(before[-1].stop, before[-1].stop + 1))
+        branch.ids = branch.ids[:at]
+        branch.slots = before
+        branch.children = {rest.key: rest}
+        self._order[rest] = None
+        self._to_the_end(branch)
 
     def _add(self, branch: _Branch) -> None:
         assert branch.parent is not None
-        branch.parent.children[branch.piece.ids[:MIN_SAVED]] = branch
-        self._nbytes += branch.piece.nbytes
-        self._tokens += len(branch.piece.ids)
-        above: _Branch | None = branch
+        branch.parent.children[branch.key] = branch
+        self._tokens += len(branch.ids)
         self._order[branch] = None
-        while above is not None and above is not self._root:
-            if above in self._order:
-                self._order.move_to_end(above)
-            above = above.parent
+        self._to_the_end(branch.parent)
+
+    def _to_the_end(self, branch: _Branch | None) -> None:
+        """A branch and those above it come after all others."""
+        while branch is not None and branch is not self._root:
+            self._order.move_to_end(branch)
+            branch = branch.parent
 
     def _drop(self, branch: _Branch) -> None:
         """Drop a branch and what stands behind it."""
         for child in list(branch.children.values()):
             self._drop(child)
         assert branch.parent is not None
-        del branch.parent.children[branch.piece.ids[:MIN_SAVED]]
+        del branch.parent.children[branch.key]
         del self._order[branch]
-        self._nbytes -= branch.piece.nbytes
-        self._tokens -= len(branch.piece.ids)
+        self._tokens -= len(branch.ids)
+        for run in branch.slots:
+            self.arena.give_back(run)
 
-    def _make_room(self, wanted: int) -> bool:
-        if wanted > self.max_bytes:
+    def _make_room(self, tokens: int) -> bool:
+        wanted = self.arena.pages_for(tokens)
+        if wanted > self.arena.pages:
             return False
-        while self._nbytes + wanted > self.max_bytes:
+        while self.arena.free < wanted:
             oldest = next(iter(self._order))
             if oldest.call == self._call:
                 return False
             self._drop(oldest)
         return True
+
+
+def _bytes_for(device: torch.device) -> int:
+    """The budget where none is given."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return DEFAULT_CACHE_BYTES
+    free, _ = torch.cuda.mem_get_info(device)
+    return max(DEFAULT_CACHE_BYTES, free // _CARD_SHARE)

@@ -34,12 +34,30 @@ class Obstacle:
 
 
 class ScoringPath(StrEnum):
-    """The ways to one result, fastest first."""
+    """The ways to one result."""
 
     CASCADE = "cascade"
+    VARLEN = "varlen"
     MASKED = "masked"
     PADDED = "padded"
     REFERENCE = "reference"
+
+
+PACKED = (ScoringPath.CASCADE, ScoringPath.VARLEN, ScoringPath.MASKED)
+"""The paths that compute what prompts share once."""
+
+PATHS: Mapping[str, Sequence[ScoringPath]] = {
+    "cpu": (ScoringPath.CASCADE, ScoringPath.MASKED, ScoringPath.PADDED),
+    "cuda": (ScoringPath.VARLEN, ScoringPath.MASKED, ScoringPath.PADDED),
+}
+"""What a kind of device tries, fastest first, before it turns to the reference.
+
+A processor wants small dense blocks that stay in its cache: a cascade. A card wants few kernels:
+one per layer for all passages.
+"""
+
+_ELSEWHERE = (ScoringPath.MASKED, ScoringPath.PADDED)
+"""On devices that nobody has measured, the model's own attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +71,26 @@ class ModelProfile:
             where a prompt, or a packed row, becomes longer.
         pads_on_the_left: Whether prompts of different lengths can be generated from together:
             recurrent states and key-counting biases see the padding.
+        paths: What to try, fastest first.
     """
 
     window: int
     obstacles: Mapping[ScoringPath, Sequence[Obstacle]]
     pads_on_the_left: bool = True
     thresholds: Sequence[int] = ()
+    paths: Sequence[ScoringPath] = PATHS["cpu"]
 
     def room(self, path: ScoringPath) -> int:
         """Tokens of the longest prompt that nothing here keeps from a path."""
-        return min([self.window, *(o.beyond for o in self.obstacles.get(path, ()))])
+        ends = [obstacle.beyond for obstacle in self.obstacles.get(path, ())]
+        return min([self.window, *ends])
 
     def against(self, path: ScoringPath, length: int) -> str | None:
         """Why a path cannot be used for prompts of this length, if so."""
-        found = self.obstacles.get(path, ())
-        return next((o.reason for o in found if length > o.beyond), None)
+        for obstacle in self.obstacles.get(path, ()):
+            if length > obstacle.beyond:
+                return obstacle.reason
+        return None
 
 
 def profile_of(model: PreTrainedModel, takes: frozenset[str], tokenizer_limit: int) -> ModelProfile:
@@ -79,16 +102,21 @@ def profile_of(model: PreTrainedModel, takes: frozenset[str], tokenizer_limit: i
         tokenizer_limit: The tokenizer's ``model_max_length``, used if the model names no window.
     """
     config = model.config.get_text_config()
-    sharing, rope = [*_layers(model, config), *_positions(config, takes)], _rope(config)
+    sharing = [*_layers(model, config), *_positions(config, takes)]
+    rope = _rope(config)
+    planned = [*sharing, *_plan(model, takes), *rope]
+    lengths = {length for length in _lengths(config.to_dict()) if length > 1}
     return ModelProfile(
         window=_window(config, tokenizer_limit),
         obstacles={
-            ScoringPath.CASCADE: [*sharing, *_cascade(model, takes), *rope],
+            ScoringPath.CASCADE: planned,
+            ScoringPath.VARLEN: planned,
             ScoringPath.MASKED: [*sharing, *_mask(model, config, takes), *rope],
             ScoringPath.PADDED: [*_indexed(config), *rope],
         },
         pads_on_the_left=all(obstacle.beyond for obstacle in sharing),
-        thresholds=sorted({n for n in _lengths(config.to_dict()) if n > 1}),
+        thresholds=sorted(lengths),
+        paths=PATHS.get(model.device.type, _ELSEWHERE),
     )
 
 
@@ -100,14 +128,19 @@ def _lengths(value: Any, name: str = "") -> Iterator[int]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _lengths(inner, name)
-    elif (
-        _NAMES_A_LENGTH.search(name)
-        and not _NAMES_NO_LENGTH.search(name)
-        and isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and value == value // 1
-    ):
+    elif _names_a_length(name) and _is_whole(value):
         yield int(value)
+
+
+def _names_a_length(name: str) -> bool:
+    return bool(_NAMES_A_LENGTH.search(name)) and not _NAMES_NO_LENGTH.search(name)
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a value is a whole number; a truth value is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return value == value // 1
 
 
 def _window(config: Any, tokenizer_limit: int) -> int:
@@ -123,7 +156,8 @@ def _layers(model: PreTrainedModel, config: Any) -> list[Obstacle]:
     if getattr(model, "_is_stateful", False):
         out.append(Obstacle("its layers carry a recurrent state"))
     types = set(getattr(config, "layer_types", None) or ())
-    if others := sorted(str(t) for t in types - {_FULL, _SLIDING}):
+    others = sorted(str(kind) for kind in types - {_FULL, _SLIDING})
+    if others:
         out.append(Obstacle(f"it has layers of type {', '.join(others)}"))
     window = getattr(config, "sliding_window", None)
     slides = _SLIDING in types if types else getattr(config, "use_sliding_window", True)
@@ -137,11 +171,13 @@ def _layers(model: PreTrainedModel, config: Any) -> list[Obstacle]:
 
 def _indexed(config: Any) -> list[Obstacle]:
     """Attention to the best keys alone: which of equal ones depends on the length of a batch."""
-    return [
-        Obstacle(f"its attention keeps the best {kept} keys, and ties fall by batch", kept)
-        for name in ("index_topk", "keep_window_size")
-        if isinstance(kept := getattr(config, name, None), int)
-    ]
+    out = []
+    for name in ("index_topk", "keep_window_size"):
+        kept = getattr(config, name, None)
+        if isinstance(kept, int):
+            reason = f"its attention keeps the best {kept} keys, and ties fall by batch"
+            out.append(Obstacle(reason, kept))
+    return out
 
 
 def _positions(config: Any, takes: frozenset[str]) -> list[Obstacle]:
@@ -154,13 +190,12 @@ def _positions(config: Any, takes: frozenset[str]) -> list[Obstacle]:
     return []
 
 
-def _cascade(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
-    kind, devices = model.device.type, set(getattr(model, "hf_device_map", {}).values())
+def _plan(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
+    devices = set(getattr(model, "hf_device_map", {}).values())
     return _obstacles(
         {
             "its attention cannot be replaced": not model._supports_attention_backend,
             "it computes the logits of every row": "logits_to_keep" not in takes,
-            f"no attention kernel for {kind} returns its weights": kind not in ("cpu", "cuda"),
             "it is spread over several devices": len(devices) > 1,
         }
     )
@@ -169,12 +204,12 @@ def _cascade(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
 def _mask(model: PreTrainedModel, config: Any, takes: frozenset[str]) -> list[Obstacle]:
     kind = str(getattr(model.config, "_attn_implementation", None) or "eager")
     local = "local" in str(getattr(config, "attention_types", None))
+    takes_mask = kind in _MASKED_ATTENTION
     return _obstacles(
         {
             "its local attention counts keys, not positions": local,
             "it has no key-value cache": "past_key_values" not in takes,
-            f"its attention implementation {kind!r} takes no tree mask": kind
-            not in _MASKED_ATTENTION,
+            f"its attention implementation {kind!r} takes no tree mask": not takes_mask,
         }
     )
 
@@ -193,12 +228,16 @@ def _rope(config: Any) -> list[Obstacle]:
     for entry in (parameters, *nested):
         kind = entry.get("rope_type", entry.get("type"))
         if kind in ("dynamic", "longrope"):
-            first: int | None = (
-                entry.get("original_max_position_embeddings")
-                or getattr(config, "original_max_position_embeddings", None)
-                or getattr(config, "max_position_embeddings", None)
-            )
-            out.append(
-                Obstacle(f"its {kind} rotary scaling depends on the longest prompt", first or 0)
-            )
+            reason = f"its {kind} rotary scaling depends on the longest prompt"
+            out.append(Obstacle(reason, _first_length(config, entry)))
     return out
+
+
+def _first_length(config: Any, entry: Mapping[str, Any]) -> int:
+    """The length up to which a rotary scaling changes nothing."""
+    lengths = (
+        entry.get("original_max_position_embeddings"),
+        getattr(config, "original_max_position_embeddings", None),
+        getattr(config, "max_position_embeddings", None),
+    )
+    return next((int(length) for length in lengths if length), 0)

@@ -7,8 +7,8 @@ as soon as they are there, a few rows at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ from ecs_plugins.errors import InvalidInputError, ScoringError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ecs_plugins.lm.scoring.tensors import Readings
 
 Logprobs = npt.NDArray[np.float32]
 Ids = tuple[int, ...]
@@ -54,12 +56,14 @@ class TokenRequest:
 
     def path(self, candidate: int, continuation: int) -> Path:
         """The path through a candidate and a continuation, by their numbers."""
-        path = path_of(self.candidates[candidate], self.continuations[continuation])
+        ids = self.candidates[candidate]
+        path = path_of(ids, self.continuations[continuation])
         # The same for all continuations, so that these share what stands behind it.
-        kept = len(self.candidates[candidate]) + min(c.fixed for c in self.continuations)
-        kept = max(0, min([kept, *(first - 1 for first in path.scored[:1])]))
+        kept = len(ids) + min(each.fixed for each in self.continuations)
+        if path.scored:
+            kept = min(kept, path.scored[0] - 1)
         comparison = self.comparisons[continuation] if self.comparisons else None
-        return path._replace(kept=kept, comparison=comparison)
+        return path._replace(kept=max(0, kept), comparison=comparison)
 
     @property
     def beginning(self) -> TokenRequest:
@@ -82,12 +86,14 @@ class TokenRequest:
 
     def require_room(self, window: int) -> None:
         """Refuse a prefix that leaves no room even for the empty candidate."""
-        if len(self.prefix) + self.longest_continuation > window:
-            raise InvalidInputError(
-                f"the prefix has {len(self.prefix)} tokens and the longest continuation "
-                f"{self.longest_continuation}, together more than the model's window of {window}"
-                f"{f' (in {self.name})' if self.name else ''}: shorten the context or the question"
-            )
+        if len(self.prefix) + self.longest_continuation <= window:
+            return
+        where = f" (in {self.name})" if self.name else ""
+        raise InvalidInputError(
+            f"the prefix has {len(self.prefix)} tokens and the longest continuation "
+            f"{self.longest_continuation}, together more than the model's window of {window}"
+            f"{where}: shorten the context or the question"
+        )
 
     def length(self, candidate: int) -> int:
         """Tokens from the head of the prefix to the end of the longest continuation."""
@@ -95,11 +101,12 @@ class TokenRequest:
 
     def beyond(self, window: int) -> dict[int, str]:
         """The candidates that exceed a window, with the reason."""
-        return {
-            k: f"{self.length(k)} tokens exceed the model's window of {window}"
-            for k in range(len(self.candidates))
-            if self.length(k) > window
-        }
+        reasons = {}
+        for candidate in range(len(self.candidates)):
+            length = self.length(candidate)
+            if length > window:
+                reasons[candidate] = f"{length} tokens exceed the model's window of {window}"
+        return reasons
 
 
 Scores = dict[tuple[int, int], Logprobs]
@@ -139,17 +146,17 @@ class Path(NamedTuple):
         """Whether other paths are compared with this one, which must therefore come first."""
         return self.comparison is not None and self.comparison.is_base(self.ids)
 
-    def compare(self, logits: Tensor, rows: Sequence[int]) -> None:
-        """Tell the comparison, if there is one (see `Comparison.see`)."""
-        if self.comparison is not None:
-            self.comparison.see(self.ids, logits, rows)
-
 
 def path_of(candidate: Ids, continuation: Continuation) -> Path:
     """The path through one candidate and one continuation."""
     start = len(candidate)
-    scored = tuple(start + i for a, b in continuation.spans for i in range(a, b))
-    return Path((candidate + continuation.ids)[: scored[-1] + 1 if scored else None], scored)
+    scored = tuple(
+        start + index for first, stop in continuation.spans for index in range(first, stop)
+    )
+    ids = candidate + continuation.ids
+    if scored:
+        ids = ids[: scored[-1] + 1]
+    return Path(ids, scored)
 
 
 class PathScores(NamedTuple):
@@ -165,7 +172,8 @@ def common_length(a: Ids, b: Ids) -> int:
     By bisection over slices, which compare at the speed of memory: contexts have thousands of
     tokens and are compared often.
     """
-    shared, beyond = 0, min(len(a), len(b)) + 1
+    shared = 0
+    beyond = min(len(a), len(b)) + 1
     while beyond - shared > 1:
         middle = (shared + beyond) // 2
         if a[shared:middle] == b[shared:middle]:
@@ -197,24 +205,24 @@ class Comparison:
         """Whether a path is that of the base."""
         return path == self._base
 
-    def see(self, path: Ids, logits: Tensor, rows: Sequence[int]) -> None:
+    def see(self, path: Ids, logits: Tensor, rows: Tensor, readings: Readings) -> None:
         """Take note of a path.
 
         Args:
             path: Its ids.
             logits: ``[n, vocabulary]``, in any dtype.
-            rows: Which of them predict its scored tokens, in their order.
+            rows: Which of them predict its scored tokens, in their order; on their device.
+            readings: Where the divergences are read from the device with other numbers.
 
         Raises:
             ScoringError: The base did not come first.
         """
         import torch
 
-        from ecs_plugins.lm.scoring.tensors import divergence_of, on_device, rows_at_once
+        from ecs_plugins.lm.scoring.tensors import divergence_of, rows_at_once
 
-        where = on_device(rows, logits.device)
         if self.is_base(path):
-            self._rows = torch.log_softmax(logits[where].float(), dim=-1)
+            self._rows = torch.log_softmax(logits[rows].float(), dim=-1)
             self.found[path] = np.zeros(len(rows), dtype=np.float32)
             return
         if self._rows is None:
@@ -222,10 +230,10 @@ class Comparison:
                 "a divergence needs the distribution behind the base, which was not computed: "
                 "score the empty candidate with, or before, the others"
             )
-        out = torch.empty(len(rows), dtype=torch.float32, device=logits.device)
+        divergences = torch.empty(len(rows), dtype=torch.float32, device=logits.device)
         step = rows_at_once(logits)
         for at in range(0, len(rows), step):
             part = slice(at, at + step)
-            logprobs = torch.log_softmax(logits[where[part]].float(), dim=-1)
-            out[part] = divergence_of(logprobs, self._rows[part])
-        self.found[path] = out.cpu().numpy()
+            logprobs = torch.log_softmax(logits[rows[part]].float(), dim=-1)
+            divergences[part] = divergence_of(logprobs, self._rows[part])
+        readings.add(divergences, partial(self.found.__setitem__, path))

@@ -3,7 +3,7 @@
 * Log-softmax is taken in float32 whatever the model's dtype, as gather minus logsumexp in chunks,
   so that no ``[rows, vocabulary]`` float32 copy of everything exists at once.
 * Nothing that the caller's process has set changes a model's numbers (`undisturbed`).
-* Work is done in packs under a token budget, which halves itself when memory runs out.
+* Work is done in packs under a token budget (see ``packs``).
 """
 
 from __future__ import annotations
@@ -11,24 +11,22 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ecs_plugins.errors import ModelTimeoutError, ScoringError
 from ecs_plugins.lm.scoring.request import Logprobs
-from ecs_plugins.lm.scoring.tensors import on_device, rows_at_once
+from ecs_plugins.lm.scoring.tensors import from_device, on_device, rows_at_once
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-DEFAULT_TOKEN_BUDGET = 2048
-
 _DRAWN = 4
 _LOGITS_AT_ONCE = 2**26
+_LOGITS_AT_ONCE_ON_A_CARD = 2**29
+"""Logits of a pack: on a card it has room for many more rows, and wants them."""
 
 
 class Runner:
@@ -40,7 +38,9 @@ class Runner:
         self.takes = frozenset(inspect.signature(model.forward).parameters)
         """Names of the arguments that the model's forward knows."""
         vocabulary = int(getattr(model.config.get_text_config(), "vocab_size", 2**16))
-        self.max_rows = max(1, _LOGITS_AT_ONCE // vocabulary)
+        on_card = model.device.type == "cuda"
+        most = _LOGITS_AT_ONCE_ON_A_CARD if on_card else _LOGITS_AT_ONCE
+        self.max_rows = max(1, most // vocabulary)
         """Rows whose logits may be held at once."""
 
     @property
@@ -57,33 +57,35 @@ class Runner:
         """Changes where weights do: their places, their versions, and some numbers of each."""
         weights = [weight.detach() for weight in self.model.parameters() if not weight.is_meta]
         drawn: dict[torch.device, list[Tensor]] = {}
+        places: list[object] = []
         for weight in weights:
+            version = 0 if weight.is_inference() else weight._version
+            places.append((weight.data_ptr(), version))
             flat = weight.reshape(-1)
-            drawn.setdefault(weight.device, []).append(flat[:: max(1, len(flat) // _DRAWN)])
-        return (
-            *((w.data_ptr(), 0 if w.is_inference() else w._version) for w in weights),
-            *(number for some in drawn.values() for number in torch.cat(some).tolist()),
-        )
+            step = max(1, len(flat) // _DRAWN)
+            drawn.setdefault(weight.device, []).append(flat[::step])
+        numbers = [torch.cat(some).tolist() for some in drawn.values()]
+        return (*places, *(number for some in numbers for number in some))
 
-    def ids(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> torch.Tensor:
+    def ids(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
         """Ids as a ``[batch, length]`` tensor on the model's device."""
         tensor = on_device(ids, self.device)
         return tensor if tensor.ndim == 2 else tensor.unsqueeze(0)
 
     def logits(
         self,
-        input_ids: torch.Tensor,
-        rows: Sequence[int],
+        input_ids: Tensor,
+        rows: Sequence[int] | Tensor,
         *,
         model: PreTrainedModel | None = None,
         **kwargs: Any,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Logits ``[batch, len(rows), vocabulary]``; only these rows reach the LM head.
 
         ``model`` is a twin to run instead of the model, ``kwargs`` are for its forward.
         """
         model = self.model if model is None else model
-        keep = on_device(rows, self.device)
+        keep = rows if isinstance(rows, Tensor) else on_device(rows, self.device)
         if "logits_to_keep" in self.takes:
             out = model(input_ids=input_ids, logits_to_keep=keep, **kwargs).logits
             return torch.as_tensor(out)
@@ -91,9 +93,11 @@ class Runner:
 
 
 def target_logprobs(
-    logits: torch.Tensor, targets: Sequence[int], rows: Sequence[int] | None = None
+    logits: Tensor,
+    targets: Sequence[int],
+    rows: Sequence[int] | None = None,
 ) -> Logprobs:
-    """Natural-log probabilities of tokens.
+    """Natural-log probabilities of tokens, read from the device.
 
     Args:
         logits: ``[n, vocabulary]``.
@@ -105,28 +109,36 @@ def target_logprobs(
     """
     wanted = on_device(targets, logits.device)
     row = on_device(range(len(targets)) if rows is None else rows, logits.device)
-    chosen = torch.empty(len(targets), dtype=torch.float32, device=logits.device)
+    return from_device(logprobs_of(logits, wanted, row))
+
+
+def logprobs_of(logits: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+    """Like `target_logprobs`, of numbers on the device, and left there."""
     normaliser = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
     step = rows_at_once(logits)
     for at in range(0, logits.shape[0], step):
-        normaliser[at : at + step] = logits[at : at + step].float().logsumexp(dim=-1)
-    if targets:
-        chosen = logits[row, wanted].float() - normaliser[row]
-    result: Logprobs = chosen.cpu().numpy()
-    return result
+        part = slice(at, at + step)
+        normaliser[part] = logits[part].float().logsumexp(dim=-1)
+    return logits[rows, targets].float() - normaliser[rows]
+
+
+_WORDS_OF_EXHAUSTION = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "alloc_failed",  # the libraries of CUDA have words of their own
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether ``error`` says that an allocation failed, on any device."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
+    if error.__cause__ is not None and is_out_of_memory(error.__cause__):
+        return True
     text = str(error).lower()
-    return isinstance(error, RuntimeError) and (
-        "out of memory" in text
-        or "can't allocate memory" in text
-        or "not enough memory" in text
-        or "alloc_failed" in text  # the libraries of CUDA have words of their own
-    )
+    says_so = any(words in text for words in _WORDS_OF_EXHAUSTION)
+    return says_so and isinstance(error, RuntimeError)
 
 
 @contextlib.contextmanager
@@ -162,76 +174,34 @@ class _FullFloat32:
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                kinds: tuple[Any, ...] = (torch.backends.cuda, torch.backends.mkldnn)
-                found = [(kind.matmul, kind.matmul.fp32_precision) for kind in kinds]
-                self._reduced = [(b, how) for b, how in found if how not in ("ieee", "none")]
-                for backend, _ in self._reduced:
-                    backend.fp32_precision = "ieee"
+                self._reduced = _reduced_products()
+                for product, _ in self._reduced:
+                    product.fp32_precision = _IN_FULL
             self._inside += 1
 
     def __exit__(self, *_error: object) -> None:
         with self._lock:
             self._inside -= 1
-            for backend, precision in () if self._inside else self._reduced:
-                backend.fp32_precision = "none"  # it may have followed the general setting
-                if backend.fp32_precision != precision:
-                    backend.fp32_precision = precision
+            if self._inside:
+                return
+            for product, precision in self._reduced:
+                product.fp32_precision = _AS_IN_GENERAL
+                if product.fp32_precision != precision:
+                    product.fp32_precision = precision
 
 
+def _reduced_products() -> list[tuple[Any, str]]:
+    """The products of matrices that are not computed in full now, and how they are."""
+    products: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    reduced = []
+    for product in products:
+        precision = product.fp32_precision
+        if precision not in (_IN_FULL, _AS_IN_GENERAL):
+            reduced.append((product, precision))
+    return reduced
+
+
+_IN_FULL = "ieee"
+_AS_IN_GENERAL = "none"
+"""A product may have followed the general setting, and does so again then."""
 _FULL = _FullFloat32()
-
-
-@dataclass
-class TokenBudget:
-    """Tokens that may pass through the model at once; shrinks for good when memory runs out."""
-
-    tokens: int = DEFAULT_TOKEN_BUDGET
-    stopped: Callable[[], bool] | None = None
-    shrunk: int = 0
-
-    def halve(self, spent: int) -> None:
-        """Halve to below what was just too much."""
-        self.tokens = max(1, min(self.tokens, spent) // 2)
-        self.shrunk += 1
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-
-    def check(self) -> None:
-        """Give up where nobody waits."""
-        if self.stopped is not None and self.stopped():
-            raise ModelTimeoutError("nobody waits for these scores any more")
-
-
-Take = Callable[[Sequence[int], int], tuple[int, int]]
-"""``(indices left, token budget) -> (how many of them make the next pack, its tokens)``."""
-
-
-def run_in_packs(
-    order: Iterable[int],
-    take: Take,
-    run: Callable[[Sequence[int]], None],
-    budget: TokenBudget,
-    model: str,
-) -> None:
-    """Run every index of ``order`` in packs that fit into memory."""
-    left = list(order)
-    while left:
-        budget.check()
-        number, tokens = take(left, budget.tokens)
-        try:
-            run(left[:number])
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            failed = error
-        else:
-            left = left[number:]
-            continue
-        # Outside the handler, so that the failed call's tensors are freed before the retry.
-        if number == 1:
-            raise ScoringError(
-                f"out of memory while {model} read {tokens} tokens alone; use shorter "
-                "passages or prompts, a smaller model or a smaller dtype"
-            ) from failed
-        failed.__traceback__ = None
-        budget.halve(tokens)

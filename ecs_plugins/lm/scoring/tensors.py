@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 _CACHED_AT_ONCE = 2**19
 _LAUNCHED_AT_ONCE = 2**25
+_FLASH_WIDTH = 256
+_FLASH_MULTIPLE = 8
+_BOTTOM_RIGHT = 2
+"""The number of memory-efficient attention for a causal mask that ends where the keys end."""
+
+Numbers = Sequence[int] | npt.NDArray[np.int64]
 
 
 def on_device(
@@ -17,10 +26,55 @@ def on_device(
     dtype: torch.dtype = torch.long,
 ) -> Tensor:
     """Numbers as a tensor; nothing waits for a GPU that is still computing."""
-    tensor = torch.tensor(numbers, dtype=dtype)
-    if device.type == "cuda":
+    return _sent(torch.tensor(numbers, dtype=dtype), device)
+
+
+def together_on_device(lists: Sequence[Numbers], device: torch.device) -> list[Tensor]:
+    """Lists of integers as tensors, which travel in one copy."""
+    arrays = [np.asarray(numbers, dtype=np.int64) for numbers in lists]
+    whole = torch.tensor(np.concatenate(arrays))
+    sizes = [len(array) for array in arrays]
+    return list(torch.split(_sent(whole, device), sizes))
+
+
+def _sent(tensor: Tensor, device: torch.device) -> Tensor:
+    if device.type == "cuda" and torch.cuda.is_available():
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
+
+
+def from_device(numbers: Tensor) -> npt.NDArray[np.float32]:
+    """Numbers of a tensor; waits until its device has computed them."""
+    found: npt.NDArray[np.float32] = numbers.cpu().numpy()
+    return found
+
+
+Receiver = Callable[[npt.NDArray[np.float32]], None]
+
+
+class Readings:
+    """Numbers that a device may still be computing, read in one copy once all are asked for."""
+
+    def __init__(self) -> None:
+        self._numbers: list[Tensor] = []
+        self._receivers: list[Receiver] = []
+
+    def add(self, numbers: Tensor, receive: Receiver) -> None:
+        """Note one-dimensional float32 numbers, and who is told them."""
+        self._numbers.append(numbers)
+        self._receivers.append(receive)
+
+    def read(self) -> None:
+        """Wait for the device, and tell everybody."""
+        if not self._numbers:
+            return
+        whole = from_device(torch.cat(self._numbers))
+        at = 0
+        for numbers, receive in zip(self._numbers, self._receivers, strict=True):
+            receive(whole[at : at + len(numbers)])
+            at += len(numbers)
+        self._numbers.clear()
+        self._receivers.clear()
 
 
 def rows_at_once(logits: Tensor) -> int:
@@ -39,41 +93,163 @@ def divergence_of(candidate: Tensor, base: Tensor) -> Tensor:
     """
     # Summed as p ln(p / q) - p + q, which is the same because both sum to one: no term of it is
     # negative, so what rounding leaves of two equal distributions cannot be less than zero.
-    p, q = candidate.exp(), base.exp()
+    p = candidate.exp()
+    q = base.exp()
     terms = torch.where(p > 0, p * (candidate - base) - p, p) + q
     return terms.clamp_min(0.0).sum(dim=-1)
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    causal: bool,
+    scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Flash attention on a CPU, memory-efficient attention elsewhere, with its log-sum-exp.
+    """Flash attention on a processor, with its log-sum-exp.
 
     Queries are ``[batch, heads, rows, dim]``, keys and values ``[batch, kv_heads, keys, dim]``; the
     log-sum-exp is ``[batch, heads, rows]`` in float32.
     """
-    ops = torch.ops.aten
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, causal, scale=scale
+    )
+    return out, lse.float()
+
+
+class Sequences(NamedTuple):
+    """Sequences of queries and of keys, each laid one behind the other.
+
+    Attributes:
+        query_starts: int32, ``[number + 1]``: where each sequence of queries begins, and the end.
+        key_starts: The same of the keys.
+        most_queries: Queries of the longest sequence.
+        most_keys: Keys of the longest sequence.
+        causal: Whether the last query of a sequence sees all of its keys, the one before it all
+            but the last, and so on; else all queries see all keys.
+    """
+
+    query_starts: Tensor
+    key_starts: Tensor
+    most_queries: int
+    most_keys: int
+    causal: bool
+
+
+def attend_sequences(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sequences: Sequences,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Attention of every sequence of queries to its own keys, in one kernel on a card.
+
+    Args:
+        query: ``[rows, heads, dim]``.
+        key: ``[keys, kv_heads, dim]``.
+        value: ``[keys, kv_heads, dim of values]``.
+        sequences: Which queries see which keys.
+        scale: Of the products.
+
+    Returns:
+        ``[rows, heads, dim of values]``, and the log-sum-exp ``[heads, rows]`` in float32.
+    """
     if query.device.type == "cpu":
-        out, lse = ops._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, 0.0, causal, scale=scale
+        return _attend_one_by_one(query, key, value, sequences, scale)
+    if _suits_flash(query, value):
+        out, lse, *_ = torch.ops.aten._flash_attention_forward(
+            query,
+            key,
+            value,
+            sequences.query_starts,
+            sequences.key_starts,
+            sequences.most_queries,
+            sequences.most_keys,
+            0.0,
+            sequences.causal,
+            False,
+            scale=scale,
         )
-        return out, lse.float()
-    batch, heads, rows, _ = query.shape
-    out, lse, *_ = ops._scaled_dot_product_efficient_attention(
-        *by_key_head(query, key, value), None, True, 0.0, causal, scale=scale
-    )
-    # Its log-sum-exp is padded to a multiple of 32 rows.
-    lse = lse[..., :rows].reshape(batch, heads, rows).float()
-    return out.reshape(batch, heads, rows, value.shape[3]), lse
+        return out, lse
+    return _attend_efficiently(query, key, value, sequences, scale)
 
 
-def by_key_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``[batch * kv_heads, heads / kv_heads, ...]``, keys repeated without a copy."""
-    batch, heads, rows, width = query.shape
-    kv_heads = key.shape[1]
-    groups = heads // kv_heads
-    grouped = query.reshape(batch * kv_heads, groups, rows, width)
-    key, value = (
-        states.flatten(0, 1).unsqueeze(1).expand(-1, groups, -1, -1) for states in (key, value)
+def _suits_flash(query: Tensor, value: Tensor) -> bool:
+    """Whether flash attention knows the dtype, the width and the card."""
+    width = query.shape[2]
+    if query.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    if width != value.shape[2] or width > _FLASH_WIDTH or width % _FLASH_MULTIPLE:
+        return False
+    return not torch.cuda.is_available() or torch.cuda.get_device_capability(query.device) >= (8, 0)
+
+
+def _attend_efficiently(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sequences: Sequences,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Memory-efficient attention: float32, and cards that flash attention does not know."""
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key = key.repeat_interleave(groups, dim=1)
+        value = value.repeat_interleave(groups, dim=1)
+    out, padded, *_ = torch.ops.aten._efficient_attention_forward(
+        query.unsqueeze(0),
+        key.unsqueeze(0),
+        value.unsqueeze(0),
+        None,
+        sequences.query_starts,
+        sequences.key_starts,
+        sequences.most_queries,
+        sequences.most_keys,
+        0.0,
+        _BOTTOM_RIGHT if sequences.causal else 0,
+        True,
+        scale=scale,
     )
-    return grouped, key, value
+    # Its log-sum-exp is ``[sequence, head, place]``, padded to the longest sequence.
+    starts = sequences.query_starts
+    number = len(starts) - 1
+    rows = query.shape[0]
+    of_row = torch.repeat_interleave(
+        torch.arange(number, device=query.device),
+        (starts[1:] - starts[:-1]).long(),
+        output_size=rows,
+    )
+    place = torch.arange(rows, device=query.device) - starts[of_row]
+    return out[0], padded[of_row, :, place].transpose(0, 1)
+
+
+def _attend_one_by_one(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sequences: Sequences,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """The same, plainly: what the kernels are held to."""
+    rows, heads, _ = query.shape
+    groups = heads // key.shape[1]
+    out = query.new_empty(rows, heads, value.shape[2])
+    lse = torch.empty(heads, rows, dtype=torch.float32)
+    query_starts = sequences.query_starts.tolist()
+    key_starts = sequences.key_starts.tolist()
+    for number in range(len(query_starts) - 1):
+        own = slice(query_starts[number], query_starts[number + 1])
+        seen = slice(key_starts[number], key_starts[number + 1])
+        queries = query[own].transpose(0, 1).float()
+        keys = key[seen].transpose(0, 1).float().repeat_interleave(groups, dim=0)
+        values = value[seen].transpose(0, 1).float().repeat_interleave(groups, dim=0)
+        products = queries @ keys.transpose(1, 2) * scale
+        if sequences.causal:
+            more = keys.shape[1] - queries.shape[1]
+            hidden = torch.ones(products.shape[1:], dtype=torch.bool).triu(more + 1)
+            products = products.masked_fill(hidden, -torch.inf)
+        lse[:, own] = products.logsumexp(dim=-1)
+        out[own] = (products.softmax(dim=-1) @ values).transpose(0, 1).to(out.dtype)
+    return out, lse

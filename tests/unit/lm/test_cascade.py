@@ -12,19 +12,21 @@ from tiny_models import engine as engine_for
 from tiny_models import ids, model, token_request
 
 from ecs_plugins.errors import ScoringError
-from ecs_plugins.lm.scoring import cascade
-from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention, twin_of
+from ecs_plugins.lm.scoring import twin, varlen
+from ecs_plugins.lm.scoring.cascade import CascadePlan
 from ecs_plugins.lm.scoring.forest import MIN_SAVED, plant
 from ecs_plugins.lm.scoring.packed import Batch, prefill, score
+from ecs_plugins.lm.scoring.packs import TokenBudget
 from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.request import Path
-from ecs_plugins.lm.scoring.runner import Runner, TokenBudget
+from ecs_plugins.lm.scoring.runner import Runner
+from ecs_plugins.lm.scoring.twin import TwinForward, planned_attention, twin_of
+from ecs_plugins.lm.scoring.varlen import VarlenPlan
 
 pytestmark = pytest.mark.model
 
 TOLERANCE = 1e-4
-META = torch.device("meta")
 
 # --- Forests -----------------------------------------------------------------------------------
 
@@ -38,7 +40,7 @@ def assert_sound(sequences, forest):
     for n, sequence in enumerate(sequences):
         rows = list(forest.rows(n, range(len(sequence))))
         assert tuple(forest.tokens[row] for row in rows) == sequence
-        assert [forest.depths[row] for row in rows] == list(range(len(sequence)))
+        assert [forest.positions()[row] for row in rows] == list(range(len(sequence)))
     covered = 0
     for node in forest.nodes:
         assert node.start == covered
@@ -70,11 +72,35 @@ FOREST = st.lists(
 GROUPS = st.lists(st.tuples(FOREST, st.sampled_from([0, 1, 7, 40])), min_size=1, max_size=3)
 
 
+def groups_of(parts):
+    return [(forest, prefix_of(10 * n, past)) for n, (forest, past) in enumerate(parts)]
+
+
 @settings(max_examples=40, deadline=None)
 @given(parts=GROUPS)
 def test_a_row_sees_its_prefix_its_ancestors_and_itself(parts) -> None:
-    groups = [(forest, prefix_of(10 * n, past)) for n, (forest, past) in enumerate(parts)]
-    got, wanted = attention(groups)
+    got, wanted = attention(groups_of(parts))
+    np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(parts=GROUPS, repeated=st.sampled_from([0, 20, 10_000]))
+def test_so_it_does_with_every_node_a_sequence(parts, repeated) -> None:
+    groups = groups_of(parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(varlen, "REPEATED", repeated)
+        got, wanted = attention(groups, kind=VarlenPlan)
+    np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [CascadePlan, VarlenPlan])
+@pytest.mark.parametrize("between", [False, True])
+def test_a_context_that_many_share_is_seen_by_those_behind_it_alone(kind, between) -> None:
+    context = prefix_of(7, 300)
+    leaves = plant([(n, n + 1, n + 2) for n in range(100)])
+    other = (plant([(1, 2)]), PrefixState())
+    groups = [(leaves, context), *([other] if between else ()), (plant([(5, 6)]), context), other]
+    got, wanted = attention(groups, kind=kind)
     np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
@@ -84,27 +110,14 @@ def test_a_row_sees_its_prefix_its_ancestors_and_itself(parts) -> None:
         ({"attention_mask": torch.zeros(1)}, "mask of its own"),
         ({"softcap": 30.0}, "softcap"),
         ({"sliding_window": 2}, "window of 2"),
-        ({"cascade_plan": None}, "do not receive"),
+        ({"attention_plan": None}, "do not receive"),
     ],
 )
-def test_what_a_cascade_cannot_give_is_refused(options, reason) -> None:
-    plan, rows = planned([(plant([(1, 2, 3)]), PrefixState())])
-    arguments = {"attention_mask": None, "cascade_plan": plan, **options}
+def test_what_a_plan_cannot_give_is_refused(options, reason) -> None:
+    plan, rows = planned(CascadePlan, [(plant([(1, 2, 3)]), PrefixState())])
+    arguments = {"attention_mask": None, "attention_plan": plan, **options}
     with pytest.raises(ScoringError, match=reason):
-        cascade_attention(torch.nn.Module(), *row_of(rows), **arguments)
-
-
-def test_a_whole_forward_needs_no_number_from_its_device() -> None:
-    known = model("llama")
-    with META:
-        copied = type(known)(known.config).bfloat16()
-    with torch.inference_mode():
-        forward = CascadeForward(Runner(copied, "llama"))
-        rows = plant([(*HEAD, 1), (*HEAD, 2, 3)])
-        _, (layers,) = forward([(plant([HEAD]), PrefixState())], [], capture=[range(len(HEAD))])
-        state = PrefixState().append(HEAD, layers)
-        logits, _ = forward([(rows, state), (rows, PrefixState())], [20, 30])
-    assert (logits.shape, logits.device.type, logits.dtype) == ((2, 384), "meta", torch.bfloat16)
+        planned_attention(torch.nn.Module(), *row_of(rows), **arguments)
 
 
 # --- The forward and the packs around it -------------------------------------------------------
@@ -138,27 +151,27 @@ def test_prefixes_that_begin_alike_are_computed_once(forward) -> None:
 
 
 def test_long_prefixes_do_not_pile_up_in_one_row(forward, monkeypatch) -> None:
-    prefixes = []
-    run = CascadeForward.__call__
+    numbers = []
+    run = TwinForward.__call__
 
     def noting(self, groups, *rest, **options):
-        prefixes.append(len(groups))
+        numbers.append(len(groups))
         return run(self, groups, *rest, **options)
 
-    monkeypatch.setattr(CascadeForward, "__call__", noting)
+    monkeypatch.setattr(TwinForward, "__call__", noting)
     batches = [Batch(ids(n, 100), (Path(ids(50 + n, 4), (3,)),)) for n in range(5)]
     with torch.inference_mode():
         score(forward, batches, TokenBudget(40), PrefixTree(0))
-    assert max(prefixes) <= 2
+    assert max(numbers) <= 2
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "phi3"])
 @pytest.mark.parametrize("wanted", [(0,), (3, 4, 10), (11,), tuple(range(12))])
 def test_the_wanted_rows_are_those_of_the_model(family, wanted, monkeypatch) -> None:
-    monkeypatch.setattr(cascade, "BLOCK_ROWS", 5)
+    monkeypatch.setattr(twin, "BLOCK_ROWS", 5)
     original, row = model(family), ids(11, 12)
     with torch.inference_mode():
-        forward = CascadeForward(Runner(original, family))
+        forward = TwinForward(Runner(original, family), CascadePlan)
         logits, _ = forward([(plant([row]), PrefixState())], wanted)
         whole = original(torch.tensor([row])).logits[0]
     np.testing.assert_allclose(logits, whole[list(wanted)], atol=TOLERANCE)
@@ -167,8 +180,8 @@ def test_the_wanted_rows_are_those_of_the_model(family, wanted, monkeypatch) -> 
 def test_the_twin_shares_the_weights_and_leaves_the_model_alone() -> None:
     original = model("llama")
     kind = original.config._attn_implementation
-    twin = twin_of(original)
-    assert {p.data_ptr() for p in twin.parameters()} == {
+    second = twin_of(original)
+    assert {p.data_ptr() for p in second.parameters()} == {
         p.data_ptr() for p in original.parameters()
     }
     assert original.config._attn_implementation == kind

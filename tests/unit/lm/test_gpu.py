@@ -13,11 +13,14 @@ from tiny_models import SOFT_CAPPED, engine_of, ids, model, token_request, token
 from tiny_models import request as text_request
 
 from ecs_plugins.lm.local import LocalLM
-from ecs_plugins.lm.scoring.cascade import CascadeForward
+from ecs_plugins.lm.scoring import varlen
+from ecs_plugins.lm.scoring.arena import Arena
 from ecs_plugins.lm.scoring.forest import plant
 from ecs_plugins.lm.scoring.prefix import PrefixState
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.runner import Runner
+from ecs_plugins.lm.scoring.twin import TwinForward, Writes
+from ecs_plugins.lm.scoring.varlen import VarlenPlan
 
 NO_CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA card")
 pytestmark = [pytest.mark.model, pytest.mark.gpu, NO_CARD]
@@ -40,8 +43,12 @@ def forests():
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
 @pytest.mark.parametrize("groups", forests())
-def test_a_row_sees_its_prefix_its_ancestors_and_itself(dtype, groups) -> None:
-    got, wanted = attention(groups, CARD, dtype, WIDE)
+@pytest.mark.parametrize("repeated", [0, 10_000])
+def test_a_row_sees_its_prefix_its_ancestors_and_itself(
+    dtype, groups, repeated, monkeypatch
+) -> None:
+    monkeypatch.setattr(varlen, "REPEATED", repeated)
+    got, wanted = attention(groups, CARD, dtype, WIDE, VarlenPlan)
     np.testing.assert_allclose(got, wanted, atol=3e-2 if dtype in HALF else 1e-5)
 
 
@@ -83,7 +90,7 @@ def test_the_engine_is_as_near_its_reference_as_rounding_allows(dtype, most) -> 
     engine = engine_of(on_card(dtype))
     found = differences(engine, REQUESTS)
     assert found.max() < most if most else found.mean() < 0.05
-    assert engine.path_for(400) == (ScoringPath.CASCADE, {})
+    assert engine.path_for(400) == (ScoringPath.VARLEN, {})
 
 
 def test_float32_is_not_tensorfloat32_and_the_setting_stays() -> None:
@@ -104,10 +111,14 @@ def test_float32_is_not_tensorfloat32_and_the_setting_stays() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_forward_waits_for_nothing(dtype) -> None:
     with torch.inference_mode():
-        forward = CascadeForward(Runner(on_card(dtype), "tiny"))
+        forward = TwinForward(Runner(on_card(dtype), "tiny"), VarlenPlan)
         head = tuple(range(40))
-        _, (layers,) = forward([(plant([head]), PrefixState())], [], capture=[head])
-        groups = [(plant([(*head, 1), (*head, 2, 3)]), PrefixState().append(head, layers))]
+        arena = Arena(forward.shape, pages=3)
+        slots = arena.take(40)
+        writes = Writes(arena, range(40), range(40))
+        forward([(plant([head]), PrefixState())], [], writes=writes)
+        state = PrefixState().append(head, arena, slots)
+        groups = [(plant([(*head, 1), (*head, 2, 3)]), state)]
         forward(groups, [40, 42])
         torch.cuda.synchronize(CARD)
         torch.cuda.set_sync_debug_mode("error")

@@ -26,8 +26,9 @@ from ecs_plugins import ContextShaper, EntropicMemory, ShapingConfig
 from ecs_plugins.errors import ModelError, ModelTimeoutError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.lm.local import LocalLM
+from ecs_plugins.lm.scoring.arena import Arena, LayerShape, StateShape
 from ecs_plugins.lm.scoring.forest import MIN_SAVED
-from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
+from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree, places_of
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
 from ecs_plugins.memory.types import DEFAULT_NAMESPACE
@@ -239,13 +240,27 @@ def test_a_forked_child_finds_what_its_parent_has_read() -> None:
 # --- The tree ----------------------------------------------------------------------------------
 
 NOTHING = PrefixState()
+SHAPE = StateShape((LayerShape(HEADS, WIDTH, WIDTH),) * LAYERS, torch.float32, torch.device("cpu"))
 
 
-def state(*tokens, behind=NOTHING):
-    """A state whose keys and values say which token they belong to."""
-    values = torch.tensor(tokens, dtype=torch.float32).view(1, 1, -1, 1)
-    layer = tuple(sign * values.expand(1, HEADS, len(tokens), WIDTH).clone() for sign in (1, -1))
-    return behind.append(tokens, (layer,) * LAYERS)
+def tree_of(tokens, page=1):
+    """A tree with room for so many tokens."""
+    tree = PrefixTree(tokens * BYTES_PER_TOKEN, page=page)
+    tree.open(SHAPE)
+    return tree
+
+
+def kept_in(tree, tokens):
+    """Keep a prefix whose keys and values say which token they belong to; whether there is room."""
+    kept = tree.keep(tokens)
+    if kept is None:
+        return False
+    slots = torch.tensor(places_of(kept.slots))
+    values = torch.tensor(tokens[kept.start :][: len(slots)], dtype=torch.float32)
+    states = values.view(1, 1, -1, 1).expand(1, HEADS, len(slots), WIDTH)
+    for layer in range(LAYERS):
+        tree.arena.write(layer, (states, -states), torch.arange(len(slots)), slots)
+    return True
 
 
 def tokens_of(found):
@@ -261,41 +276,79 @@ WORDS = st.lists(st.integers(0, 1), min_size=1, max_size=3).map(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(WORDS, max_size=12), st.integers(1, 200))
-def test_what_is_found_is_what_was_kept_within_the_budget(kept, room) -> None:
-    tree = PrefixTree(room * BYTES_PER_TOKEN)
-    for ids_ in kept:
+@given(st.lists(WORDS, max_size=12), st.integers(1, 200), st.sampled_from([1, 3, 16]))
+def test_what_is_found_is_what_was_kept_within_the_budget(words, room, page) -> None:
+    tree = tree_of(max(room, page), page)
+    for tokens in words:
         tree.begin()
-        found = tree.find(ids_)
-        assert tokens_of(found) == found.ids == ids_[: found.length]
-        longer = state(*ids_[found.length :], behind=found) if found.length < len(ids_) else found
-        if tree.keep(longer):
-            assert len(ids_) - tree.find(ids_).length < MIN_SAVED
+        found = tree.find(tokens)
+        assert tokens_of(found) == found.ids == tokens[: found.length]
+        if kept_in(tree, tokens):
+            assert len(tokens) - tree.find(tokens).length < MIN_SAVED
         stats = tree.statistics
-        assert stats.nbytes == stats.tokens * BYTES_PER_TOKEN <= tree.max_bytes
+        assert stats.tokens * BYTES_PER_TOKEN <= stats.nbytes <= tree.max_bytes
+        assert page > 1 or stats.tokens * BYTES_PER_TOKEN == stats.nbytes
     tree.max_bytes = 0
     tree.begin()
     assert (tree.statistics.tokens, tree.find((100, 101, 102)).length) == (0, 0)
 
 
-def test_what_is_kept_is_a_compact_copy() -> None:
-    tree = PrefixTree(2**20)
+@pytest.mark.parametrize("page", [1, 16])
+def test_what_begins_alike_is_kept_once(page) -> None:
+    tree = tree_of(400, page)
     for tokens in (40, 100, 20):  # the second keeps 60 of its own, the third cuts the first in two
-        tree.keep(state(*range(tokens), *range(500, 510)))
-    pieces = tree.find((*range(100), *range(500, 510))).pieces
-    assert [len(piece.ids) for piece in pieces] == [20, 20, 70]
-    for piece in pieces:
-        held = sum(t.untyped_storage().nbytes() for layer in piece.layers for t in layer)
-        assert held == piece.nbytes == BYTES_PER_TOKEN * len(piece.ids)
+        assert kept_in(tree, (*range(tokens), *range(500, 510)))
+    found = tree.find((*range(100), *range(500, 510)))
+    assert tokens_of(found) == found.ids == (*range(100), *range(500, 510))
+    assert tree.statistics.pieces == 5
+    assert tree.statistics.tokens == 130
 
 
 def test_the_least_recently_used_passage_goes_first_and_its_head_last() -> None:
-    head, passages = tuple(range(20)), [tuple(range(a, a + 10)) for a in (100, 200, 300)]
-    tree = PrefixTree(40 * BYTES_PER_TOKEN)
+    head = tuple(range(20))
+    passages = [tuple(range(first, first + 10)) for first in (100, 200, 300)]
+    tree = tree_of(40)
     for passage in passages[:2]:
-        tree.keep(state(*head, *passage))
+        kept_in(tree, head + passage)
     tree.begin()
     tree.find(head + passages[0])
-    assert tree.keep(state(*head, *passages[2]))
+    assert kept_in(tree, head + passages[2])
     assert [tree.find(head + passage).length for passage in passages] == [30, 20, 30]
-    assert not tree.keep(state(*range(500, 541)))
+    assert not kept_in(tree, tuple(range(500, 541)))
+
+
+def test_what_was_not_written_is_given_up_with_all_behind_it() -> None:
+    tree = tree_of(200, page=16)
+    first = tree.keep(tuple(range(50)))
+    second = tree.keep((*range(30), *range(100, 140)))
+    tree.give_up([first, second])
+    assert tree.statistics[:3] == (0, 0, 0)
+    assert kept_in(tree, tuple(range(190)))
+
+
+def test_a_released_tree_takes_half_of_its_memory_again() -> None:
+    tree = tree_of(200)
+    kept_in(tree, tuple(range(50)))
+    assert tree.release()
+    assert not tree.release()
+    assert tree.find(tuple(range(50))).length == 0
+    tree.open(SHAPE)
+    assert tree.arena.pages == 100
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=30))
+def test_pages_are_handed_out_once_until_they_are_given_back(steps) -> None:
+    arena = Arena(SHAPE, pages=12, page=4)
+    taken = []
+    for tokens, gives_back in steps:
+        if gives_back and taken:
+            for run in taken.pop(len(taken) // 2):
+                arena.give_back(run)
+        elif arena.pages_for(tokens) <= arena.free:
+            taken.append(arena.take(tokens))
+            assert sum(len(run) for run in taken[-1]) == tokens
+        slots = [slot for runs in taken for run in runs for slot in run]
+        assert len(slots) == len(set(slots))
+        pages = sum(arena.pages_for(sum(map(len, runs))) for runs in taken)
+        assert arena.free == arena.pages - pages

@@ -34,19 +34,21 @@ from ecs_plugins.lm.encoding import to_result
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.remote.model import RemoteLM
 from ecs_plugins.lm.scoring import packed
+from ecs_plugins.lm.scoring.packs import TokenBudget
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.request import Comparison, Continuation, EngineResult, TokenRequest
-from ecs_plugins.lm.scoring.runner import TokenBudget, target_logprobs
-from ecs_plugins.lm.scoring.tensors import divergence_of
+from ecs_plugins.lm.scoring.runner import target_logprobs
+from ecs_plugins.lm.scoring.tensors import Readings, divergence_of
 
 pytestmark = pytest.mark.model
 
 TOLERANCE = 1e-4
-FAST = (ScoringPath.CASCADE, ScoringPath.MASKED, ScoringPath.PADDED)
+FAST = (ScoringPath.CASCADE, ScoringPath.VARLEN, ScoringPath.MASKED, ScoringPath.PADDED)
 
 
 def paths_of(family):
-    return [path for path in ScoringPath if (family, path) != (SOFT_CAPPED, ScoringPath.CASCADE)]
+    planned = (ScoringPath.CASCADE, ScoringPath.VARLEN) if family == SOFT_CAPPED else ()
+    return [path for path in ScoringPath if path not in planned]
 
 
 def plain(family, asked):
@@ -265,7 +267,7 @@ def test_a_passage_beyond_the_window_is_unscored_and_the_others_are_not() -> Non
 
 def test_a_divergence_from_a_base_that_was_not_computed_is_refused() -> None:
     with pytest.raises(ScoringError, match="empty candidate"):
-        Comparison((1, 2)).see((3, 1, 2), torch.zeros(1, 8), [0])
+        Comparison((1, 2)).see((3, 1, 2), torch.zeros(1, 8), torch.tensor([0]), Readings())
 
 
 def test_a_base_that_is_not_empty_is_refused() -> None:

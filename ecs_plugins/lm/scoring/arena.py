@@ -1,0 +1,174 @@
+"""Keys and values of tokens in fixed pages of memory that is allocated once.
+
+Passages of all lengths come and go. If each brought tensors of its own, two per layer, they would
+break up the heap of a process until it holds several times what is kept. So the memory is taken
+once and handed out in pages of a few tokens (the idea of paged attention, arXiv 2309.06180): the
+budget is the memory. What a call needs of it is read by slices, or by index in one copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+PAGE = 16
+"""Tokens of a page. Smaller pages waste less behind each passage and break it up more."""
+
+KeyValues = tuple[Tensor, Tensor]
+"""Keys and values of one layer, each ``[1, kv_heads, tokens, width]``."""
+
+
+class LayerShape(NamedTuple):
+    """What one layer keeps of a token: heads of keys, numbers of a key and of a value."""
+
+    kv_heads: int
+    key_width: int
+    value_width: int
+
+    @property
+    def numbers(self) -> int:
+        """Numbers that one token takes."""
+        return self.kv_heads * (self.key_width + self.value_width)
+
+
+@dataclass(frozen=True, slots=True)
+class StateShape:
+    """What a model keeps of a token in all of its layers, and where."""
+
+    layers: tuple[LayerShape, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes that one token takes."""
+        return self.dtype.itemsize * sum(layer.numbers for layer in self.layers)
+
+
+class Arena:
+    """Memory for the keys and values of so many pages of tokens.
+
+    A slot is the place of one token. Pages are counted: two runs of slots may share one.
+
+    Args:
+        shape: What is kept of a token.
+        pages: How many pages.
+        page: Tokens of a page.
+
+    Attributes:
+        layers: The keys and values of all slots, per layer.
+        free: Pages that nothing stands on.
+    """
+
+    def __init__(self, shape: StateShape, pages: int, page: int = PAGE) -> None:
+        self.shape = shape
+        self.pages = pages
+        self.page = page
+        self.free = pages
+        self.layers = _allocate(shape, pages * page)
+        self._uses = np.zeros(pages, dtype=np.int32)
+        self._next = 0
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page."""
+        return self.page * self.shape.token_bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pages."""
+        return self.pages * self.page_bytes
+
+    def pages_for(self, tokens: int) -> int:
+        """Pages that so many tokens take."""
+        return -(-tokens // self.page)
+
+    def take(self, tokens: int) -> list[range]:
+        """Slots for so many tokens, in as few runs as can be.
+
+        Raises:
+            ValueError: There are not so many free pages.
+        """
+        number = self.pages_for(tokens)
+        if number > self.free:
+            raise ValueError(f"{number} pages are wanted, and {self.free} are free")
+        runs = self._find(number)
+        slots = []
+        left = tokens
+        for pages in runs:
+            self._uses[pages.start : pages.stop] += 1
+            length = min(left, len(pages) * self.page)
+            start = pages.start * self.page
+            slots.append(range(start, start + length))
+            left -= length
+        self.free -= number
+        self._next = runs[-1].stop
+        return slots
+
+    def share(self, slots: range) -> None:
+        """One more run stands on the pages of these slots."""
+        self._uses[self._pages(slots)] += 1
+
+    def give_back(self, slots: range) -> None:
+        """One run less stands on the pages of these slots."""
+        uses = self._uses[self._pages(slots)]
+        uses -= 1
+        self.free += int((uses == 0).sum())
+
+    def write(self, layer: int, states: KeyValues, rows: Tensor, slots: Tensor) -> None:
+        """Copy some rows of a layer's keys and values into slots."""
+        for target, source in zip(self.layers[layer], states, strict=True):
+            target.index_copy_(2, slots, source.index_select(2, rows))
+
+    def read(self, layer: int, slots: range) -> KeyValues:
+        """A layer's keys and values in a run of slots: views, no copy."""
+        keys, values = self.layers[layer]
+        return keys[:, :, slots.start : slots.stop], values[:, :, slots.start : slots.stop]
+
+    def _pages(self, slots: range) -> slice:
+        return slice(slots.start // self.page, self.pages_for(slots.stop))
+
+    def _find(self, number: int) -> list[range]:
+        """Runs of free pages: behind those that were taken last, else side by side, else any."""
+        following = range(self._next, self._next + number)
+        if following.stop <= self.pages and not self._uses[following.start : following.stop].any():
+            return [following]
+        free = np.flatnonzero(self._uses == 0)
+        distances = free[number - 1 :] - free[: len(free) - number + 1]
+        side_by_side = np.flatnonzero(distances == number - 1)
+        if len(side_by_side):
+            first = int(free[side_by_side[0]])
+            return [range(first, first + number)]
+        chosen = free[:number]
+        breaks = np.flatnonzero(np.diff(chosen) != 1) + 1
+        return [range(int(part[0]), int(part[-1]) + 1) for part in np.split(chosen, breaks)]
+
+
+def _allocate(shape: StateShape, slots: int) -> list[KeyValues]:
+    """One tensor for all fields of equal shape, seen as keys and values of each layer."""
+    fields: dict[tuple[int, int], list[int]] = {}
+    for number, layer in enumerate(shape.layers):
+        fields.setdefault((layer.kv_heads, layer.key_width), []).append(2 * number)
+        fields.setdefault((layer.kv_heads, layer.value_width), []).append(2 * number + 1)
+    made: dict[int, Tensor] = {}
+    for (heads, width), numbers in fields.items():
+        whole = _empty(shape, (len(numbers), 1, heads, slots, width))
+        made.update(zip(numbers, whole, strict=True))
+    return [(made[2 * number], made[2 * number + 1]) for number in range(len(shape.layers))]
+
+
+def _empty(shape: StateShape, size: Sequence[int]) -> Tensor:
+    """Memory of ``[fields, 1, heads, slots, width]``, laid out as the device reads it.
+
+    A processor reads run after run of one head. A card gathers whole tokens by index.
+    """
+    if shape.device.type == "cpu":
+        return torch.empty(size, dtype=shape.dtype, device=shape.device)
+    fields, one, heads, slots, width = size
+    by_token = (fields, one, slots, heads, width)
+    return torch.empty(by_token, dtype=shape.dtype, device=shape.device).transpose(2, 3)

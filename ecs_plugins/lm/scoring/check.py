@@ -1,0 +1,182 @@
+"""The planner's second net: a path held to the reference, with prompts made for it.
+
+A wrong shortcut raises nothing, it returns wrong numbers. So each path scores a request that has
+every trait that a path can get wrong, and what it says is compared with plain forwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ecs_plugins.errors import ModelError, ScoringError
+from ecs_plugins.lm.scoring.packs import DEFAULT_TOKEN_BUDGET, TokenBudget
+from ecs_plugins.lm.scoring.prefix import PrefixTree
+from ecs_plugins.lm.scoring.profile import PACKED, ScoringPath
+from ecs_plugins.lm.scoring.request import Continuation, Ids, Scores, TokenRequest
+from ecs_plugins.lm.scoring.runner import Runner, undisturbed
+
+if TYPE_CHECKING:
+    from ecs_plugins.lm.scoring.planner import ScoringEngine
+
+TOKENS = 72
+"""Long enough for a prefix that is kept and a passage that is shared."""
+
+_BUDGETS = (30, DEFAULT_TOKEN_BUDGET)
+"""The first is so small that the prefix of the check is computed in pieces and its paths in several
+packs; with the second they share a row, or a batch."""
+
+_ROWS = 768
+"""The check's packed row becomes longer than every length up to this that the configuration names:
+a mask by index does not know of positions that restart."""
+
+LEAST = 6
+"""Tokens of the shortest check."""
+
+_LOGITS = 2**26
+"""Larger tables of a whole prompt's logits are not made for a check."""
+
+
+def failure_of(engine: ScoringEngine, path: ScoringPath, threshold: int) -> str | None:
+    """What a path gets wrong for prompts of either side of a length, if anything."""
+    wanted = threshold + max(8, threshold // 8) if threshold else TOKENS
+    length = min(wanted, engine.profile.room(path))
+    if length < LEAST:
+        return None
+    packs = path in PACKED and not threshold
+    rows = _rows_beyond(engine) if packs else 0
+    request = _request(length, vocabulary_of(engine.runner), threshold, rows)
+    budgets = _BUDGETS if packs else (max(DEFAULT_TOKEN_BUDGET, 2 * request.tokens),)
+    for tokens in budgets:
+        failure = _difference(engine, path, request, tokens)
+        if failure is not None:
+            return failure
+    return None
+
+
+def _rows_beyond(engine: ScoringEngine) -> int:
+    """The longest length up to `_ROWS` that the configuration names."""
+    lengths = (engine.profile.window, *engine.profile.thresholds)
+    return max((length for length in lengths if length < _ROWS), default=0)
+
+
+def _difference(
+    engine: ScoringEngine,
+    path: ScoringPath,
+    request: TokenRequest,
+    tokens: int,
+) -> str | None:
+    """What a path gets wrong against the reference with a token budget, if anything."""
+    everything = range(len(request.candidates))
+    longest = max(request.length(candidate) for candidate in everything)
+    # The padded path with room for one prompt is a plain forward, but for the head's rows.
+    large = longest * vocabulary_of(engine.runner) > _LOGITS
+    yardstick = ScoringPath.PADDED if large else ScoringPath.REFERENCE
+    wanted, _ = engine.run(yardstick, request, everything, TokenBudget(1))
+    cache = PrefixTree(engine.cache.max_bytes, most_tokens=2 * request.tokens)
+    times = 2 if path in PACKED else 1  # the second finds what the first kept
+    answers = []
+    try:
+        for _ in range(times):
+            scores, _ = engine.run(path, request, everything, TokenBudget(tokens), cache)
+            answers.append(scores)
+    except ScoringError as refusal:
+        return str(refusal)
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as failure:
+        return f"the model cannot be called this way ({type(failure).__name__}: {failure})"
+    errors = np.concatenate(list(_errors(wanted, answers)))
+    # Rounding to 16 bits makes single tokens noisy; a wrong path is wrong on average.
+    error = float(errors.max() if engine.runner.dtype == torch.float32 else errors.mean())
+    tolerance = _tolerance(engine.runner)
+    if error <= tolerance:
+        return None
+    return (
+        f"its self-check against the reference is off by {error:.2g} nats per token "
+        f"for prompts of up to {longest} tokens (tolerance {tolerance:g})"
+    )
+
+
+def _errors(wanted: Scores, answers: Iterable[Scores]) -> Iterable[np.ndarray]:
+    for answer in answers:
+        for key, logprobs in wanted.items():
+            yield np.abs(logprobs - answer[key])
+
+
+def require_causal(runner: Runner) -> None:
+    """A later token must not change what an earlier one is predicted with.
+
+    Raises:
+        ModelError: It does.
+    """
+    ids = _ids(10, vocabulary_of(runner))
+    predictions = []
+    with undisturbed(runner.device, runner.dtype):
+        for last in ids[-2:]:
+            logits = runner.model(input_ids=runner.ids([*ids[:-2], last])).logits
+            predictions.append(torch.log_softmax(logits[0, :-1].float(), dim=-1))
+    one, other = predictions
+    difference = float((one - other).abs().mean())
+    if difference > 10 * _tolerance(runner):
+        raise ModelError(
+            f"{runner.name} is not a causal language model: a later token changes its "
+            "earlier predictions. Use a model made for text generation."
+        )
+
+
+def vocabulary_of(runner: Runner) -> int:
+    """How many tokens the model knows."""
+    return int(runner.model.config.get_text_config().vocab_size)
+
+
+def _tolerance(runner: Runner) -> float:
+    """Largest accepted difference from the reference, in nats per token."""
+    if runner.dtype in (torch.float32, torch.float64):
+        return 1e-4 if runner.device.type == "cpu" else 1e-3
+    return 0.05 if runner.dtype == torch.float16 else 0.1
+
+
+def _ids(number: int, vocabulary: int) -> Ids:
+    """Arbitrary, repeatable and varied ids, away from the control tokens at the front."""
+    low = min(300, vocabulary // 4)
+    draw = np.random.default_rng(0).integers(low, vocabulary, size=number)
+    return tuple(int(drawn) for drawn in draw)
+
+
+def _request(length: int, vocabulary: int, threshold: int, rows: int) -> TokenRequest:
+    """Every trait that a path can get wrong, in prompts of at most ``length`` tokens.
+
+    Args:
+        length: Tokens of the longest prompt.
+        vocabulary: Ids to draw from.
+        threshold: Prompts end on either side of this length, if it is not 0.
+        rows: The candidates have at least so many tokens together.
+    """
+    half = length // 2
+    third = length // 3
+    ids = _ids(2 * length + rows, vocabulary)
+    prefix = ids[:half]
+    passage = ids[half : half + third]
+    rest = ids[half + third : 2 * length]
+    head = rest[:1]
+    tails = [rest[1 : length - half - third], rest[2:3]]
+    if threshold > TOKENS:
+        tails = tails[:1]
+    cuts = [-(-third // 6)]
+    if threshold:
+        cuts = [length - threshold - 1, length - threshold + 1]
+    shorter = [passage[: third - less] for less in cuts if 0 < less < third]
+    starts = range(2 * length, 2 * length + rows, third)
+    others = [ids[start : start + third] for start in starts]
+    continuations = []
+    for tail in tails:
+        end = 1 + len(tail)
+        continuations.append(Continuation(head + tail, ((0, 1), (1, end))))
+    return TokenRequest(
+        prefix=prefix,
+        candidates=((), passage, *shorter, *others),
+        continuations=tuple(continuations),
+        name="the self-check",
+    )

@@ -1,0 +1,234 @@
+"""Attention of a packed row in one kernel per layer, for cards.
+
+Every node of the forest is a sequence of its own: its queries are its rows, and its keys are those
+of its whole path, gathered by index: what is kept of its prefix, its ancestors, itself. The causal
+mask ends where the keys end, so each row sees all that stands before it, and the number of kernels
+does not depend on how many passages there are. A head that passages share is computed once; only
+its keys are repeated.
+
+A long context that many nodes share would be repeated too often. All of its rows attend to it in
+one more call, and both results are merged by their log-sum-exp, which is exact (Hydragen, arXiv
+2402.05099, Sec. 3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ecs_plugins.lm.scoring.arena import Arena
+from ecs_plugins.lm.scoring.forest import Forest
+from ecs_plugins.lm.scoring.prefix import PrefixPiece, PrefixState
+from ecs_plugins.lm.scoring.tensors import Numbers, Sequences, attend_sequences
+from ecs_plugins.lm.scoring.twin import AttentionPlan, Groups
+
+REPEATED = 2**14
+"""Keys of one piece that may be repeated in a pack before it gets a call of its own."""
+
+_Slots = tuple[int, range]
+"""What tells a piece from others: the identity of its arena, and its slots."""
+
+
+class _Kept:
+    """The pieces that a pack stands behind, each gathered once: one arena behind the other."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._arenas: list[Arena] = []
+        self._pieces: dict[int, dict[range, int]] = {}
+        self.uses: dict[_Slots, int] = {}
+        for forest, prefix in groups:
+            for piece in prefix.pieces:
+                self._note(piece, len(forest.nodes))
+        self.size = 0
+        self._starts: dict[_Slots, int] = {}
+        for arena in self._arenas:
+            for slots in self._pieces[id(arena)]:
+                self._starts[id(arena), slots] = self.size
+                self.size += len(slots)
+
+    def _note(self, piece: PrefixPiece, nodes: int) -> None:
+        key = _key(piece)
+        if key[0] not in self._pieces:
+            self._arenas.append(piece.arena)
+            self._pieces[key[0]] = {}
+        self._pieces[key[0]].setdefault(piece.slots, len(piece.ids))
+        self.uses[key] = self.uses.get(key, 0) + nodes
+
+    def is_long(self, piece: PrefixPiece) -> bool:
+        """Whether a piece is too long to be repeated for all that stand behind it."""
+        return (self.uses[_key(piece)] - 1) * len(piece.ids) >= REPEATED
+
+    def indices(self, piece: PrefixPiece) -> np.ndarray:
+        """Where its keys stand among the gathered ones."""
+        start = self._starts[_key(piece)]
+        return np.arange(start, start + len(piece.ids))
+
+    def numbers(self) -> list[np.ndarray]:
+        """The slots to gather, per arena."""
+        gathered = []
+        for arena in self._arenas:
+            runs = [np.arange(slots.start, slots.stop) for slots in self._pieces[id(arena)]]
+            gathered.append(np.concatenate(runs))
+        return gathered
+
+    def gather(self, layer: int, slots: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Keys and values of a layer, ``[tokens, kv_heads, width]``, per arena."""
+        for arena, chosen in zip(self._arenas, slots, strict=True):
+            keys, values = arena.layers[layer]
+            yield (
+                _by_token(keys).index_select(0, chosen),
+                _by_token(values).index_select(0, chosen),
+            )
+
+
+def _key(piece: PrefixPiece) -> _Slots:
+    return id(piece.arena), piece.slots
+
+
+def _by_token(states: Tensor) -> Tensor:
+    """From ``[1, heads, tokens, width]`` to ``[tokens, heads, width]``, as kernels take it."""
+    return states[0].transpose(0, 1)
+
+
+@dataclass(slots=True)
+class _Call:
+    """One attention call: sequences of rows side by side, and the keys that each of them sees.
+
+    Attributes:
+        first: The first row.
+        causal: Whether the mask is causal.
+        queries: Rows of each sequence.
+        keys: Indices of the keys of each sequence.
+        sequences: Both, once they are on the device.
+        order: The keys of all sequences, once they are on the device.
+    """
+
+    first: int
+    causal: bool
+    queries: list[int] = field(default_factory=list)
+    keys: list[np.ndarray] = field(default_factory=list)
+    sequences: Sequences | None = None
+    order: Tensor | None = None
+
+    @property
+    def rows(self) -> slice:
+        """The rows of all sequences."""
+        return slice(self.first, self.first + sum(self.queries))
+
+    def numbers(self) -> list[Numbers]:
+        """Starts of the sequences, those of their keys, and the keys."""
+        lengths = [len(keys) for keys in self.keys]
+        starts = [np.cumsum([0, *sizes]) for sizes in (self.queries, lengths)]
+        return [*starts, np.concatenate(self.keys)]
+
+    def receive(self, numbers: Sequence[Tensor]) -> None:
+        """Take what `numbers` gave, on the device."""
+        query_starts, key_starts, self.order = numbers
+        self.sequences = Sequences(
+            query_starts.int(),
+            key_starts.int(),
+            max(self.queries),
+            max(len(keys) for keys in self.keys),
+            self.causal,
+        )
+
+
+_NUMBERS_OF_CALL = 3
+
+
+class VarlenPlan(AttentionPlan):
+    """Every node a sequence, and long contexts apart."""
+
+    def __init__(self, groups: Groups) -> None:
+        super().__init__(groups)
+        self._kept = _Kept(groups)
+        self._slots: Sequence[Tensor] = ()
+        self._nodes = _Call(0, causal=True)
+        self._long: list[_Call] = []
+        rows = sum(len(forest.tokens) for forest, _ in groups)
+        offset = 0
+        for forest, prefix in groups:
+            self._add(forest, prefix, offset, rows)
+            offset += len(forest.tokens)
+        self._calls = [self._nodes, *self._long]
+        roots_alone = all(node.depth == 0 for forest, _ in groups for node in forest.nodes)
+        self._as_they_stand = roots_alone and not self._kept.size
+
+    def _add(self, forest: Forest, prefix: PrefixState, offset: int, rows: int) -> None:
+        """Add a forest whose first row is ``offset``; kept keys come behind those of all rows."""
+        short = [piece for piece in prefix.pieces if not self._kept.is_long(piece)]
+        long = [piece for piece in prefix.pieces if self._kept.is_long(piece)]
+        behind = [rows + self._kept.indices(piece) for piece in short]
+        ways: dict[int, list[np.ndarray]] = {}
+        for node, ancestors in forest.with_ancestors():
+            own = np.arange(offset + node.start, offset + node.stop)
+            above = ways[ancestors[-1].start] if ancestors else behind
+            ways[node.start] = [*above, own]
+            self._nodes.queries.append(node.length)
+            self._nodes.keys.append(np.concatenate(ways[node.start]))
+        if long:
+            seen = np.concatenate([rows + self._kept.indices(piece) for piece in long])
+            self._add_long(seen, offset, len(forest.tokens))
+
+    def _add_long(self, seen: np.ndarray, offset: int, rows: int) -> None:
+        """Rows that see a long context; they join those before them where these stand beside."""
+        last = self._long[-1] if self._long else None
+        if last is None or last.rows.stop != offset:
+            last = _Call(offset, causal=False)
+            self._long.append(last)
+        if last.keys and np.array_equal(last.keys[-1], seen):
+            last.queries[-1] += rows
+        else:
+            last.queries.append(rows)
+            last.keys.append(seen)
+
+    def numbers(self) -> list[Numbers]:
+        """The slots of what is kept, and what each call needs."""
+        out: list[Numbers] = list(self._kept.numbers())
+        for call in self._calls:
+            out.extend(call.numbers())
+        return out
+
+    def receive(self, numbers: Sequence[Tensor]) -> None:
+        """Take what `numbers` gave, on the device."""
+        at = len(numbers) - _NUMBERS_OF_CALL * len(self._calls)
+        self._slots = numbers[:at]
+        for call in self._calls:
+            call.receive(numbers[at : at + _NUMBERS_OF_CALL])
+            at += _NUMBERS_OF_CALL
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, layer: int, scale: float) -> Tensor:
+        """Attention of a layer."""
+        queries = _by_token(query)
+        keys = [_by_token(key)]
+        values = [_by_token(value)]
+        for kept_keys, kept_values in self._kept.gather(layer, self._slots):
+            keys.append(kept_keys)
+            values.append(kept_values)
+        all_keys = torch.cat(keys) if len(keys) > 1 else keys[0]
+        all_values = torch.cat(values) if len(values) > 1 else values[0]
+        out, weight = self._attend(self._nodes, queries, all_keys, all_values, scale)
+        for call in self._long:
+            part, lse = self._attend(call, queries, all_keys, all_values, scale)
+            share = torch.sigmoid(lse - weight[:, call.rows]).transpose(0, 1).unsqueeze(-1)
+            out[call.rows].lerp_(part, share.to(out.dtype))
+        return out.unsqueeze(0)
+
+    def _attend(
+        self,
+        call: _Call,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scale: float,
+    ) -> tuple[Tensor, Tensor]:
+        assert call.sequences is not None
+        assert call.order is not None
+        if call is not self._nodes or not self._as_they_stand:
+            key = key.index_select(0, call.order)
+            value = value.index_select(0, call.order)
+        return attend_sequences(query[call.rows], key, value, call.sequences, scale)
