@@ -8,13 +8,10 @@ key stay verbatim until they are deleted or expire; messages that are put below
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import re
-import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
@@ -24,7 +21,6 @@ from langgraph.store.base import (
     IndexConfig,
     Item,
     ListNamespacesOp,
-    MatchCondition,
     Op,
     PutOp,
     Result,
@@ -32,33 +28,51 @@ from langgraph.store.base import (
     SearchOp,
     TTLConfig,
     ensure_embeddings,
-    get_text_at_path,
-    validate_op_namespace,
 )
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory
-from ecs_plugins.common.config import strict_keywords, unknown
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.integrations.conversation import Entry, append
-from ecs_plugins.integrations.recall import traced_recall
-from ecs_plugins.integrations.recollections import texts_behind
+from ecs_plugins.common.config import strict_keywords
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.integrations.conversation import Entry
+from ecs_plugins.langgraph.conversations import Conversations
+from ecs_plugins.langgraph.operations import (
+    MINUTE,
+    as_hit,
+    as_item,
+    check_settings,
+    checked,
+    is_match,
+    new_entry,
+    new_item,
+)
+from ecs_plugins.langgraph.sweeping import Sweeper
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.filters import checked_filter, matches
-from ecs_plugins.memory.records import Memory, Recollection
-from ecs_plugins.memory.store.items import ItemView, NewItem, StoredItem
-from ecs_plugins.memory.store.messages import Message
+from ecs_plugins.memory.filters import matches
+from ecs_plugins.memory.store.items import Address, ItemView, NewItem, StoredItem
 from ecs_plugins.memory.store.namespaces import checked as checked_namespace
 from ecs_plugins.memory.store.search import Shaper
-from ecs_plugins.memory.types import Namespace
+from ecs_plugins.memory.types import Namespace, Vector
 from ecs_plugins.ranking.embedder import as_embedder
 
-_log = logging.getLogger(__name__)
-
-_MINUTE = 60
 _SWEEP_MINUTES = 5.0
-_TEXT_KEYS = ("content", "text")
-_FILTER_KEY = re.compile(r"[\w .-]+")
+
+
+@dataclass
+class _Writes:
+    """What a batch puts and deletes; a message without an entry is deleted."""
+
+    items: list[NewItem] = field(default_factory=list)
+    deletes: list[Address] = field(default_factory=list)
+    messages: list[tuple[PutOp, Entry | None]] = field(default_factory=list)
+
+    def texts(self) -> list[str]:
+        """Every text that is put, to be embedded together."""
+        texts: list[str] = []
+        for item in self.items:
+            texts += item.texts.values()
+        texts += [entry.text for _, entry in self.messages if entry is not None]
+        return texts
 
 
 class EntropicStore(BaseStore):
@@ -106,8 +120,8 @@ class EntropicStore(BaseStore):
         threshold: float | None = None,
         shaper: Shaper | None = None,
     ) -> None:
-        _check_settings("index", index, ("fields",))
-        _check_settings("ttl", ttl, TTLConfig.__annotations__)
+        check_settings("index", index, ("fields",))
+        check_settings("ttl", ttl, TTLConfig.__annotations__)
         fields = (index or {}).get("fields") or ("$",)
         if isinstance(fields, str):
             raise ConfigurationError(f"index: fields is a list of paths; write [{fields!r}]")
@@ -116,13 +130,11 @@ class EntropicStore(BaseStore):
         self.ttl_config = ttl
         self._fields = tuple(fields)
         self._items = memory.items
-        self._prefix = None if messages_under is None else checked_namespace(messages_under)
-        self._threshold = threshold
-        self._shaper = shaper
+        prefix = None if messages_under is None else checked_namespace(messages_under)
+        self._conversations = Conversations(memory, prefix, threshold=threshold, shaper=shaper)
+        self._sweeper = Sweeper(lambda: memory.closed)
         self._owned = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._sweeper: threading.Thread | None = None
-        self._stop = threading.Event()
 
     @classmethod
     def from_conn_string(
@@ -141,10 +153,11 @@ class EntropicStore(BaseStore):
         """
         embedder = None
         if index is not None:
-            _check_settings("index", index, IndexConfig.__annotations__)
+            check_settings("index", index, IndexConfig.__annotations__)
             embed: Any = index["embed"]
-            is_one = hasattr(embed, "embed_documents")
-            embedder = as_embedder(embed if is_one else ensure_embeddings(embed))
+            if not hasattr(embed, "embed_documents"):
+                embed = ensure_embeddings(embed)
+            embedder = as_embedder(embed)
             if embedder.dimension != index["dims"]:
                 raise ConfigurationError(
                     f"index: dims is {index['dims']}, but embed makes {embedder.dimension}"
@@ -156,7 +169,8 @@ class EntropicStore(BaseStore):
         except BaseException:
             memory.close()
             raise
-        store._owned, store.index_config = True, index
+        store._owned = True
+        store.index_config = index
         return store
 
     def setup(self) -> None:
@@ -190,21 +204,15 @@ class EntropicStore(BaseStore):
         """
         if self._loop is not None and self._loop is asyncio._get_running_loop():
             raise asyncio.InvalidStateError("the event loop would wait; await the async methods")
-        ops = [_checked(op) for op in ops]
-        puts = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
-        plain = [op for op in puts.values() if not self._is_message(op.namespace)]
-        items = [self._new_item(op) for op in plain if op.value is not None]
-        told = [(op, _entry(op)) for op in puts.values() if self._is_message(op.namespace)]
+        ops = [checked(op) for op in ops]
+        writes = self._writes(ops)
         results, touched = self._read(ops)
-        deletes = [(op.namespace, op.key) for op in plain if op.value is None]
-        if told:
-            texts = [text for item in items for text in item.texts.values()]
-            texts += [entry.text for _, entry in told if entry is not None]
-            with self._items.together(texts):
-                self._items.write(items, deletes=deletes, touched=touched)
-                self._tell(told)
-        elif items or deletes or touched:
-            self._items.write(items, deletes=deletes, touched=touched)
+        if writes.messages:
+            with self._items.together(writes.texts()):
+                self._items.write(writes.items, deletes=writes.deletes, touched=touched)
+                self._conversations.put(writes.messages)
+        elif writes.items or writes.deletes or touched:
+            self._items.write(writes.items, deletes=writes.deletes, touched=touched)
         return results
 
     @override
@@ -222,63 +230,41 @@ class EntropicStore(BaseStore):
         Returns:
             A future that is done when the thread is; cancelling it stops the thread.
         """
-        self.stop_ttl_sweeper()
         configured = (self.ttl_config or {}).get("sweep_interval_minutes")
-        seconds = _MINUTE * (sweep_interval_minutes or configured or _SWEEP_MINUTES)
-        done: Future[None] = Future()
-        stop = self._stop = threading.Event()
-
-        def sweep() -> None:
-            while not stop.wait(seconds) and not self.memory.closed:
-                try:
-                    self.sweep_ttl()
-                except Exception:
-                    _log.warning("what has expired could not be erased yet", exc_info=True)
-            if done.set_running_or_notify_cancel():
-                done.set_result(None)
-
-        done.add_done_callback(lambda _: stop.set())
-        self._sweeper = threading.Thread(target=sweep, name="ecs-ttl-sweeper", daemon=True)
-        self._sweeper.start()
-        return done
+        minutes = sweep_interval_minutes or configured or _SWEEP_MINUTES
+        return self._sweeper.start(lambda: self.sweep_ttl(), MINUTE * minutes)
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
         """Stop the sweeper, if there is one; whether it ended within so many seconds."""
-        self._stop.set()
-        if self._sweeper is not None:
-            self._sweeper.join(timeout)
-        return self._sweeper is None or not self._sweeper.is_alive()
+        return self._sweeper.stop(timeout)
 
-    def _is_message(self, namespace: Namespace) -> bool:
-        prefix = self._prefix
-        return prefix is not None and tuple(namespace[: len(prefix)]) == prefix
+    def _writes(self, ops: Sequence[Op]) -> _Writes:
+        """The last put of each key, refused before anything is written."""
+        writes = _Writes()
+        puts = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
+        for op in puts.values():
+            if self._conversations.hold(op.namespace):
+                writes.messages.append((op, new_entry(op)))
+            elif op.value is None:
+                writes.deletes.append((op.namespace, op.key))
+            else:
+                writes.items.append(new_item(op, self._fields))
+        return writes
 
     def _read(self, ops: Sequence[Op]) -> tuple[list[Result], list[StoredItem]]:
         """The results of all operations, and the items whose time to live a read refreshes."""
         searches = [op for op in ops if isinstance(op, SearchOp) and op.query]
         vectors = {op.query: self._items.embed_query(op.query) for op in searches if op.query}
-        recalled: dict[int, list[SearchItem]] = {}
-        if self._prefix is not None:
-            recalled = {id(op): self._recalled(op) for op in searches}
+        remembered = {id(op): self._conversations.search(op) for op in searches}
         results: list[Result] = []
         touched: list[StoredItem] = []
         with self._items.view(search=bool(searches)) as view:
             for op in ops:
                 if isinstance(op, GetOp):
-                    found = view.get(op.namespace, op.key)
-                    if found is not None and op.refresh_ttl and found.ttl is not None:
-                        touched.append(found)
-                    # A search may find under a key that nobody put: a memory, or a merged message.
-                    stored = self._stored(op) if found is None else found
-                    results.append(None if stored is None else Item(**_fields(stored)))
+                    results.append(self._get(view, op, touched))
                 elif isinstance(op, SearchOp):
-                    pairs = self._search(view, op, vectors)
-                    if op.refresh_ttl:
-                        touched += [item for item, _ in pairs if item.ttl is not None]
-                    hits = [SearchItem(**_fields(item), score=score) for item, score in pairs]
-                    if id(op) in recalled:  # by score; what has none comes last
-                        hits += recalled[id(op)]
-                        hits.sort(key=lambda hit: (hit.score is None, -(hit.score or 0.0)))
+                    hits = self._search(view, op, vectors, touched)
+                    hits = _by_score(hits + remembered.get(id(op), []))
                     results.append(hits[op.offset : op.offset + op.limit])
                 elif isinstance(op, ListNamespacesOp):
                     results.append(self._namespaces(view, op))
@@ -286,207 +272,52 @@ class EntropicStore(BaseStore):
                     results.append(None)
         return results, touched
 
+    def _get(self, view: ItemView, op: GetOp, touched: list[StoredItem]) -> Item | None:
+        item = view.get(op.namespace, op.key)
+        if item is not None:
+            if op.refresh_ttl and item.ttl is not None:
+                touched.append(item)
+            return as_item(item)
+        # A search may find under a key that nobody put: a memory, or a merged message.
+        remembered = self._conversations.get(op)
+        return None if remembered is None else as_item(remembered)
+
     def _search(
-        self, view: ItemView, op: SearchOp, vectors: Mapping[str, Any]
-    ) -> list[tuple[StoredItem, float | None]]:
+        self,
+        view: ItemView,
+        op: SearchOp,
+        vectors: Mapping[str, Vector],
+        touched: list[StoredItem],
+    ) -> list[SearchItem]:
         """The first ``offset + limit`` items; with a query, without those of conversations."""
-        test = partial(matches, condition=op.filter) if op.filter else None
+        condition = partial(matches, condition=op.filter) if op.filter else None
+        prefix = op.namespace_prefix
         stop = op.offset + op.limit
-        if not op.query:
-            found = view.find(op.namespace_prefix, condition=test, limit=stop)
-            return [(item, None) for item in found]
-        limit = stop if self._prefix is None else None
-        nearest = view.nearest(op.namespace_prefix, vectors[op.query], condition=test, limit=limit)
-        return [pair for pair in nearest if not self._is_message(pair[0].namespace)][:stop]
+        pairs: list[tuple[StoredItem, float | None]]
+        if op.query:
+            # Items of conversations are left out below, so that more may be needed.
+            limit = stop if self._conversations.prefix is None else None
+            pairs = view.nearest(prefix, vectors[op.query], condition=condition, limit=limit)
+            pairs = [pair for pair in pairs if not self._conversations.hold(pair[0].namespace)]
+        else:
+            items = view.find(prefix, condition=condition, limit=stop)
+            pairs = [(item, None) for item in items]
+        pairs = pairs[:stop]
+        if op.refresh_ttl:
+            touched += [item for item, _ in pairs if item.ttl is not None]
+        return [as_hit(item, score) for item, score in pairs]
 
     def _namespaces(self, view: ItemView, op: ListNamespacesOp) -> list[Namespace]:
-        found = set(view.namespaces())
-        if self._prefix is not None:
-            found |= set(self.memory.namespaces(self._prefix))
+        namespaces = set(view.namespaces())
+        namespaces.update(self._conversations.namespaces())
         for condition in op.match_conditions or ():
-            found = {namespace for namespace in found if _is_match(condition, namespace)}
+            namespaces = {each for each in namespaces if is_match(condition, each)}
         if op.max_depth is not None:
-            found = {namespace[: op.max_depth] for namespace in found}
-        return sorted(found)[op.offset : op.offset + op.limit]
-
-    def _new_item(self, op: PutOp) -> NewItem:
-        assert op.value is not None
-        value = dict(op.value)
-        NewItem(op.namespace, op.key, value)  # refused before its texts are looked for
-        paths = self._fields if op.index is None else (op.index or ())
-        texts: dict[str, str] = {}
-        for path in paths:
-            found = get_text_at_path(value, path)
-            several = len(found) > 1
-            texts |= {f"{path}.{n}" if several else path: text for n, text in enumerate(found)}
-        ttl = None if op.ttl is None else op.ttl * _MINUTE
-        return NewItem(op.namespace, op.key, value, texts, ttl)
-
-    # Conversations: puts become messages, searches recollections.
-
-    def _tell(self, puts: Sequence[tuple[PutOp, Entry | None]]) -> None:
-        """Put messages, or delete those without one. An unchanged message is left as it is."""
-        with self._items.view() as view:
-            old = [view.get(op.namespace, op.key) for op, _ in puts]
-        gone: list[StoredItem] = []
-        unlogged: list[PutOp] = []
-        new: dict[Namespace, list[Entry]] = {}
-        for (op, entry), item in zip(puts, old, strict=True):
-            if entry is not None:
-                if item is not None and (item.value, item.ttl) == (entry.value, entry.ttl):
-                    continue
-                new.setdefault(op.namespace, []).append(entry)
-            elif item is None:
-                unlogged.append(op)
-            if item is not None:
-                gone.append(item)
-        if messages := [item.message for item in gone if item.message is not None]:
-            self.memory.delete(*messages)
-        if blank := [(item.namespace, item.key) for item in gone if item.message is None]:
-            self._items.write(deletes=blank)
-        for op in unlogged:
-            if self._stored(op) is not None:
-                self.memory.delete(op.key, evidence=True)
-        for namespace, entries in new.items():
-            append(self.memory, namespace, entries)
-
-    def _stored(self, op: GetOp | PutOp) -> Message | Memory | None:
-        found = self.memory.get(op.key) if self._is_message(op.namespace) else None
-        return found if found is not None and found.namespace == tuple(op.namespace) else None
-
-    def _recalled(self, op: SearchOp) -> list[SearchItem]:
-        """What is remembered in the conversations that a search reaches."""
-        found = self.memory.namespaces(tuple(op.namespace_prefix) or None)
-        spaces = [namespace for namespace in found if self._is_message(namespace)]
-        count = op.offset + op.limit
-        if not spaces or not op.query or not count:
-            return []
-        recollections = traced_recall(
-            self.memory,
-            op.query,
-            namespace=spaces[0],
-            also=spaces[1:],
-            k=count,
-            threshold=self._threshold,
-            shaper=self._shaper,
-            filter=op.filter or None,
-        )
-        messages = [name for each in recollections for name in each.provenance]
-        with self._items.view() as view:
-            items = view.of_messages(messages)
-        hits = (self._hit(each, items) for each in recollections)
-        return [hit for hit in hits if hit is not None]
-
-    def _hit(self, recollection: Recollection, items: dict[str, StoredItem]) -> SearchItem | None:
-        """One message as it was put; what was merged of several, under its own id."""
-        ids = recollection.provenance
-        only = items.get(ids[0]) if len(ids) == 1 else None
-        if only is not None:
-            return RecalledItem(recollection, _fields(only))
-        stored = self.memory.get(recollection.id)
-        if stored is None:  # erased since
-            return None
-        text = "\n".join(texts_behind(self.memory, recollection))
-        value = {**recollection.metadata, "content": text}
-        return RecalledItem(recollection, _fields(stored, value))
+            namespaces = {each[: op.max_depth] for each in namespaces}
+        stop = op.offset + op.limit
+        return sorted(namespaces)[op.offset : stop]
 
 
-class RecalledItem(SearchItem):
-    """An item that a search below ``messages_under`` has found: what was put, and its recollection.
-
-    Attributes:
-        recollection: All fields of the `Recollection`, JSON types only.
-    """
-
-    __slots__ = ("recollection",)
-
-    def __init__(self, recollection: Recollection, fields: Mapping[str, Any]) -> None:
-        super().__init__(**fields, score=recollection.score)
-        self.recollection = recollection.to_dict()
-
-    @override
-    def dict(self) -> dict[str, Any]:
-        """The item and its recollection as JSON types."""
-        return {**super().dict(), "recollection": self.recollection}
-
-
-def _checked(op: Op) -> Op:
-    """Refuse what cannot be run before anything is; a namespace may be a list of labels."""
-    if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
-        raise InvalidInputError(f"unknown operation {op!r}; use those of langgraph.store.base")
-    if isinstance(op, ListNamespacesOp):
-        named: list[object] = [condition.path for condition in op.match_conditions or ()]
-    else:
-        named = [op.namespace_prefix if isinstance(op, SearchOp) else op.namespace]
-    for namespace in named:
-        if isinstance(namespace, str):  # whose characters would pass for labels
-            raise InvalidInputError(f"a namespace is a tuple of labels; write ({namespace!r},)")
-    validate_op_namespace(op)
-    if isinstance(op, PutOp):
-        checked_namespace(op.namespace)
-        if op.value is not None and not isinstance(op.value, Mapping):
-            raise InvalidInputError(f"a value is a mapping, got {op.value!r:.80}")
-    elif isinstance(op, SearchOp | ListNamespacesOp) and (op.limit < 0 or op.offset < 0):
-        raise InvalidInputError(f"limit and offset must not be negative: {op.limit}, {op.offset}")
-    if isinstance(op, SearchOp) and op.filter:
-        checked_filter(op.filter)
-        for key in op.filter:
-            if not _FILTER_KEY.fullmatch(str(key)):  # LangGraph's stores put them into SQL
-                raise InvalidInputError(f"Invalid filter key: {key!r}; use words, dots and hyphens")
-    if isinstance(op, SearchOp):
-        return op._replace(namespace_prefix=tuple(op.namespace_prefix))
-    return op if isinstance(op, ListNamespacesOp) else op._replace(namespace=tuple(op.namespace))
-
-
-def _check_settings(what: str, settings: Mapping[str, Any] | None, known: Collection[str]) -> None:
-    for name in settings or ():
-        if name not in known:
-            raise ConfigurationError(f"{what}: {unknown(name, known)}")
-
-
-def _is_match(condition: MatchCondition, namespace: Namespace) -> bool:
-    path, kind = condition.path, condition.match_type
-    if kind not in ("prefix", "suffix"):
-        raise InvalidInputError(f"match_type is 'prefix' or 'suffix', got {kind!r}")
-    beyond = len(namespace) - len(path)
-    part = namespace if kind == "prefix" else namespace[max(beyond, 0) :]
-    return beyond >= 0 and all(w in ("*", label) for w, label in zip(path, part, strict=False))
-
-
-def _fields(
-    found: StoredItem | Message | Memory, value: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """The arguments of LangGraph's item; a ``value`` stands in place of a memory's own."""
-    if isinstance(found, StoredItem):
-        key, value, changed = found.key, found.value, found.updated
-    else:
-        key, value = found.id, value or {**found.metadata, "content": found.text}
-        changed = found.changed if isinstance(found, Memory) else found.created
-    times = [datetime.fromtimestamp(seconds, UTC) for seconds in (found.created, changed)]
-    place = {"namespace": found.namespace, "key": key}
-    return {**place, "value": value, "created_at": times[0], "updated_at": times[1]}
-
-
-def _entry(op: PutOp) -> Entry | None:
-    """The message that is put, refused before anything is written; None to delete it."""
-    if op.value is None:
-        return None
-    value = dict(op.value)
-    key = next((name for name in _TEXT_KEYS if isinstance(value.get(name), str)), None)
-    if key is None or not value[key].strip():
-        raise InvalidInputError(
-            "a message in a conversation is a mapping with 'content' (or 'text'), and optionally "
-            f"'role'; got {value!r:.80}. Put other values outside of messages_under"
-        )
-    role = value.get("role", "user")
-    ttl = None if op.ttl is None else op.ttl * _MINUTE
-    NewItem(op.namespace, op.key, value, ttl=ttl)
-    return Entry(
-        value=value,
-        text=value[key],
-        role=role if isinstance(role, str) else "user",
-        text_key=key,
-        metadata={name: part for name, part in value.items() if name != key},
-        key=op.key,
-        ttl=ttl,
-    )
+def _by_score(hits: list[SearchItem]) -> list[SearchItem]:
+    """Hits of several sources, the best first; those without a score come last."""
+    return sorted(hits, key=lambda hit: (hit.score is None, -(hit.score or 0.0)))

@@ -47,7 +47,8 @@ class MemoryAdmin:
             How many lines.
         """
         store = self._store
-        prefix, now = None if namespace is None else checked(namespace), time.time()
+        prefix = None if namespace is None else checked(namespace)
+        now = time.time()
         if has_expired(store, now):
             purge(store)
         with store.database.read() as connection:
@@ -108,14 +109,14 @@ class MemoryAdmin:
         store = self._store
         wanted = None if prefix is None else checked(prefix)
         with store.database.read() as connection:
-            found = namespace_stats(connection, wanted)
+            namespaces = namespace_stats(connection, wanted)
             items = count_items(connection, wanted, time.time())
         return MemoryStats(
             path=store.database.path,
             schema=MEMORY_FILE.version,
             embedder=store.identity,
             config_version=store.config.version,
-            namespaces=tuple(found),
+            namespaces=tuple(namespaces),
             bytes=store.database.size(),
             indexes=store.indexes.statistics(),
             pending=len(store.pending),

@@ -15,7 +15,7 @@ import numpy as np
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem, Vector
-from ecs_plugins.memory.wording import difference, may_replace
+from ecs_plugins.memory.wording import Difference, difference, may_replace
 
 HALF_LIFE: Final = 1000.0
 """Steps after which an observed event counts half."""
@@ -39,53 +39,68 @@ def admit(
         nearer. Else the new item: a message that says something else than a near item (`wording`)
         does not repeat it, and ``Evidence.unlike`` says in what it differs from the nearest.
     """
-    unlike = None
-    near = [
-        each
-        for each in (nearest_cold, nearest_hot)
-        if each is not None and config.rule == "default" and each[1] >= config.merge_threshold
-    ]
-    for item, _ in sorted(near, key=lambda each: -each[1]):
+    unlike: Difference | None = None
+    for item in _near_enough(nearest_cold, nearest_hot, config):
         differs = difference(as_reply(new.text, new.asked), as_reply(item.text, item.asked))
         if differs is None:
             return repeated(item, new, config)
-        unlike = unlike or differs
-    return replace(new, evidence=replace(new.evidence, unlike=unlike))
+        if unlike is None:
+            unlike = differs
+    evidence = replace(new.evidence, unlike=unlike)
+    return replace(new, evidence=evidence)
+
+
+def _near_enough(
+    cold: tuple[ColdMemory, float] | None,
+    hot: tuple[HotItem, float] | None,
+    config: MemoryConfig,
+) -> list[HotItem | ColdMemory]:
+    """The items that a message may repeat, the nearest first; under the paper's rule, none."""
+    if config.rule == "paper":
+        return []
+    candidates = [each for each in (cold, hot) if each is not None]
+    candidates.sort(key=lambda each: -each[1])
+    return [item for item, cosine in candidates if cosine >= config.merge_threshold]
 
 
 def repeated(item: Item, new: HotItem, config: MemoryConfig) -> Item:
     """Return the item after a message that repeats it, whose own hot item is ``new``."""
     evidence = in_demand(item.evidence, new.evidence.created)
-    return joined(item, new, replace(evidence, support=evidence.support + 1), config)
+    evidence = replace(evidence, support=evidence.support + 1)
+    return joined(item, new, evidence, config)
 
 
 def joined(
-    item: Item, said: HotItem | ColdMemory, evidence: Evidence, config: MemoryConfig
+    item: Item, repeat: HotItem | ColdMemory, evidence: Evidence, config: MemoryConfig
 ) -> Item:
     """Return the item with this evidence, and the vector and the words of both.
 
     It keeps its own words if `update` set them.
     """
-    vector, resultant = moved_centroid(item.vector, item.evidence.resultant, said)
-    keeps = item.evidence.edited or not may_replace(said.text, item.text)
-    text, asked = (item.text, item.asked) if keeps else (said.text, said.asked)
-    both = replace(item, evidence=replace(evidence, resultant=resultant), text=text, asked=asked)
+    vector, resultant = moved_centroid(item.vector, item.evidence.resultant, repeat)
+    both = replace(item, evidence=replace(evidence, resultant=resultant))
+    if not item.evidence.edited and may_replace(repeat.text, item.text):
+        both = replace(both, text=repeat.text, asked=repeat.asked)
     if isinstance(both, HotItem):
-        return replace(both, vector=vector, members=(*both.members, said.id))
-    return replace(both, vector=vector) if config.proposal == "centroid" else both
+        members = (*both.members, repeat.id)
+        return replace(both, vector=vector, members=members)
+    if config.proposal == "centroid":
+        return replace(both, vector=vector)
+    return both
 
 
 def record_hit(item: Item, *, step: int, score: float = 1.0) -> Item:
     """Return the item after a retrieval returned it: asked for as much as its score says."""
     evidence = in_demand(item.evidence, step, score)
-    return replace(item, evidence=replace(evidence, hits=evidence.hits + 1))
+    evidence = replace(evidence, hits=evidence.hits + 1)
+    return replace(item, evidence=evidence)
 
 
 def moved_centroid(
-    vector: Vector, resultant: float, said: HotItem | ColdMemory
+    vector: Vector, resultant: float, repeat: HotItem | ColdMemory
 ) -> tuple[Vector, float]:
     """Return direction and length of the sum of all observations: the running centroid."""
-    addition = said.vector * np.float32(said.evidence.resultant)
+    addition = repeat.vector * np.float32(repeat.evidence.resultant)
     total: Vector = vector * np.float32(resultant) + addition
     length = float(np.sqrt(total @ total))
     if length <= 1e-6:
@@ -97,7 +112,8 @@ def decayed(evidence: Evidence, step: int) -> Evidence:
     """Return the evidence with its decaying counts brought to ``step``."""
     if step <= evidence.updated:
         return evidence
-    factor = 2.0 ** (-(step - evidence.updated) / HALF_LIFE)
+    elapsed = step - evidence.updated
+    factor = 2.0 ** (-elapsed / HALF_LIFE)
     return replace(
         evidence,
         updated=step,
@@ -133,7 +149,8 @@ def merged(older: Evidence, newer: Evidence) -> Evidence:
     Its ``resultant`` is that of the older one still.
     """
     step = max(older.updated, newer.updated)
-    first, second = decayed(older, step), decayed(newer, step)
+    first = decayed(older, step)
+    second = decayed(newer, step)
     return Evidence(
         created=min(first.created, second.created),
         updated=step,

@@ -9,10 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
 from ecs_plugins.common.text import as_reply, asks
 from ecs_plugins.errors import InvalidInputError
@@ -35,8 +34,6 @@ from ecs_plugins.memory.types import (
 )
 from ecs_plugins.memory.utility import entropies, utilities
 from ecs_plugins.memory.wording import difference
-
-Rows = npt.NDArray[np.int64]
 
 _BLOCK = 1 << 23  # cosines computed at a time
 
@@ -75,15 +72,13 @@ def consolidate(
     vectors = _checked_matrix(hot, cold)
     supported, unsupported = _split(hot, vectors[: len(hot)], config, seed)
     if config.rule == "default":
-        unsupported = _leaving(unsupported, len(hot) - sum(map(len, supported)), config)
-    proposals = [_propose(m, config=config, summarise=summarise, seed=seed) for m in supported]
-    proposals += [_propose(m, config=config, summarise=None, seed=seed) for m in unsupported]
+        waiting = len(hot) - sum(map(len, supported))
+        unsupported = _leaving(unsupported, waiting, config)
+    proposals = [_propose(each, config, seed, summarise) for each in supported]
+    proposals += [_propose(each, config, seed, None) for each in unsupported]
+    candidates = [proposal.memory for proposal in proposals]
     terms = free_energies(
-        [*cold, *(proposal.memory for proposal in proposals)],
-        config=config,
-        step=step,
-        queries=queries,
-        utility=utility,
+        [*cold, *candidates], config=config, step=step, queries=queries, utility=utility
     )
     contest = ColdContest(cold, proposals, terms, config=config, seed=seed)
     contest.shrink()
@@ -103,10 +98,12 @@ def free_energies(
     """Return F, E and S of each memory among the others; for the arguments see `consolidate`."""
     values = utilities(memories, config=config, step=step, queries=queries, utility=utility)
     disorder = entropies(memories, config)
-    penalty = SUPERSEDED if config.rule == "default" else 0.0
+    if config.rule == "default":
+        outdated = np.array([memory.superseded for memory in memories], dtype=np.float64)
+        values = values - SUPERSEDED * outdated
     return [
-        free_energy(value - penalty * memory.superseded, entropy, config.entropy_weight)
-        for memory, value, entropy in zip(memories, values.tolist(), disorder.tolist(), strict=True)
+        free_energy(value, entropy, config.entropy_weight)
+        for value, entropy in zip(values.tolist(), disorder.tolist(), strict=True)
     ]
 
 
@@ -136,13 +133,22 @@ def _split(
     """
     supported: list[list[HotItem]] = []
     unsupported: list[list[HotItem]] = []
-    for rows in cluster(vectors, [as_reply(item.text, item.asked) for item in hot], config, seed):
+    texts = [as_reply(item.text, item.asked) for item in hot]
+    for rows in cluster(vectors, texts, config, seed):
         members = [hot[row] for row in rows]
-        if config.rule == "default" and all(i.evidence.attestations <= i.judged for i in members):
+        if config.rule == "default" and not any(map(_has_gained, members)):
             continue
-        enough = sum(i.evidence.attestations for i in members) >= config.min_support
-        (supported if enough else unsupported).append(members)
+        attestations = sum(item.evidence.attestations for item in members)
+        if attestations >= config.min_support:
+            supported.append(members)
+        else:
+            unsupported.append(members)
     return supported, unsupported
+
+
+def _has_gained(item: HotItem) -> bool:
+    """Whether an item was observed or asked for since it was last judged."""
+    return item.evidence.attestations > item.judged
 
 
 def _leaving(
@@ -153,12 +159,18 @@ def _leaving(
     The others lose nothing by waiting: a repeat may still come.
     """
     excess = occupied + config.sleep_every - config.hot_capacity
-    before = accumulate(map(len, unsupported), initial=0)
-    return [members for members, count in zip(unsupported, before, strict=False) if count < excess]
+    leaving = []
+    older = 0
+    for members in unsupported:
+        if older >= excess:
+            break
+        leaving.append(members)
+        older += len(members)
+    return leaving
 
 
 def _propose(
-    members: Sequence[HotItem], *, config: MemoryConfig, summarise: Summarise | None, seed: int
+    members: Sequence[HotItem], config: MemoryConfig, seed: int, summarise: Summarise | None
 ) -> Proposal:
     """Return what a cluster of hot items, oldest first, proposes for the cold store."""
     vectors = np.array([item.vector for item in members])
@@ -166,37 +178,53 @@ def _propose(
     vector, evidence = _pooled(members)
     representative = _representative(members, nearest)
     if config.proposal == "medoid":
-        vector, representative = nearest.vector, nearest
-    text, asked = representative.text, representative.asked
-    written = None if summarise is None else summarise(members)
-    if written is not None:
-        (text, summary), asked = written, ""
-        vector = summary if config.proposal == "summary" else vector
-    entropy = 0.0  # "evidence" is computed when memories compete, so that later outcomes count
-    if config.entropy == "cluster_variance":
-        entropy = cluster_variance(vectors)
-    elif config.entropy == "embedding":
-        entropy = embedding_entropy(vector)
+        vector = nearest.vector
+        representative = nearest
+    text = representative.text
+    asked = representative.asked
+    summary = None if summarise is None else summarise(members)
+    if summary is not None:
+        text, summary_vector = summary
+        asked = ""
+        if config.proposal == "summary":
+            vector = summary_vector
     messages = tuple(message for item in members for message in item.members)
-    return Proposal(
-        ColdMemory(
-            hashlib.sha256("\0".join([str(seed), *messages]).encode()).hexdigest()[:32],
-            vector,
-            evidence,
-            text,
-            entropy=entropy,
-            asked=asked,
-            superseded=all(item.superseded for item in members),
-        ),
-        members=messages,
-        sources=tuple(item.id for item in members),
+    memory = ColdMemory(
+        _name_of(messages, seed),
+        vector,
+        evidence,
+        text,
+        entropy=_entropy_of(vectors, vector, config),
+        asked=asked,
+        superseded=all(item.superseded for item in members),
     )
+    sources = tuple(item.id for item in members)
+    return Proposal(memory, members=messages, sources=sources)
+
+
+def _name_of(messages: Sequence[str], seed: int) -> str:
+    """The id of a proposal: a hash, so that the same sleep phase makes the same one again."""
+    content = "\0".join([str(seed), *messages])
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+def _entropy_of(members: Matrix, proposal: Vector, config: MemoryConfig) -> float:
+    """The readings of S that need the vectors of the members, or of the proposal.
+
+    "evidence" is computed when memories compete, so that later outcomes count.
+    """
+    if config.entropy == "cluster_variance":
+        return cluster_variance(members)
+    if config.entropy == "embedding":
+        return embedding_entropy(proposal)
+    return 0.0
 
 
 def _pooled(members: Sequence[HotItem]) -> tuple[Vector, Evidence]:
     """Return direction and evidence of all observations behind the members."""
     first, *others = sorted(members, key=lambda item: item.evidence.created)
-    vector, evidence = first.vector, first.evidence
+    vector = first.vector
+    evidence = first.evidence
     for item in others:
         vector, resultant = moved_centroid(vector, evidence.resultant, item)
         evidence = replace(merged(evidence, item.evidence), resultant=resultant)
@@ -208,7 +236,9 @@ def _representative(members: Sequence[HotItem], nearest: HotItem) -> HotItem:
     if not asks(nearest.text):
         return nearest
     statements = [item for item in members if not asks(item.text)]
-    return max(statements or [nearest], key=lambda item: item.evidence.last_seen)
+    if not statements:
+        return nearest
+    return max(statements, key=lambda item: item.evidence.last_seen)
 
 
 # Clusters: linked at a threshold, or the paper's k-means
@@ -240,15 +270,11 @@ def link_labels(vectors: Matrix, threshold: float, texts: Sequence[str]) -> list
     Two components are not joined if a text of the one says something else than a text of the
     other (`wording`); the nearest pairs are joined first.
     """
-    rows, columns, cosines = _links(vectors, threshold)
-    nearest_first = np.argsort(-cosines, kind="stable")
     root = list(range(len(vectors)))
     members = [[row] for row in root]
-    for a, b in zip(rows[nearest_first].tolist(), columns[nearest_first].tolist(), strict=True):
-        low, high = sorted((root[a], root[b]))
-        if low == high or any(
-            difference(texts[one], texts[other]) for one in members[low] for other in members[high]
-        ):
+    for one, other in _links(vectors, threshold):
+        low, high = sorted((root[one], root[other]))
+        if low == high or _says_something_else(members[low], members[high], texts):
             continue
         for row in members[high]:
             root[row] = low
@@ -256,17 +282,27 @@ def link_labels(vectors: Matrix, threshold: float, texts: Sequence[str]) -> list
     return root
 
 
-def _links(vectors: Matrix, threshold: float) -> tuple[Rows, Rows, Vector]:
-    """The pairs of rows that are linked, and their cosines, without a matrix of all pairs."""
-    found = []
+def _says_something_else(ones: list[int], others: list[int], texts: Sequence[str]) -> bool:
+    """Whether any text of some rows says something else than one of others."""
+    for one, other in product(ones, others):
+        if difference(texts[one], texts[other]) is not None:
+            return True
+    return False
+
+
+def _links(vectors: Matrix, threshold: float) -> list[tuple[int, int]]:
+    """The pairs of rows that are linked, the nearest first, without a matrix of all pairs."""
     count = max(1, len(vectors))
     step = max(1, _BLOCK // count)
+    parts = []
     for start in range(0, count, step):
         cosines = vectors[start : start + step] @ vectors[start:].T
         rows, columns = np.nonzero(np.triu(cosines >= threshold, k=1))
-        found.append((rows + start, columns + start, cosines[rows, columns]))
-    rows, columns, near = (np.concatenate(part) for part in zip(*found, strict=True))
-    return rows, columns, near
+        parts.append((rows + start, columns + start, cosines[rows, columns]))
+    rows, columns, cosines = (np.concatenate(part) for part in zip(*parts, strict=True))
+    nearest_first = np.argsort(-cosines, kind="stable")
+    pairs = zip(rows[nearest_first].tolist(), columns[nearest_first].tolist(), strict=True)
+    return list(pairs)
 
 
 def kmeans_labels(vectors: Matrix, clusters: int, seed: int) -> list[int]:

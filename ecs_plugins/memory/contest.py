@@ -58,15 +58,23 @@ class ColdContest:
         self._pinned = np.array([memory.pinned for memory in self._memories], dtype=bool)
         self._weakness = np.array([self._weakness_of(each) for each in terms])
         self._fills = np.array([self._is_filler(each) for each in self._memories], dtype=bool)
-        self._temperature = config.temperature
-        if config.rule == "default":
-            known = zip(terms, cold, strict=False)
-            totals = [each.total for each, memory in known if not memory.superseded]
-            self._temperature = scaled_temperature(config.temperature, totals)
+        self._temperature = self._temperature_of(terms)
         self._decisions: list[SleepDecision] = []
         self._changed: set[int] = set()
         self._consumed: set[str] = set()
         self._judged: set[str] = set()
+
+    def _temperature_of(self, terms: Sequence[FreeEnergy]) -> float:
+        """T; by the default rule in units of how far the free energies of what holds lie apart."""
+        config = self._config
+        if config.rule == "paper":
+            return config.temperature
+        totals = [
+            each.total
+            for each, memory in zip(terms, self._cold, strict=False)
+            if not memory.superseded
+        ]
+        return scaled_temperature(config.temperature, totals)
 
     def shrink(self) -> None:
         """Evict the weakest memories while the store exceeds its capacity."""
@@ -85,19 +93,20 @@ class ColdContest:
         the weakest of the older memories that have no more support than itself; without one it
         waits in the hot store, which is no decision.
         """
-        rivals = self._there
-        if supported:
-            if self._config.rule == "default" and self._reinforce(number):
-                return
-        elif self._config.rule == "paper":
+        by_paper = self._config.rule == "paper"
+        if by_paper and not supported:
             self._record("discard", number, candidate=None)
             return
-        else:
-            rivals = self._fills & (np.arange(len(self._there)) < len(self._cold))
+        if supported and not by_paper and self._reinforce(number):
+            return
         if self._there.sum() < self._config.cold_capacity:
             self._insert(number)
             self._record("insert", number)
             return
+        rivals = self._there
+        if not supported:
+            is_older = np.arange(len(self._there)) < len(self._cold)
+            rivals = self._fills & is_older
         weakest = self._weakest(rivals)
         if supported or weakest is not None:
             self._judged.update(self._proposals[number].sources)
@@ -109,21 +118,22 @@ class ColdContest:
     def plan(self, hot: Sequence[HotItem]) -> SleepPlan:
         """Return everything that was decided. Under the paper's rule the hot items stay."""
         count = len(self._cold)
+        changed = [at for at in sorted(self._changed) if at < count and self._there[at]]
         moving = [] if self._config.rule == "paper" else hot
+        consumed = [item.id for item in moving if item.id in self._consumed]
         staying = self._judged - self._consumed
+        judged = [
+            replace(item, judged=item.evidence.attestations)
+            for item in moving
+            if item.id in staying
+        ]
         return SleepPlan(
             decisions=tuple(self._decisions),
             inserted=tuple(compress(self._memories[count:], self._there[count:])),
-            updated=tuple(
-                self._memories[at] for at in sorted(self._changed) if at < count and self._there[at]
-            ),
+            updated=tuple(self._memories[at] for at in changed),
             removed=tuple(compress(self._cold, ~self._there[:count])),
-            consumed=tuple(item.id for item in moving if item.id in self._consumed),
-            judged=tuple(
-                replace(item, judged=item.evidence.attestations)
-                for item in moving
-                if item.id in staying
-            ),
+            consumed=tuple(consumed),
+            judged=tuple(judged),
             temperature=self._temperature,
             seed=self._seed,
             config_version=self._version,
@@ -141,28 +151,34 @@ class ColdContest:
     def _weakest(self, among: np.ndarray[Any, np.dtype[np.bool_]]) -> int | None:
         """The position of the victim, or None if every memory is pinned; fillers come first."""
         free = among & self._there & ~self._pinned
-        for part in (free & self._fills, free):
-            if len(positions := np.flatnonzero(part)):
-                return int(positions[np.argmax(self._weakness[positions])])
-        return None
+        fillers = free & self._fills
+        positions = np.flatnonzero(fillers if fillers.any() else free)
+        if not len(positions):
+            return None
+        weakest = np.argmax(self._weakness[positions])
+        return int(positions[weakest])
 
     def _insert(self, number: int) -> None:
         self._consumed.update(self._proposals[number].sources)
         self._there[len(self._cold) + number] = True
 
     def _reinforce(self, number: int) -> bool:
-        found = self._repeated(number)
-        if found is None:
+        """Let a proposal join the memory that it repeats; returns whether there is one."""
+        target = self._repeated(number)
+        if target is None:
             return False
-        at, similarity = found
-        proposal, memory = self._proposals[number], self._memories[at]
-        own, new = self._terms[at], self._terms[len(self._cold) + number]
+        at, similarity = target
+        proposal = self._proposals[number]
+        memory = self._memories[at]
         self._record("reinforce", number, target_id=memory.id, similarity=similarity)
         evidence = merged(memory.evidence, proposal.memory.evidence)
         outdated = memory.superseded and proposal.memory.superseded
         memory = joined(memory, proposal.memory, evidence, self._config)
-        memory = self._memories[at] = replace(memory, superseded=outdated)
+        memory = replace(memory, superseded=outdated)
+        self._memories[at] = memory
         self._vectors[at] = memory.vector
+        own = self._terms[at]
+        new = self._terms[len(self._cold) + number]
         self._terms[at] = min(own, new, key=lambda terms: terms.total)
         self._weakness[at] = self._weakness_of(self._terms[at])
         self._fills[at] = self._is_filler(memory)
@@ -175,7 +191,8 @@ class ColdContest:
         proposal = self._proposals[number].memory
         cosines = self._vectors @ proposal.vector
         near = np.flatnonzero(self._there & (cosines >= self._config.merge_threshold))
-        for at in near[np.argsort(-cosines[near], kind="stable")].tolist():
+        nearest_first = near[np.argsort(-cosines[near], kind="stable")]
+        for at in nearest_first.tolist():
             if difference(proposal.text, self._memories[at].text) is None:
                 return at, float(cosines[at])
         return None
@@ -183,7 +200,8 @@ class ColdContest:
     def _compete(self, number: int, at: int) -> None:
         """Let a proposal compete with the memory at a position."""
         victim = self._terms[at]
-        delta = self._terms[len(self._cold) + number].total - victim.total
+        candidate = self._terms[len(self._cold) + number]
+        delta = candidate.total - victim.total
         probability = acceptance_probability(delta, self._temperature)
         draw = float(self._rng.random())
         won = draw < probability
@@ -201,23 +219,26 @@ class ColdContest:
         )
 
     def _record(self, kind: DecisionKind, number: int | None, **rest: Any) -> None:
-        proposal = None if number is None else self._proposals[number]
+        """Note a decision about a proposal; about none if ``number`` is None."""
+        about: dict[str, Any] = {"candidate_id": "", "members": (), "support": 0}
         if number is not None:
-            rest.setdefault("candidate", self._terms[len(self._cold) + number])
-        self._decisions.append(
-            SleepDecision(
-                index=len(self._decisions),
-                kind=kind,
-                candidate_id=proposal.memory.id if proposal else "",
-                members=proposal.members if proposal else (),
-                support=proposal.memory.evidence.support if proposal else 0,
-                seed=self._seed,
-                config_version=self._version,
-                entropy_weight=self._config.entropy_weight,
-                temperature=self._temperature,
-                **rest,
-            )
+            proposal = self._proposals[number]
+            about = {
+                "candidate_id": proposal.memory.id,
+                "members": proposal.members,
+                "support": proposal.memory.evidence.support,
+                "candidate": self._terms[len(self._cold) + number],
+            }
+        decision = SleepDecision(
+            index=len(self._decisions),
+            kind=kind,
+            seed=self._seed,
+            config_version=self._version,
+            entropy_weight=self._config.entropy_weight,
+            temperature=self._temperature,
+            **(about | rest),
         )
+        self._decisions.append(decision)
 
 
 def replay(decision: SleepDecision) -> SleepDecision:
@@ -225,13 +246,10 @@ def replay(decision: SleepDecision) -> SleepDecision:
 
     It equals the one given, unless that was altered; without a draw it is returned as it is.
     """
-
-    def total(terms: FreeEnergy) -> FreeEnergy:
-        return replace(terms, total=terms.energy + decision.entropy_weight * terms.entropy)
-
     if decision.candidate is None or decision.victim is None or decision.draw is None:
         return decision
-    candidate, victim = total(decision.candidate), total(decision.victim)
+    candidate = _added_up(decision.candidate, decision.entropy_weight)
+    victim = _added_up(decision.victim, decision.entropy_weight)
     delta = candidate.total - victim.total
     probability = acceptance_probability(delta, decision.temperature)
     won: DecisionKind = "insert" if decision.target_id is None else "replace"
@@ -243,3 +261,8 @@ def replay(decision: SleepDecision) -> SleepDecision:
         delta=delta,
         probability=probability,
     )
+
+
+def _added_up(terms: FreeEnergy, entropy_weight: float) -> FreeEnergy:
+    total = terms.energy + entropy_weight * terms.entropy
+    return replace(terms, total=total)

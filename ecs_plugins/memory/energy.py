@@ -52,7 +52,9 @@ def scaled_temperature(temperature: float, totals: Floats | Sequence[float]) -> 
     A rule that is a tenth of a standard deviation from indifferent is so whatever the scale of
     the utility. With fewer than two memories there is no spread, and T is 0.
     """
-    return temperature * float(np.std(totals)) if len(totals) > 1 else 0.0
+    if len(totals) < 2:
+        return 0.0
+    return temperature * float(np.std(totals))
 
 
 def query_utility(vectors: Matrix, queries: Matrix, ages: Floats, *, decay: float) -> Floats:
@@ -71,13 +73,15 @@ def query_utility(vectors: Matrix, queries: Matrix, ages: Floats, *, decay: floa
         return np.zeros(len(vectors))
     weights = decay**ages
     cosines = (vectors @ queries.T).astype(np.float64)
-    return np.asarray(cosines @ weights / weights.sum())
+    totals = cosines @ weights
+    return np.asarray(totals / weights.sum())
 
 
 def effective_age(age: Floats, half_life: float) -> Floats:
     """Return the decayed exposure ``integral of 2**(-t / half_life)`` over the age, at least 1."""
     tau = half_life / math.log(2.0)
-    return np.maximum(tau * -np.expm1(-age / tau), 1.0)
+    exposure = -tau * np.expm1(-age / tau)
+    return np.maximum(exposure, 1.0)
 
 
 def log_demand_rate(
@@ -92,7 +96,9 @@ def log_demand_rate(
     >>> round(float(rate[0]), 6)
     0.023333
     """
-    return np.asarray(np.log(demand + prior_events) - np.log(exposure + prior_events / prior_rate))
+    events = demand + prior_events
+    time = exposure + prior_events / prior_rate
+    return np.asarray(np.log(events) - np.log(time))
 
 
 def cluster_variance(vectors: Matrix) -> float:
@@ -101,7 +107,8 @@ def cluster_variance(vectors: Matrix) -> float:
     For unit vectors it is ``1 - |mean|**2``, in [0, 1].
     """
     mean = vectors.mean(axis=0, dtype=np.float64)
-    return float(((vectors - mean) ** 2).sum(axis=1).mean())
+    squares = ((vectors - mean) ** 2).sum(axis=1)
+    return float(squares.mean())
 
 
 def embedding_entropy(vector: Vector) -> float:
@@ -112,4 +119,5 @@ def embedding_entropy(vector: Vector) -> float:
     """
     p = np.exp(vector.astype(np.float64) - float(vector.max()))
     p /= p.sum()
-    return float(-(p * np.log(p)).sum())
+    terms = p * np.log(p)
+    return float(-terms.sum())

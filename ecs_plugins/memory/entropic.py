@@ -10,48 +10,36 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.memory.admin import MemoryAdmin
+from ecs_plugins.memory.arguments import check_wanted, listed, searched_tiers
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter, checked_filter
+from ecs_plugins.memory.reading import MemoryReader
 from ecs_plugins.memory.records import (
     ErasureReceipt,
-    Explanation,
-    Memory,
     Recollection,
-    RecordedDecision,
-    ReplayedDecision,
     SleepReport,
 )
 from ecs_plugins.memory.sleep import SleepRunner
-from ecs_plugins.memory.store import (
-    changes,
-    claims,
-    inspection,
-    intake,
-    namespaces,
-    search,
-    sleeps,
-)
+from ecs_plugins.memory.store import changes, intake, namespaces, search
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.engines import open_engine
-from ecs_plugins.memory.store.erasure import erasing, unknown
+from ecs_plugins.memory.store.erasure import erasing
 from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.memory_store import FLUSH_AT, MemoryStore
-from ecs_plugins.memory.store.messages import Draft, Message, drafted
+from ecs_plugins.memory.store.messages import Draft, drafted
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.store.queries import write_observation
 from ecs_plugins.memory.store.reembedding import Progress
 from ecs_plugins.memory.store.search import RecallRequest, Shaper
-from ecs_plugins.memory.types import DEFAULT_NAMESPACE, TIERS, Namespace, Tier, UtilityFunction
+from ecs_plugins.memory.types import DEFAULT_NAMESPACE, UtilityFunction
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 from ecs_plugins.storage.sqlite import MEMORY
 
@@ -59,11 +47,9 @@ if TYPE_CHECKING:
     from ecs_plugins.lm.base import LanguageModel
 
 _SAVE_EVERY = 60.0  # seconds between two looks at how much the graphs have grown
-_FAR = 1e12  # seconds; beyond any date
-_TIERS: Mapping[str, tuple[Tier, ...]] = {"both": TIERS, "hot": ("hot",), "cold": ("cold",)}
 
 
-class EntropicMemory:
+class EntropicMemory(MemoryReader):
     """A bounded long-term memory. Thread-safe; several processes may use one file.
 
     Every method that computes or waits has an async form with an ``a`` before its name.
@@ -87,8 +73,7 @@ class EntropicMemory:
         model: LanguageModel | None = None,
         utility: UtilityFunction | None = None,
     ) -> None:
-        self._store = store
-        self._utility = utility
+        super().__init__(store, utility)
         store.forget_read = getattr(model, "clear_cache", store.forget_read)
         self._sleeper = SleepRunner(store, model, utility)
         self.admin = MemoryAdmin(store, self._sleeper.background)
@@ -216,7 +201,8 @@ class EntropicMemory:
         drafts = drafted(messages, role=role, metadata=metadata, writer=writer, at=at, ttl=ttl)
         if not drafts:
             return []
-        store, every = self._store, self.config.sleep_every
+        store = self._store
+        every = self.config.sleep_every
         ids = log.new_ids(len(drafts))
         drafts, vectors = intake.embedded(store, namespace, drafts, ids)
         start = 0
@@ -232,15 +218,17 @@ class EntropicMemory:
 
     def _tend(self) -> None:
         """Hand to the background thread what nobody has to wait for."""
-        submit, store = self._sleeper.background.submit, self._store
+        submit = self._sleeper.background.submit
+        store = self._store
         worn = [*store.indexes.take_worn()]
         for index in worn:
             submit(f"rebuilding index {id(index)}", index.rebuild)
-        if worn or time.monotonic() >= self._save_due:
-            self._save_due = time.monotonic() + _SAVE_EVERY
+        now = time.monotonic()
+        if worn or now >= self._save_due:
+            self._save_due = now + _SAVE_EVERY
             submit("saving the graphs", lambda _: store.indexes.save(store.database))
-        for each in store.pending.namespaces(FLUSH_AT):  # a recall waits for no writer
-            submit(f"writing hits in {each}", partial(self._sleeper.write_hits, each))
+        for namespace in store.pending.namespaces(FLUSH_AT):  # a recall waits for no writer
+            submit(f"writing hits in {namespace}", partial(self._sleeper.write_hits, namespace))
 
     def recall(
         self,
@@ -285,34 +273,25 @@ class EntropicMemory:
             ModelError: The embedder failed.
             StorageError: The file could not be read, or is damaged.
         """
-        namespaces = [checked(each) for each in (namespace, *_listed(also, "also"))]
+        namespaces = [checked(namespace)]
+        namespaces += [checked(each) for each in listed(also, "also")]
         config = self.config
-        k = config.top_k if k is None else k
-        if not isinstance(k, Integral) or k < 1:
-            raise InvalidInputError(f"k is {k!r:.80}; it must be a number of at least 1")
-        least = config.threshold if threshold is None else threshold
-        if not isinstance(least, Real) or not -1 <= least <= 1:
-            raise InvalidInputError(f"threshold is {least!r:.80}; it must be a number up to 1")
-        if not (at is None or (isinstance(at, Real) and abs(at) < _FAR)):
-            raise InvalidInputError(f"at is {at!r:.80}; it must be a Unix time in seconds")
-        where = tiers or ("cold" if config.rule == "paper" else "both")
-        if where not in _TIERS:
-            raise InvalidInputError(f"tiers is 'both', 'hot' or 'cold', got {where!r}")
+        check_wanted(k, threshold, at)
         request = RecallRequest(
             query=query,
             vector=self._store.embed_query(query),
-            k=int(k),
-            threshold=float(least),
-            tiers=_TIERS[where],
+            k=config.top_k if k is None else int(k),
+            threshold=config.threshold if threshold is None else float(threshold),
+            tiers=searched_tiers(tiers, config),
             condition=None if filter is None else checked_filter(filter),
             now=time.time(),
-            exclude=frozenset(_listed(exclude, "exclude")),
+            exclude=frozenset(listed(exclude, "exclude")),
             by_cosine=config.rule == "paper",
             at=at,
         )
-        found = search.recall(self._store, namespaces, request, record=record, shaper=shaper)
+        recalled = search.recall(self._store, namespaces, request, record=record, shaper=shaper)
         self._tend()
-        return found
+        return recalled
 
     def observe(
         self,
@@ -340,15 +319,20 @@ class EntropicMemory:
         namespace = checked(namespace)
         if not isinstance(answer, str) or not answer.strip():
             raise InvalidInputError("observe needs the answer that was given")
-        used = [well_formed(each) for each in _listed(recalled_ids, "recalled_ids")]
-        text, said = well_formed(query), well_formed(answer)
+        used = [well_formed(each) for each in listed(recalled_ids, "recalled_ids")]
+        text = well_formed(query)
         vector = self._store.embed_query(text)
         with self._store.writing_to(namespace, create=True) as (connection, space):
             assert space is not None
             write_observation(
-                connection, space, vector=vector, used=used, text=text, answer=said,
+                connection,
+                space,
+                vector=vector,
+                used=used,
+                text=text,
+                answer=well_formed(answer),
                 outcome=outcome,
-            )  # fmt: skip
+            )
 
     # Asleep
 
@@ -374,94 +358,6 @@ class EntropicMemory:
         due = [each.namespace for each in spaces if each.since_sleep >= least]
         reports = (self._sleeper.sleep(each, least) for each in due)
         return [report for report in reports if report is not None]
-
-    def sleeps(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[SleepReport]:
-        """The reports of a namespace's sleep phases, newest first."""
-        with self._store.reading(checked(namespace)) as (connection, space):
-            return [] if space is None else sleeps.reports(connection, space.id)
-
-    def decisions(
-        self,
-        namespace: Sequence[str] = DEFAULT_NAMESPACE,
-        *,
-        sleep_id: int | None = None,
-        item_id: str | None = None,
-        limit: int | None = None,
-    ) -> list[RecordedDecision]:
-        """Recorded decisions, the newest sleep phase first; of one sleep phase or item if given."""
-        with self._store.reading(checked(namespace)) as (connection, space):
-            if space is None:
-                return []
-            return sleeps.decisions(connection, space.id, sleep=sleep_id, item=item_id, limit=limit)
-
-    def replay(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[ReplayedDecision]:
-        """Recompute every decision of a namespace from what was recorded about it."""
-        return sleeps.replayed(self.decisions(namespace))
-
-    # What is stored
-
-    # A namespace, where one is given, is whose item it must be: anybody else's is not found.
-
-    def get(
-        self, item_id: str, *, namespace: Sequence[str] | None = None
-    ) -> Message | Memory | None:
-        """A message of the log, or the present version of a memory; None if there is none."""
-        own = self._own(item_id, namespace)
-        if own is None:
-            return None
-        with self._store.database.read() as connection:
-            message = log.get(connection, own)
-            if message is not None:
-                expired = message.expires is not None and message.expires <= time.time()
-                valid = claims.validity(connection, [own], messages=True)[own]
-                message = replace(message, valid_until=valid.until, superseded_by=valid.by)
-                return None if expired else message
-            live = [each for each in inspection.history(connection, own) if each.live]
-        if live and live[0].expires is not None:  # perhaps only what is left of it
-            live = [each for each in self.memories(live[0].namespace) if each.id == own]
-        return live[0] if live else None
-
-    def history(self, memory_id: str, *, namespace: Sequence[str] | None = None) -> list[Memory]:
-        """Every stored version of a memory, oldest first."""
-        own = self._own(memory_id, namespace)
-        with self._store.database.read() as connection:
-            return [] if own is None else inspection.history(connection, own)
-
-    def messages(
-        self,
-        namespace: Sequence[str] = DEFAULT_NAMESPACE,
-        *,
-        limit: int | None = None,
-        before: int | None = None,
-    ) -> list[Message]:
-        """The newest ``limit`` messages with a step below ``before``, oldest first."""
-        with self._store.reading(checked(namespace)) as (connection, space):
-            if space is None:
-                return []
-            return log.log(connection, space.id, now=time.time(), limit=limit, before=before)
-
-    def memories(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[Memory]:
-        """The cold tier, oldest memory first."""
-        with self._store.reading(checked(namespace)) as (connection, space):
-            if space is None:
-                return []
-            return inspection.cold(connection, space, self._store)
-
-    def explain(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Explanation:
-        """Everything on record about a memory or a message.
-
-        Raises:
-            InvalidInputError: Nothing of this id is stored.
-        """
-        item_id = self._required(item_id, namespace)
-        with self._store.database.read() as connection:
-            return inspection.explain(connection, item_id, self._store, self._utility)
-
-    def namespaces(self, prefix: Sequence[str] | None = None) -> list[Namespace]:
-        """All namespaces, or those equal to ``prefix`` or below it, label by label."""
-        with self._store.database.read() as connection:
-            found = namespaces.list_spaces(connection, None if prefix is None else checked(prefix))
-        return [space.namespace for space in found]
 
     # Corrected
 
@@ -511,23 +407,6 @@ class EntropicMemory:
                 erasure.delete(item_id, evidence=evidence)
         return erasure.receipt
 
-    def _own(self, item_id: str, namespace: Sequence[str] | None) -> str | None:
-        """An id as it can be looked up; None if it is of another namespace than the one given."""
-        if not isinstance(item_id, str):
-            raise InvalidInputError(f"an id is a text, got {item_id!r:.80}")
-        item_id = well_formed(item_id)
-        if namespace is None:
-            return item_id
-        with self._store.reading(checked(namespace)) as (connection, space):
-            known = space is not None and inspection.stands_in(connection, item_id, space)
-            return item_id if known else None
-
-    def _required(self, item_id: str, namespace: Sequence[str] | None) -> str:
-        own = self._own(item_id, namespace)
-        if own is None:
-            raise unknown(item_id)
-        return own
-
     def forget(
         self, namespace: Sequence[str], *, filter: Filter | None = None, below: bool = False
     ) -> ErasureReceipt:
@@ -551,21 +430,6 @@ class EntropicMemory:
     aobserve = bridged(observe)
     asleep = bridged(sleep)
     asleep_all = bridged(sleep_all)
-    asleeps = bridged(sleeps)
-    adecisions = bridged(decisions)
-    areplay = bridged(replay)
-    aget = bridged(get)
-    ahistory = bridged(history)
-    amessages = bridged(messages)
-    amemories = bridged(memories)
-    aexplain = bridged(explain)
-    anamespaces = bridged(namespaces)
     aupdate = bridged(update)
     adelete = bridged(delete)
     aforget = bridged(forget)
-
-
-def _listed(values: Collection[Any], name: str) -> Collection[Any]:
-    if isinstance(values, str) or not isinstance(values, Collection):
-        raise InvalidInputError(f"{name} is a collection, got {values!r:.80}; write [...]")
-    return values

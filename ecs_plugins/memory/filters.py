@@ -30,12 +30,19 @@ def _number(value: Any) -> float | None:
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[object, object], bool]:
     def test(value: object, wanted: object) -> bool:
-        one, other = _number(value), _number(wanted)
+        one = _number(value)
+        other = _number(wanted)
         if one is not None and other is not None:
             return compare(one, other)
-        return isinstance(value, str) and isinstance(wanted, str) and compare(value, wanted)
+        if isinstance(value, str) and isinstance(wanted, str):
+            return compare(value, wanted)
+        return False
 
     return test
+
+
+def _is_among(value: object, wanted: object) -> bool:
+    return isinstance(wanted, list | tuple) and value in wanted
 
 
 _OPERATORS: Mapping[str, Callable[[object, object], bool]] = {
@@ -45,7 +52,7 @@ _OPERATORS: Mapping[str, Callable[[object, object], bool]] = {
     "$gte": _ordered(lambda value, wanted: value >= wanted),
     "$lt": _ordered(lambda value, wanted: value < wanted),
     "$lte": _ordered(lambda value, wanted: value <= wanted),
-    "$in": lambda value, wanted: isinstance(wanted, list | tuple) and value in wanted,
+    "$in": _is_among,
 }
 
 
@@ -73,10 +80,13 @@ def _check_operators(condition: Filter) -> None:
             continue
         if not _has_operators(wanted):
             _check_operators(wanted)
-        elif unknown := [name for name in wanted if name not in _OPERATORS]:
-            raise InvalidInputError(
-                f"unknown operator {unknown[0]!r} for {key!r}; use one of {', '.join(_OPERATORS)}"
-            )
+            continue
+        for name in wanted:
+            if name not in _OPERATORS:
+                operators = ", ".join(_OPERATORS)
+                raise InvalidInputError(
+                    f"unknown operator {name!r} for {key!r}; use one of {operators}"
+                )
 
 
 def matches(metadata: Mapping[str, object], condition: Filter) -> bool:
@@ -85,8 +95,11 @@ def matches(metadata: Mapping[str, object], condition: Filter) -> bool:
 
 
 def _at(metadata: object, key: str) -> object:
-    if not isinstance(metadata, Mapping) or key in metadata or "." not in key:
-        return metadata.get(key, _MISSING) if isinstance(metadata, Mapping) else _MISSING
+    """The value under a key, or under a path of keys; `_MISSING` if there is none."""
+    if not isinstance(metadata, Mapping):
+        return _MISSING
+    if key in metadata or "." not in key:
+        return metadata.get(key, _MISSING)
     first, _, rest = key.partition(".")
     return _at(metadata.get(first, _MISSING), rest)
 
@@ -96,13 +109,11 @@ def _meets(value: object, wanted: object) -> bool:
         if _has_operators(wanted):
             return all(_OPERATORS[name](value, operand) for name, operand in wanted.items())
         return isinstance(value, Mapping) and matches(value, wanted)
-    if isinstance(wanted, list | tuple):
-        return (
-            isinstance(value, list | tuple)
-            and len(value) == len(wanted)
-            and all(map(_meets, value, wanted))
-        )
-    return value == wanted
+    if not isinstance(wanted, list | tuple):
+        return value == wanted
+    if not isinstance(value, list | tuple) or len(value) != len(wanted):
+        return False
+    return all(map(_meets, value, wanted))
 
 
 def _has_operators(wanted: Mapping[Any, object]) -> bool:

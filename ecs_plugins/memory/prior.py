@@ -78,47 +78,77 @@ def log_odds(
     values: Mapping[str, float], weights: Mapping[str, float], most: Mapping[str, float]
 ) -> float:
     """Return what features are worth under given weights; those without a weight do not count."""
-    told = ((name, min(value, most[name])) for name, value in values.items() if name in weights)
-    seen = weights["bias"] + sum(weights[name] * value for name, value in told)
+    seen = weights["bias"]
+    for name, value in values.items():
+        if name in weights:
+            seen += weights[name] * min(value, most[name])
     return math.log(math.exp(seen) + UNFORESEEN)
 
 
 def features(text: str) -> tuple[Known, dict[str, float]]:
     """Return what is known of a text's language, and every feature by name; all are 0 or more."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text).replace("’", "'")
-        text = "".join(each for each in text if unicodedata.category(each)[0] != "M")  # vowel signs
-    said = _SPEAKER.sub("", text)
-    lines = (WORD.findall(said[start:end]) for start, end in sentence_spans(said))
-    sentences = [line for line in lines if line]
-    words = terms(said)
+    statement = _SPEAKER.sub("", _plain(text))
+    words = terms(statement)
+    stems = [word.partition("'")[0] for word in words]
+    counts = _sizes(words) | _looks(statement) | _tenses(stems)
+    values = {name: math.log1p(count) for name, count in counts.items()}
+    values["asks"] = float(asks(statement))
+    values["first person"] = float(not _FIRST_PERSON.isdisjoint(stems))
+    values["second person"] = _count(stems, _SECOND_PERSON) / (len(stems) or 1)
+    return _language(statement, stems), values
+
+
+def _plain(text: str) -> str:
+    """A text in its simplest characters, without vowel signs."""
+    if text.isascii():
+        return text
+    text = unicodedata.normalize("NFKC", text).replace("’", "'")
+    return "".join(each for each in text if unicodedata.category(each)[0] != "M")
+
+
+def _sizes(words: list[str]) -> dict[str, float]:
     distinct = set(words)
     bigrams = {word for word in distinct if _UNSPACED.match(word)}
-    stems = [word.partition("'")[0] for word in words]
-    names = [word for sentence in sentences for word in sentence[1:] if word[0].isupper()]
-    counts = {
+    numbers = [word for word in words if any(map(str.isdigit, word))]
+    return {
         "words": len(distinct) - (1 - _WORDS_PER_BIGRAM) * len(bigrams),
-        "numbers": sum(any(each.isdigit() for each in word) for word in words),
-        "sentences": len(sentences),
+        "numbers": len(numbers),
         "long words": sum(len(word) >= _LONG for word in distinct),
-        "capitals": sum(word.casefold() not in _FIRST_PERSON for word in names),
-        "times": sum(stem in _TIMES for stem in stems),
-        "past tense": sum(
-            stem in _PAST or (stem.endswith("ed") and len(stem) >= _LONG) for stem in stems
-        ),
     }
-    values = {name: math.log1p(count) for name, count in counts.items()} | {
-        "asks": float(asks(said)),
-        "first person": float(not _FIRST_PERSON.isdisjoint(stems)),
-        "second person": sum(stem in _SECOND_PERSON for stem in stems) / (len(stems) or 1),
-    }
-    return _known(said, stems), values
 
 
-def _known(said: str, stems: list[str]) -> Known:
+def _looks(statement: str) -> dict[str, float]:
+    """How many sentences there are, and how many words in them are written large."""
+    sentences = 0
+    capitals = 0
+    for start, end in sentence_spans(statement):
+        words = WORD.findall(statement[start:end])
+        sentences += bool(words)
+        names = [word for word in words[1:] if word[0].isupper()]
+        capitals += sum(word.casefold() not in _FIRST_PERSON for word in names)
+    return {"sentences": sentences, "capitals": capitals}
+
+
+def _tenses(stems: list[str]) -> dict[str, float]:
+    regular = [stem for stem in stems if stem.endswith("ed") and len(stem) >= _LONG]
+    irregular = [stem for stem in stems if stem in _PAST]
+    return {
+        "times": _count(stems, _TIMES),
+        "past tense": len(regular) + len(irregular),
+    }
+
+
+def _count(stems: list[str], among: frozenset[str]) -> int:
+    return sum(stem in among for stem in stems)
+
+
+def _language(statement: str, stems: list[str]) -> Known:
+    """What is known of the language of a text: its words, its capitals, or nothing."""
     if not _ENGLISH.isdisjoint(stems):
         return "english"
-    letters = [each for each in said if each.isalpha()]
+    letters = [each for each in statement if each.isalpha()]
     capitals = sum(each.isupper() for each in letters)
     lower = sum(each.islower() for each in letters)
-    return "cased" if capitals and 2 * (capitals + lower) > len(letters) else "any"
+    if capitals and 2 * (capitals + lower) > len(letters):
+        return "cased"
+    return "any"

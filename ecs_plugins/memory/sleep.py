@@ -63,9 +63,9 @@ class BackgroundThread:
     def submit(self, name: str, job: Job) -> None:
         """Run a job soon, unless one of that name is waiting."""
         with self._lock:
-            self._jobs = {known: each for known, each in self._jobs.items() if not each.done()}
-            waiting = name in self._jobs and not self._jobs[name].running()
-            if not waiting and not self._stop.is_set():
+            self._jobs = {each: future for each, future in self._jobs.items() if not future.done()}
+            is_waiting = name in self._jobs and not self._jobs[name].running()
+            if not is_waiting and not self._stop.is_set():
                 self._jobs[name] = self._executor.submit(self._run, name, job)
 
     def _run(self, name: str, job: Job) -> None:
@@ -127,47 +127,47 @@ class SleepRunner:
             return self._run(namespace, None if model is None else Summariser(self._store, model))
 
     def _run(self, namespace: Namespace, summariser: Summariser | None) -> SleepReport | None:
+        """Decide on a view until one can be applied; in the end, within the transaction."""
         started = time.perf_counter()
-        config = self._store.config
-
-        def decide(view: SleepView) -> SleepPlan:
-            space = view.space
-            seed = f"{config.seed}:{key_of(space.namespace)}:{space.cycle}"
-            return consolidate(
-                [row.hot for row in view.hot],
-                [*view.cold.values()],
-                config=config,
-                step=space.step,
-                seed=int.from_bytes(hashlib.sha256(seed.encode()).digest()[:6]),
-                queries=view.queries,
-                utility=self._utility,
-                summarise=summariser,
-            )
-
         attempts = 0
-        while (seen := self._view(namespace)) is not None:
+        while (view := self._view(namespace)) is not None:
             attempts += 1
-            plan = decide(seen) if attempts <= _OPTIMISTIC_ATTEMPTS else None
-            if plan is None and summariser is not None:
+            plan: SleepPlan | None = None
+            if attempts <= _OPTIMISTIC_ATTEMPTS:
+                plan = self._decide(view, summariser)
+            elif summariser is not None:
                 summariser.may_generate = False
             with self._store.writing_to(namespace, flush=False) as (connection, space):
                 if space is None:
                     return None
                 if plan is None:
-                    seen = sleeps.view(connection, space, self._store.dimension)
-                    plan = decide(seen)
-                elif seen.space.revision != space.revision:
+                    view = sleeps.view(connection, space, self._store.dimension)
+                    plan = self._decide(view, summariser)
+                elif view.space.revision != space.revision:
                     continue  # others wrote since: nothing has changed
-                report = replace(
-                    sleeps.apply(connection, space, seen, plan, config),
-                    attempts=attempts,
-                    problems=() if summariser is None else tuple(summariser.problems),
-                    summary_tokens=(0, 0) if summariser is None else summariser.tokens,
-                    seconds=time.perf_counter() - started,
-                )
+                report = sleeps.apply(connection, space, view, plan, self._store.config)
+                report = replace(report, attempts=attempts, seconds=time.perf_counter() - started)
+                if summariser is not None:
+                    report = summariser.reported(report)
                 sleeps.write_report(connection, report)
                 return report
         return None
+
+    def _decide(self, view: SleepView, summariser: Summariser | None) -> SleepPlan:
+        config = self._store.config
+        space = view.space
+        seed = f"{config.seed}:{key_of(space.namespace)}:{space.cycle}"
+        digest = hashlib.sha256(seed.encode()).digest()
+        return consolidate(
+            [row.hot for row in view.hot],
+            [*view.cold.values()],
+            config=config,
+            step=space.step,
+            seed=int.from_bytes(digest[:6]),
+            queries=view.queries,
+            utility=self._utility,
+            summarise=summariser,
+        )
 
     def _view(self, namespace: Namespace) -> SleepView | None:
         with self._store.reading(namespace) as (connection, space):
@@ -234,7 +234,7 @@ class Summariser:
         self._model = model
         self._deadline = store.settings.summary_deadline
         self._until = time.monotonic() + self._deadline
-        self._known: dict[tuple[str, ...], tuple[str, Vector] | None] = {}
+        self._summaries: dict[tuple[str, ...], tuple[str, Vector] | None] = {}
         self.problems: list[str] = []
         self.tokens = (0, 0)
         self.may_generate = True
@@ -243,9 +243,9 @@ class Summariser:
     def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector] | None:
         """The sentence and its vector; None after a failure."""
         members = tuple(message for item in cluster for message in item.members)
-        if members not in self._known:
-            self._known[members] = self._summarise(cluster)
-        return self._known[members]
+        if members not in self._summaries:
+            self._summaries[members] = self._summarise(cluster)
+        return self._summaries[members]
 
     def _summarise(self, cluster: Sequence[HotItem]) -> tuple[str, Vector] | None:
         try:
@@ -266,21 +266,28 @@ class Summariser:
                 ) from error
             # A report outlives what it is about: of an unknown exception, whose message may quote
             # the cluster, it keeps the type only.
-            said = error if isinstance(error, ModelError) else "see the log"
+            reason = error if isinstance(error, ModelError) else "see the log"
             self.problems.append(
-                f"a cluster of {len(cluster)} was not summarised ({type(error).__name__}: {said}); "
-                "its text was taken from the cluster"
+                f"a cluster of {len(cluster)} was not summarised "
+                f"({type(error).__name__}: {reason}); its text was taken from the cluster"
             )
             return None
 
+    def reported(self, report: SleepReport) -> SleepReport:
+        """The report with what became of the summaries."""
+        return replace(report, problems=tuple(self.problems), summary_tokens=self.tokens)
+
     def _prompt(self, cluster: Sequence[HotItem]) -> Segments:
-        layout, segments = self._model.layout, list[Segment]()
+        layout = self._model.layout
+        segments: list[Segment] = []
         before = layout.head + _HEADING
-        for item in cluster:  # on one line each, so that no note can look like two
-            note = Segment(" ".join(item.text.split()))
-            segments += [Segment(before + "- ", trusted=True), note]
+        for item in cluster:
+            note = " ".join(item.text.split())  # on one line, so that it cannot look like two
+            segments.append(Segment(before + "- ", trusted=True))
+            segments.append(Segment(note))
             before = "\n"
-        return (*segments, Segment("\n" + _INSTRUCTION + layout.tail, trusted=True))
+        segments.append(Segment("\n" + _INSTRUCTION + layout.tail, trusted=True))
+        return tuple(segments)
 
     def _generate(self, cluster: Sequence[HotItem]) -> Generation:
         remaining = self._until - time.monotonic()

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError, ScoringError
-from ecs_plugins.lm.base import LanguageModel, ScoreRequest, Segment
+from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult, Segment
 from ecs_plugins.memory.admission import HALF_LIFE
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import effective_age, log_demand_rate, query_utility
@@ -42,25 +42,31 @@ def utilities(
         return np.zeros(0)
     recent = list(queries)[-QUERY_WINDOW:]
     if utility is not None:
-        values = np.asarray(utility(items, recent, step), dtype=np.float64)
-        if values.shape != (len(items),) or not np.isfinite(values).all():
-            raise InvalidInputError(
-                f"The utility function must return {len(items)} finite numbers, one per memory; "
-                f"it returned {values!r}."
-            )
-        return values
+        return _checked(utility(items, recent, step), len(items))
     if config.utility == "informed":
         prior: Floats = np.array([worth(item.text) for item in items])
-        demand: Floats = observed_utility([item.evidence for item in items], step)
+        demand = observed_utility([item.evidence for item in items], step)
         return demand + prior
     if not recent:
         return np.zeros(len(items))
+    ages = [max(step - query.step, 0) for query in recent]
     return query_utility(
         np.array([item.vector for item in items]),
         np.array([query.vector for query in recent]),
-        np.array([max(step - query.step, 0) for query in recent], dtype=np.float64),
+        np.array(ages, dtype=np.float64),
         decay=_QUERY_DECAY,
     )
+
+
+def _checked(given: Sequence[float], count: int) -> Floats:
+    """What a caller's utility returned, if it is one finite number for each memory."""
+    values = np.asarray(given, dtype=np.float64)
+    if values.shape != (count,) or not np.isfinite(values).all():
+        raise InvalidInputError(
+            f"The utility function must return {count} finite numbers, one per memory; "
+            f"it returned {values!r}."
+        )
+    return values
 
 
 def observed_utility(evidence: Sequence[Evidence], step: int) -> Floats:
@@ -72,8 +78,10 @@ def observed_utility(evidence: Sequence[Evidence], step: int) -> Floats:
     age = np.array([step - item.created for item in evidence], dtype=np.float64)
     exposure = effective_age(age, HALF_LIFE)
     lag = np.array([step - item.updated for item in evidence], dtype=np.float64)
-    demand = np.array([item.demand for item in evidence]) * 2.0 ** (-lag / HALF_LIFE)
-    mean_rate = (float(demand.sum()) + 1.0) / (float(exposure.sum()) + 1.0)
+    decay = 2.0 ** (-lag / HALF_LIFE)
+    demand = decay * np.array([item.demand for item in evidence])
+    events = float(demand.sum()) + 1.0
+    mean_rate = events / (float(exposure.sum()) + 1.0)
     return log_demand_rate(demand, exposure, mean_rate)
 
 
@@ -98,9 +106,8 @@ def mean_surprise(evidence: Sequence[Evidence]) -> Floats:
     surprise = -agreements * math.log1p(-_FAILURE) - contradictions * math.log(_FAILURE)
     outcomes = agreements + contradictions
     typical = float(surprise.sum()) / max(float(outcomes.sum()), 1.0)
-    return np.asarray(
-        (surprise + _PRIOR_OUTCOMES * typical) / (outcomes + _PRIOR_OUTCOMES), dtype=np.float64
-    )
+    shrunk = (surprise + _PRIOR_OUTCOMES * typical) / (outcomes + _PRIOR_OUTCOMES)
+    return np.asarray(shrunk, dtype=np.float64)
 
 
 def answer_utility(
@@ -127,34 +134,47 @@ def answer_utility(
     def utility(
         items: Sequence[ColdMemory], queries: Sequence[QueryEvent], step: int
     ) -> Sequence[float]:
-        answered = [query for query in queries if query.text and query.answer][-max_queries:]
-        totals, weights = np.zeros(len(items)), 0.0
-        requests = [
-            ScoreRequest(
-                prefix=(Segment(model.layout.head + _HEADING, trusted=True),),
-                candidates=((), *((Segment(item.text + "\n"),) for item in items)),
-                continuations=(
-                    (
-                        Segment("Question: ", trusted=True),
-                        Segment(query.text),
-                        Segment(model.layout.tail, trusted=True),
-                        Segment(query.answer or "", scored=True),
-                    ),
-                ),
-                name="memory utility",
-            )
-            for query in answered
-        ]
-        for query, result in zip(answered, model.score(requests) if requests else [], strict=True):
+        answered = [query for query in queries if query.text and query.answer]
+        answered = answered[-max_queries:]
+        if not answered:
+            return [0.0] * len(items)
+        results = model.score([_question(model, query, items) for query in answered])
+        totals = np.zeros(len(items))
+        weights = 0.0
+        for query, result in zip(answered, results, strict=True):
             if 0 in result.unscored:
                 continue  # question and answer alone exceed the window: nothing to compare
             weight = decay ** max(0, step - query.step)
+            totals += weight * _gains(result)
             weights += weight
-            base, *sums = (rows[0][0].sum for rows in result.scores)
-            scored = [place not in result.unscored for place in range(1, len(items) + 1)]
-            totals += weight * np.where(scored, np.subtract(sums, base), 0.0)
         if not np.isfinite(totals).all():
             raise ScoringError(f"{model.name} returned log-probabilities that are not finite")
-        return [total / (weights or 1.0) for total in totals.tolist()]
+        means: list[float] = (totals / (weights or 1.0)).tolist()
+        return means
 
     return utility
+
+
+def _question(model: LanguageModel, query: QueryEvent, items: Sequence[ColdMemory]) -> ScoreRequest:
+    """How likely the answer to a query is, without a note and behind each memory as one."""
+    notes = [(Segment(item.text + "\n"),) for item in items]
+    answered = (
+        Segment("Question: ", trusted=True),
+        Segment(query.text),
+        Segment(model.layout.tail, trusted=True),
+        Segment(query.answer or "", scored=True),
+    )
+    return ScoreRequest(
+        prefix=(Segment(model.layout.head + _HEADING, trusted=True),),
+        candidates=((), *notes),
+        continuations=(answered,),
+        name="memory utility",
+    )
+
+
+def _gains(result: ScoreResult) -> Floats:
+    """By how many nats each memory raises the answer; 0 for one that exceeds the window."""
+    without, *behind = (rows[0][0].sum for rows in result.scores)
+    gains: Floats = np.subtract(behind, without)
+    gains[[place - 1 for place in result.unscored]] = 0.0
+    return gains

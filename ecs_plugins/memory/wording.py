@@ -14,7 +14,7 @@ written in small letters is not noticed.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ecs_plugins.common.text import WORD, asks, names_and_numbers
 
@@ -92,28 +92,45 @@ def difference(one: str, other: str) -> Difference | None:
         return None
     if asks(other) and not asks(one):
         one, other = other, one
-    (negations, numbers), (others, known) = _counted(one), _counted(other)
     if asks(one) and not asks(other):
-        if {*numbers} - {*known}:
-            return "number"
-        said = {word.casefold() for word in WORD.findall(other)}
-        return "name" if {*_names(one)} - said else None
-    if negations != others:
+        return _beyond(one, other)
+    first = _counted(one)
+    second = _counted(other)
+    if first.negations != second.negations:
         return "negation"
-    if numbers != known:
+    if first.numbers != second.numbers:
         return "number"
-    return "name" if _names(one, beside=other) != _names(other, beside=one) else None
+    if _names(one, beside=other) != _names(other, beside=one):
+        return "name"
+    return None
 
 
-def _counted(text: str) -> tuple[int, list[str]]:
-    """How many negations there are, and the figures, and numbers and days in words, in order."""
-    negations, numbers = 0, [(each.start(), each.group()) for each in _NUMBER.finditer(text)]
+def _beyond(question: str, statement: str) -> Difference | None:
+    """What a question names that a statement does not: a number, or a name."""
+    if {*_counted(question).numbers} - {*_counted(statement).numbers}:
+        return "number"
+    words = {word.casefold() for word in WORD.findall(statement)}
+    if {*_names(question)} - words:
+        return "name"
+    return None
+
+
+class _Counted(NamedTuple):
+    """How many negations a text has; its figures, and numbers and days in words, in order."""
+
+    negations: int
+    numbers: list[str]
+
+
+def _counted(text: str) -> _Counted:
+    negations = 0
+    placed = [(each.start(), each.group()) for each in _NUMBER.finditer(text)]
     for each in _SPOKEN.finditer(text.replace("\u2019", "'")):
         word = each.group().casefold()
         negations += word in _NEGATIONS or word.endswith("n't")
         if word in IN_WORDS:
-            numbers.append((each.start(), IN_WORDS[word]))
-    return negations, [number for _, number in sorted(numbers)]
+            placed.append((each.start(), IN_WORDS[word]))
+    return _Counted(negations, [number for _, number in sorted(placed)])
 
 
 def _names(text: str, beside: str = "") -> list[str]:
@@ -121,5 +138,7 @@ def _names(text: str, beside: str = "") -> list[str]:
 
     A word that the other text writes small is large as a sentence begins.
     """
-    small = {word for word in WORD.findall(beside) if word.islower()} | _NAME_NOTHING
-    return [each for each in names_and_numbers(text) if not (each in small or each[0].isdigit())]
+    small = {word for word in WORD.findall(beside) if word.islower()}
+    no_names = small | _NAME_NOTHING
+    words = names_and_numbers(text)
+    return [word for word in words if word not in no_names and not word[0].isdigit()]

@@ -107,30 +107,40 @@ def test_a_sweeper_erases_what_has_expired_until_it_is_stopped(memory):
     ],
 )
 def test_filters_have_paths_and_lists_and_any_number(store, condition, expected):
-    store.put(NS, "deep", {"user": {"name": "Ada", "e-mail": "a@b"}, "n": 1})
-    store.put(NS, "flat", {"user.name": "Bob", "user": {"name": "Ada"}, "n": 2})
+    deep = {"user": {"name": "Ada", "e-mail": "a@b"}, "n": 1}
+    flat = {"user.name": "Bob", "user": {"name": "Ada"}, "n": 2}
+    store.put(NS, "deep", deep)
+    store.put(NS, "flat", flat)
     store.put(NS, "other", {"user": "Ada"})
-    assert keys(store.search(list(NS), filter=condition)) == expected
+    found = store.search(list(NS), filter=condition)
+    assert keys(found) == expected
 
 
 def test_it_opens_a_file_with_langgraphs_settings_and_closes_it(tmp_path, located):
     index = {"dims": 64, "embed": FakeEmbedder(64), "fields": ["title"]}
     path = str(located(tmp_path / "m.db"))
-    with EntropicStore.from_conn_string(path, index=index, messages_under=MESSAGES) as store:
+    message = {"role": "user", "content": "I keep bees."}
+    options = {"index": index, "messages_under": MESSAGES}
+    with EntropicStore.from_conn_string(path, **options) as store:
         store.setup()
-        store.put(CHAT, "m", {"role": "user", "content": "I keep bees."})
+        store.put(CHAT, "m", message)
         store.put(NS, "a", {"title": "a heron", "body": "a kettle"})
         store.put(NS, "b", {"title": "a kettle", "body": "a heron"})
         created = store.get(NS, "a").created_at
         assert keys(store.search(NS, query="heron")) == ["a", "b"]
     assert store.memory.closed
-    with EntropicStore.from_conn_string(path, index=index, messages_under=MESSAGES) as again:
+    with EntropicStore.from_conn_string(path, **options) as again:
         assert keys(again.search(NS, query="heron")) == ["a", "b"]
         assert again.get(NS, "a").created_at == created
-        assert again.get(CHAT, "m").value == {"role": "user", "content": "I keep bees."}
-    for wrong in ({"dims": 65}, {"feilds": ["title"]}, {"fields": "title"}):
-        with pytest.raises(ConfigurationError, match="|".join(wrong)):
-            EntropicStore.from_conn_string(path, index={**index, **wrong})
+        assert again.get(CHAT, "m").value == message
+
+
+@pytest.mark.parametrize("wrong", [{"dims": 65}, {"feilds": ["title"]}, {"fields": "title"}])
+def test_wrong_settings_of_an_index_are_named(tmp_path, located, wrong):
+    index = {"dims": 64, "embed": FakeEmbedder(64), **wrong}
+    path = str(located(tmp_path / "m.db"))
+    with pytest.raises(ConfigurationError, match="|".join(wrong)):
+        EntropicStore.from_conn_string(path, index=index)
 
 
 async def test_an_event_loop_that_it_is_opened_in_is_not_blocked(tmp_path):
@@ -163,14 +173,17 @@ async def test_embedder_and_database_run_off_the_event_loop(store, threads):
 
 class TestMessages:
     def test_repeats_are_merged_in_memory_and_stay_apart_by_key(self, store, memory):
-        for n in range(3):
-            store.put(CHAT, f"m{n}", {"role": "user", "content": "I keep bees on the roof."})
+        message = {"role": "user", "content": "I keep bees on the roof."}
+        for key in ("m0", "m1", "m2"):
+            store.put(CHAT, key, message)
         assert keys(store.search(CHAT)) == ["m0", "m1", "m2"]
         (found,) = store.search(CHAT, query="keep bees")
-        assert found.value["content"] == "I keep bees on the roof."
+        assert found.value["content"] == message["content"]
         assert found.value["role"] == "user"
-        assert store.get(CHAT, found.key).value["content"] == found.value["content"]
-        assert memory.recall("keep bees", namespace=CHAT, threshold=0.3)[0].support == 3
+        stored = store.get(CHAT, found.key)
+        assert stored.value["content"] == message["content"]
+        (recalled,) = memory.recall("keep bees", namespace=CHAT, threshold=0.3)
+        assert recalled.support == 3
 
     def test_a_changed_message_replaces_the_old_one_and_an_unchanged_one_is_no_repeat(
         self, store, memory
@@ -179,21 +192,23 @@ class TestMessages:
         store.put(CHAT, "m", {"content": "I keep bees."})
         assert len(memory.messages(CHAT)) == 1
         store.put(CHAT, "m", {"content": "I keep wasps."})
-        assert [m.text for m in memory.messages(CHAT)] == ["I keep wasps."]
+        (message,) = memory.messages(CHAT)
+        assert message.text == "I keep wasps."
 
     def test_a_search_above_finds_items_and_recollections_by_score(self, store):
         store.put(("notes",), "n", {"text": "bees"})
         store.put(CHAT, "m", {"content": "keep bees"})
         store.put(("notes",), "u", {"text": "unrelated"})
-        found = store.search((), query="keep bees")
-        assert keys(found)[0] == "m"
-        assert set(keys(found)) == {"m", "n", "u"}
+        found = keys(store.search((), query="keep bees"))
+        assert found[0] == "m"
+        assert set(found) == {"m", "n", "u"}
 
     def test_messages_that_came_another_way_are_found_too(self, store, memory):
         memory.add("I keep bees.", namespace=CHAT)
         (found,) = store.search(CHAT, query="keep bees")
         assert found.value["content"] == "I keep bees."
-        assert store.get(CHAT, found.key).value["content"] == "I keep bees."
+        stored = store.get(CHAT, found.key)
+        assert stored.value["content"] == "I keep bees."
         assert CHAT in store.list_namespaces()
         store.delete(CHAT, found.key)
         assert memory.messages(CHAT) == []
@@ -221,7 +236,7 @@ def test_a_put_that_fails_leaves_what_was_there(memory, store, monkeypatch, batc
 
     for where in (
         "ranking.embedder.FakeEmbedder.embed_documents",
-        "langgraph.store.append",
+        "langgraph.conversations.append",
         "memory.store.intake.evict_overflow",
     ):
         with monkeypatch.context() as patch:
@@ -251,10 +266,12 @@ def test_a_memory_without_a_file_answers_about_messages():
 
 def run(store, tools, message, user="u1"):
     """What the tools of an agent said."""
-    agent = create_agent(ScriptedModel(replies=[message, "done"]), tools, store=store)
+    model = ScriptedModel(replies=[message, "done"])
+    agent = create_agent(model, tools, store=store)
     config = {"configurable": {"user_id": user}}
     result = agent.invoke({"messages": [HumanMessage("go")]}, config)
-    return [m.text for m in result["messages"] if isinstance(m, ToolMessage)]
+    replies = [each for each in result["messages"] if isinstance(each, ToolMessage)]
+    return [reply.text for reply in replies]
 
 
 @pytest.mark.parametrize("under", [None, ("memories",)])
@@ -264,16 +281,23 @@ def test_langmems_tools_read_and_write_it(memory, under):
         create_manage_memory_tool(namespace=("memories", "{user_id}")),
         create_search_memory_tool(namespace=("memories", "{user_id}")),
     ]
-    (said,) = run(store, tools, call("manage_memory", action="create", content="I keep bees."))
-    key = said.rsplit(" ", 1)[-1].strip(".")
-    assert store.get(("memories", "u1"), key).value["content"] == "I keep bees."
+    own = ("memories", "u1")
+
+    create = call("manage_memory", action="create", content="I keep bees.")
+    (told,) = run(store, tools, create)
+    key = told.rsplit(" ", 1)[-1].strip(".")
+    assert store.get(own, key).value["content"] == "I keep bees."
+
     (found,) = run(store, tools, call("search_memory", query="who keeps bees"))
-    assert json.loads(found)[0]["value"]["content"] == "I keep bees."
-    assert json.loads(run(store, tools, call("search_memory", query="bees"), user="u10")[0]) == []
+    (item,) = json.loads(found)
+    assert item["value"]["content"] == "I keep bees."
+    (found,) = run(store, tools, call("search_memory", query="bees"), user="u10")
+    assert json.loads(found) == []
+
     run(store, tools, call("manage_memory", action="update", id=key, content="I keep wasps."))
-    assert store.get(("memories", "u1"), key).value["content"] == "I keep wasps."
+    assert store.get(own, key).value["content"] == "I keep wasps."
     run(store, tools, call("manage_memory", action="delete", id=key))
-    assert store.get(("memories", "u1"), key) is None
+    assert store.get(own, key) is None
 
 
 # Random sequences of operations, on this store and on LangGraph's `InMemoryStore`

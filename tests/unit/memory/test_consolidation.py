@@ -19,8 +19,15 @@ from tests.unit.memory.factories import axis, cold, hot
 SMALL = MemoryConfig(cold_capacity=2, min_support=2)
 
 
-def sleep(hot_items, cold_items=(), config=SMALL, step=100, seed=0, **rest):
-    return consolidate(hot_items, cold_items, config=config, step=step, seed=seed, **rest)
+def sleep(hot_items, cold_items=(), config=SMALL, step=100, seed=0, **options):
+    return consolidate(
+        hot_items,
+        cold_items,
+        config=config,
+        step=step,
+        seed=seed,
+        **options,
+    )
 
 
 def kinds(plan):
@@ -40,43 +47,103 @@ PINNED = [cold(name, axis(i), pinned=True) for i, name in enumerate("ab")]
 @pytest.mark.parametrize(
     ("items", "store", "config", "decided", "consumed", "removed"),
     [
-        pytest.param([hot("m1", axis(0)), hot("m2", axis(0))], [], SMALL, ["insert"],
-                     ["m1", "m2"], "", id="a repeated observation is inserted"),
+        pytest.param(
+            [hot("m1", axis(0)), hot("m2", axis(0))],
+            [],
+            SMALL,
+            ["insert"],
+            ["m1", "m2"],
+            "",
+            id="a repeated observation is inserted",
+        ),
         pytest.param(SINGLE[:1], [], SMALL, [], [], "", id="a single one waits for support"),
-        pytest.param([hot("m1", axis(2), hits=1, demand=1.0)], [], SMALL, ["insert"], ["m1"], "",
-                     id="being asked for counts as support"),
-        pytest.param(SINGLE, [], FILLING, ["insert"] * 2, ["m0", "m1"], "",
-                     id="single ones that are about to leave fill a store with room"),
-        pytest.param(SINGLE, [cold("o", axis(6), step=0), cold("a", axis(7), step=0, support=2)],
-                     FILLING, ["replace"], ["m0"], "o",
-                     id="single ones compete only with older ones of their kind"),
-        pytest.param([hot("m1", axis(2), support=2, step=50, demand=1.0)],
-                     [cold("n", axis(6), step=99), cold("w", axis(7), step=0, support=2)],
-                     FILLING, ["replace"], ["m1"], "n",
-                     id="a supported candidate displaces an unsupported memory first"),
-        pytest.param(WANTED, full_store(), SMALL, ["replace"], ["m1"], "b",
-                     id="the weakest memory is displaced by one in more demand"),
-        pytest.param(WANTED, [full_store()[0], cold("b", axis(1), demand=0.1, pinned=True)],
-                     SMALL, ["replace"], ["m1"], "a", id="a pinned memory is never a victim"),
-        pytest.param(WANTED, PINNED, SMALL, ["reject"], [], "",
-                     id="a store of pinned memories rejects everything"),
-        pytest.param([], [*full_store(), cold("c", axis(2), demand=9.0),
-                          cold("d", axis(3), demand=0.5)], SMALL, ["evict"] * 2, [], "bd",
-                     id="a store above its capacity shrinks to it"),
+        pytest.param(
+            [hot("m1", axis(2), hits=1, demand=1.0)],
+            [],
+            SMALL,
+            ["insert"],
+            ["m1"],
+            "",
+            id="being asked for counts as support",
+        ),
+        pytest.param(
+            SINGLE,
+            [],
+            FILLING,
+            ["insert"] * 2,
+            ["m0", "m1"],
+            "",
+            id="single ones that are about to leave fill a store with room",
+        ),
+        pytest.param(
+            SINGLE,
+            [cold("o", axis(6), step=0), cold("a", axis(7), step=0, support=2)],
+            FILLING,
+            ["replace"],
+            ["m0"],
+            "o",
+            id="single ones compete only with older ones of their kind",
+        ),
+        pytest.param(
+            [hot("m1", axis(2), support=2, step=50, demand=1.0)],
+            [cold("n", axis(6), step=99), cold("w", axis(7), step=0, support=2)],
+            FILLING,
+            ["replace"],
+            ["m1"],
+            "n",
+            id="a supported candidate displaces an unsupported memory first",
+        ),
+        pytest.param(
+            WANTED,
+            full_store(),
+            SMALL,
+            ["replace"],
+            ["m1"],
+            "b",
+            id="the weakest memory is displaced by one in more demand",
+        ),
+        pytest.param(
+            WANTED,
+            [full_store()[0], cold("b", axis(1), demand=0.1, pinned=True)],
+            SMALL,
+            ["replace"],
+            ["m1"],
+            "a",
+            id="a pinned memory is never a victim",
+        ),
+        pytest.param(
+            WANTED,
+            PINNED,
+            SMALL,
+            ["reject"],
+            [],
+            "",
+            id="a store of pinned memories rejects everything",
+        ),
+        pytest.param(
+            [],
+            [*full_store(), cold("c", axis(2), demand=9.0), cold("d", axis(3), demand=0.5)],
+            SMALL,
+            ["evict"] * 2,
+            [],
+            "bd",
+            id="a store above its capacity shrinks to it",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_sleep_phase_decides(items, store, config, decided, consumed, removed):
     plan = sleep(items, store, config)
     assert kinds(plan) == decided
     assert sleep(items, store, config) == plan  # the seed decides it
     for decision in plan.decisions:
-        assert replay(DECISION.validate_json(DECISION.dump_json(decision))) == decision
-    assert len(apply_plan(plan, items, store)[1]) <= config.cold_capacity
+        recorded = DECISION.dump_json(decision)
+        assert replay(DECISION.validate_json(recorded)) == decision
+    _, cold_after = apply_plan(plan, items, store)
+    assert len(cold_after) <= config.cold_capacity
     assert plan.consumed == tuple(consumed)
     assert sorted(memory.id for memory in plan.removed) == sorted(removed)
-    assert sum(each.evidence.support for each in plan.inserted) == sum(
-        item.evidence.support for item in items if item.id in consumed
-    )
+    kept = sum(memory.evidence.support for memory in plan.inserted)
+    assert kept == sum(item.evidence.support for item in items if item.id in consumed)
 
 
 @pytest.mark.parametrize(
@@ -89,47 +156,61 @@ def test_vectors_that_cannot_be_compared_are_refused(vector, problem):
 
 
 def test_a_proposal_reinforces_the_nearest_memory_that_says_the_same():
-    contrary = replace(cold("a", axis(0), support=3), text="the code is 4711")
-    memory = replace(cold("b", axis(0, 1, 0.9), support=3), text="the code is 4712")
-    item = replace(hot("m1", axis(0), support=2), text="so the code is 4712")
+    contrary = cold("a", axis(0), support=3)
+    contrary = replace(contrary, text="the code is 4711")
+    memory = cold("b", axis(0, 1, 0.9), support=3)
+    memory = replace(memory, text="the code is 4712")
+    item = hot("m1", axis(0), support=2)
+    item = replace(item, text="so the code is 4712")
     plan = sleep([item], [contrary, memory])
     assert kinds(plan) == ["reinforce"]
-    assert plan.decisions[0].target_id == "b"
-    assert plan.decisions[0].similarity == pytest.approx(0.9, abs=1e-6)
-    assert plan.updated[0].evidence.support == 5
-    assert plan.inserted == plan.removed == ()
+    (decision,) = plan.decisions
+    assert decision.target_id == "b"
+    assert decision.similarity == pytest.approx(0.9, abs=1e-6)
+    (reinforced,) = plan.updated
+    assert reinforced.evidence.support == 5
+    assert plan.inserted == ()
+    assert plan.removed == ()
 
 
 def test_a_candidate_of_contradicting_outcomes_is_rejected():
     config = SMALL.replace(temperature=0.0, entropy_weight=5.0)
     torn = hot("m1", axis(2), support=4, demand=3.0, contradictions=3.0)
-    steady = [
-        cold(name, axis(i), demand=1.0, support=4, agreements=3.0) for i, name in enumerate("ab")
-    ]
+    observed = {"demand": 1.0, "support": 4, "agreements": 3.0}
+    steady = [cold("a", axis(0), **observed), cold("b", axis(1), **observed)]
     assert kinds(sleep([torn], steady, config)) == ["reject"]
-    assert kinds(sleep([torn], steady, config.replace(entropy_weight=0.0))) == ["replace"]
+    careless = config.replace(entropy_weight=0.0)
+    assert kinds(sleep([torn], steady, careless)) == ["replace"]
 
 
 def test_a_rejected_item_is_not_proposed_again_without_new_support():
     config = SMALL.replace(temperature=0.0)
     items = [hot("m1", axis(2), support=2, demand=0.0, step=0)]
-    store = [cold(name, axis(i), demand=30.0) for i, name in enumerate("ab")]
+    store = [cold("a", axis(0), demand=30.0), cold("b", axis(1), demand=30.0)]
     plan = sleep(items, store, config)
     assert kinds(plan) == ["reject"]
     items, store = apply_plan(plan, items, store)
     assert sleep(items, store, config).decisions == ()
-    grown = replace(items[0], evidence=replace(items[0].evidence, support=3))
+    (item,) = items
+    supported = replace(item.evidence, support=3)
+    grown = replace(item, evidence=supported)
     assert kinds(sleep([grown], store, config)) == ["reject"]
 
 
 def test_the_paper_discards_clusters_below_three_and_inserts_the_medoid_as_it_is():
     config = MemoryConfig.paper(clusters=2)
-    near = [hot(f"m{i}", axis(0, 1, cosine)) for i, cosine in enumerate((0.9, 0.95, 1.0))]
+    near = [
+        hot("m0", axis(0, 1, 0.9)),
+        hot("m1", axis(0, 1, 0.95)),
+        hot("m2", axis(0, 1, 1.0)),
+    ]
+    medoid = near[1]
     plan = sleep([*near, hot("x", axis(5))], config=config)
     assert sorted(kinds(plan)) == ["discard", "insert"]
     assert plan.consumed == ()
-    assert plan.inserted[0].text == near[1].text
-    assert np.array_equal(plan.inserted[0].vector, near[1].vector)
+    (inserted,) = plan.inserted
+    assert inserted.text == medoid.text
+    assert np.array_equal(inserted.vector, medoid.vector)
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [math.nan] * 3, [math.inf] * 3])
@@ -151,11 +232,13 @@ def smallest_of_component(linked):
 @pytest.mark.parametrize("pairs", [10, 1000])
 @given(st.integers(0, 12), st.integers(0, 10_000), st.floats(-1, 1))
 def test_link_clusters_are_the_connected_components(pairs, count, seed, threshold):
-    vectors = np.random.default_rng(seed).standard_normal((count, 3))
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((count, 3))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ecs_plugins.memory.consolidation._BLOCK", pairs)  # compared at a time
-        found = link_labels(vectors, threshold, [""] * count)
-    assert found == smallest_of_component(vectors @ vectors.T >= threshold)
+        labels = link_labels(vectors, threshold, [""] * count)
+    linked = vectors @ vectors.T >= threshold
+    assert labels == smallest_of_component(linked)
 
 
 def test_a_large_hot_tier_is_clustered_without_a_matrix_of_all_pairs():
@@ -172,15 +255,20 @@ def test_a_large_hot_tier_is_clustered_without_a_matrix_of_all_pairs():
 def test_kmeans_separates_the_subjects_repeats_by_seed_and_leaves_no_cluster_empty():
     vectors = np.stack([axis(0), axis(1), axis(0), axis(1)])
     labels = kmeans_labels(vectors, 2, seed=3)
-    assert labels[0] == labels[2] != labels[1] == labels[3]
+    assert labels[0] == labels[2]
+    assert labels[1] == labels[3]
+    assert labels[0] != labels[1]
     assert labels == kmeans_labels(vectors, 2, seed=3)
-    assert kmeans_labels(vectors[[0, 0, 2, 2]], 3, seed=3) == [0] * 4
+    same = vectors[[0, 0, 2, 2]]
+    assert kmeans_labels(same, 3, seed=3) == [0, 0, 0, 0]
 
 
 @given(st.integers(0, 10_000), st.floats(-1, 1), st.lists(st.integers(0, 2), max_size=12))
 def test_texts_that_say_something_else_are_in_no_common_cluster(seed, threshold, numbers):
-    vectors = np.random.default_rng(seed).standard_normal((len(numbers), 3))
-    labels = link_labels(vectors, threshold, [f"the code is {n}" for n in numbers])
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((len(numbers), 3))
+    texts = [f"the code is {number}" for number in numbers]
+    labels = link_labels(vectors, threshold, texts)
     free = link_labels(vectors, threshold, ["the code"] * len(numbers))
     for row in range(len(numbers)):
         for other in range(row):

@@ -48,20 +48,25 @@ def test_the_examples_in_the_documentation_hold():
 
 
 def test_exposure_is_the_age_at_first_and_saturates_with_the_half_life():
-    young, old = energy.effective_age(np.array([2.0, 1e9]), 100.0).tolist()
+    ages = np.array([2.0, 1e9])
+    young, old = energy.effective_age(ages, 100.0).tolist()
     assert young == pytest.approx(2.0, rel=0.01)
     assert old == pytest.approx(100.0 / math.log(2.0))
 
 
 @given(st.integers(1, 12), st.integers(0, 1000))
 def test_cluster_variance_of_unit_vectors_is_one_minus_the_squared_mean(count, seed):
-    vectors = units(np.random.default_rng(seed), (count, 16))
+    rng = np.random.default_rng(seed)
+    vectors = units(rng, (count, 16))
     mean = vectors.mean(axis=0, dtype=np.float64)
-    assert energy.cluster_variance(vectors) == pytest.approx(1.0 - float(mean @ mean), abs=1e-5)
+    squared = float(mean @ mean)
+    variance = energy.cluster_variance(vectors)
+    assert variance == pytest.approx(1.0 - squared, abs=1e-5)
 
 
 def test_softmax_entropy_cannot_tell_one_embedding_from_another():
-    vectors = units(np.random.default_rng(0), (50, 384))
+    rng = np.random.default_rng(0)
+    vectors = units(rng, (50, 384))
     values = [energy.embedding_entropy(vector) for vector in vectors]
     assert max(values) - min(values) < 1e-3
     assert values[0] == pytest.approx(math.log(384), abs=2e-3)
@@ -71,39 +76,52 @@ def test_softmax_entropy_cannot_tell_one_embedding_from_another():
 
 
 def memories(*texts, **counted):
-    return [ColdMemory(text, axis(0), Evidence(1, 1, 1, **counted), text) for text in texts]
+    evidence = Evidence(1, 1, 1, **counted)
+    return [ColdMemory(text, axis(0), evidence, text) for text in texts]
 
 
 def test_of_equal_demand_the_worthier_text_has_more_utility_and_demand_outweighs_it():
-    small_talk, fact = "Wow, how are you?", "I moved to Rome with my violin last May."
-    known = [*memories(small_talk, fact), *memories(small_talk, demand=60.0)]
-    less, more, asked = utilities(known, config=MemoryConfig(), step=99, queries=(), utility=None)
+    small_talk = "Wow, how are you?"
+    fact = "I moved to Rome with my violin last May."
+    competing = memories(small_talk, fact)
+    competing += memories(small_talk, demand=60.0)
+    less, more, in_demand_ = utilities(
+        competing, config=MemoryConfig(), step=99, queries=(), utility=None
+    )
     assert more - less == pytest.approx(worth(fact) - worth(small_talk))
-    assert asked > more > less
+    assert in_demand_ > more > less
 
 
 def test_the_papers_utility_is_the_cosine_to_the_recent_queries_weighted_by_recency():
     stores = [cold("a", axis(0)), cold("b", axis(1))]
-    old, new = QueryEvent(0, axis(0)), QueryEvent(9, axis(1))
+    old = QueryEvent(0, axis(0))
+    new = QueryEvent(9, axis(1))
     options = {"config": PAPER, "step": 9, "utility": None}
     mean = utilities(stores, queries=[old, new], **options)
     assert mean[1] > mean[0] > 0
     assert mean.sum() == pytest.approx(1.0)
-    assert utilities(stores, queries=[old] + [new] * QUERY_WINDOW, **options).tolist() == [0, 1]
+    beyond_the_window = [old] + [new] * QUERY_WINDOW
+    recent = utilities(stores, queries=beyond_the_window, **options)
+    assert recent.tolist() == [0, 1]
 
 
 def test_failures_surprise_more_than_successes_and_a_short_history_is_like_the_others():
-    helped = failed = Evidence(0, 0, 0)
+    helped = Evidence(0, 0, 0)
+    failed = Evidence(0, 0, 0)
     for step in range(4):
-        helped, failed = with_outcome(helped, True, step), with_outcome(failed, False, step)
+        helped = with_outcome(helped, True, step)
+        failed = with_outcome(failed, False, step)
     low, unknown, high = mean_surprise([helped, Evidence(0, 0, 0), failed])
     assert low < unknown < high
 
 
 def test_scattered_observations_are_more_entropy_and_the_papers_is_that_of_the_proposal():
-    pair = [cold(n, axis(0), support=4, resultant=r) for n, r in (("a", 4.0), ("b", 2.0))]
-    assert np.diff(entropies(pair, MemoryConfig())) == pytest.approx([0.5])
-    assert entropies([cold("a", axis(0), entropy=0.3)], PAPER).tolist() == [0.3]
+    alike = cold("a", axis(0), support=4, resultant=4.0)
+    scattered = cold("b", axis(0), support=4, resultant=2.0)
+    of_alike, of_scattered = entropies([alike, scattered], MemoryConfig())
+    assert of_scattered - of_alike == pytest.approx(0.5)
+    proposed = cold("a", axis(0), entropy=0.3)
+    assert entropies([proposed], PAPER).tolist() == [0.3]
 
 
 # Measured by a language model
@@ -117,16 +135,36 @@ def asked(text, answer, step=1):
     ("texts", "queries", "options", "expected"),
     [
         # Each of the two words of the answer costs 3 nats unseen and 1 nat seen.
-        pytest.param(["the harbour", "blue harbour", "cats"], [asked("?", "blue harbour")], {},
-                     [2.0, 4.0, 0.0], id="the nats that it adds to the answer given"),
-        pytest.param(["mill", "boat"], [asked("?", "mill"), asked("?", "boat", 2)],
-                     {"decay": 0.5}, [2.0 / 3, 4.0 / 3], id="recent answers weigh more"),
-        pytest.param(["a", "b"], [asked("?", None), asked("", "b")], {}, [0.0, 0.0],
-                     id="queries without an answer tell nothing"),
-        pytest.param(["boat " * 50, "boat"], [asked("?", "boat")], {}, [0.0, 2.0],
-                     id="what does not fit into the window counts nothing"),
+        pytest.param(
+            ["the harbour", "blue harbour", "cats"],
+            [asked("?", "blue harbour")],
+            {},
+            [2.0, 4.0, 0.0],
+            id="the nats that it adds to the answer given",
+        ),
+        pytest.param(
+            ["mill", "boat"],
+            [asked("?", "mill"), asked("?", "boat", 2)],
+            {"decay": 0.5},
+            [2.0 / 3, 4.0 / 3],
+            id="recent answers weigh more",
+        ),
+        pytest.param(
+            ["a", "b"],
+            [asked("?", None), asked("", "b")],
+            {},
+            [0.0, 0.0],
+            id="queries without an answer tell nothing",
+        ),
+        pytest.param(
+            ["boat " * 50, "boat"],
+            [asked("?", "boat")],
+            {},
+            [0.0, 2.0],
+            id="what does not fit into the window counts nothing",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_memory_is_worth_what_it_tells_of_the_answers(texts, queries, options, expected):
     utility = answer_utility(FakeLanguageModel(max_tokens=20), **options)
     assert utility(memories(*texts), queries, 2) == pytest.approx(expected)
@@ -134,10 +172,13 @@ def test_a_memory_is_worth_what_it_tells_of_the_answers(texts, queries, options,
 
 def test_memory_text_is_untrusted():
     model = FakeLanguageModel()
-    answer_utility(model)(memories("<|im_end|>"), [asked("q<|im_end|>", "a")], 1)
+    utility = answer_utility(model)
+    utility(memories("<|im_end|>"), [asked("q<|im_end|>", "a")], 1)
     (request,) = model.requests
     segments = [*request.candidates[1], *request.continuations[0]]
-    assert all(not s.trusted for s in segments if "<|im_end|>" in s.text)
+    hostile = [segment for segment in segments if "<|im_end|>" in segment.text]
+    assert hostile
+    assert not any(segment.trusted for segment in hostile)
 
 
 @pytest.mark.parametrize("options", [{"max_queries": 0}, {"decay": 0.0}, {"decay": 1.5}])
@@ -196,20 +237,25 @@ def test_a_message_supports_the_nearest_of_what_it_repeats(
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=20))
 def test_the_running_centroid_is_the_centroid(seeds):
-    observations = []
-    for seed in seeds:
-        vector = np.random.default_rng(seed).standard_normal(8) + 2.0
-        observations.append((vector / np.linalg.norm(vector)).astype(np.float32))
+    observations = [observation(seed) for seed in seeds]
     item = hot("m0", observations[0])
     for step, vector in enumerate(observations[1:], start=1):
-        said = item_of(f"m{step}", vector, step, "")
-        item = admit(said, config=CONFIG, nearest_hot=(item, 1.0))
+        repeat = item_of(f"m{step}", vector, step, "")
+        item = admit(repeat, config=CONFIG, nearest_hot=(item, 1.0))
     total = np.sum(observations, axis=0, dtype=np.float64)
     length = np.linalg.norm(total)
     assert np.allclose(item.vector, total / length, atol=1e-5)
     assert item.evidence.resultant == pytest.approx(length, rel=1e-5)
     cosines = [float(vector @ item.vector) for vector in observations]
-    assert item.evidence.spread == pytest.approx(1 - np.mean(cosines), abs=1e-4)
+    spread = 1 - np.mean(cosines)
+    assert item.evidence.spread == pytest.approx(spread, abs=1e-4)
+
+
+def observation(seed):
+    """A unit vector, not far from the diagonal."""
+    vector = np.random.default_rng(seed).standard_normal(8) + 2.0
+    vector /= np.linalg.norm(vector)
+    return vector.astype(np.float32)
 
 
 def left_over(items, config):
@@ -217,10 +263,12 @@ def left_over(items, config):
     with closing(Database(MEMORY, MEMORY_FILE)) as database, database.write() as connection:
         space = namespaces.create_space(connection, ("default",), 0.0, 0)
         for item in items:
-            tiers.insert(connection, space, TierRow(item, {}, 0.0, 0.0), item.members)
+            row = TierRow(item, {}, 0.0, 0.0)
+            tiers.insert(connection, space, row, item.members)
         evict_overflow(connection, space, config)
-        assert space.count["hot"] == min(len(items), config.hot_capacity)
-        return [row.item.id for row in tiers.tier_rows(connection, space.id, "hot", DIMENSION)]
+        rows = tiers.tier_rows(connection, space.id, "hot", DIMENSION)
+    assert space.count["hot"] == min(len(items), config.hot_capacity)
+    return [row.item.id for row in rows]
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=9), st.integers(1, 3), st.booleans())
@@ -243,11 +291,16 @@ COUNTED = replace(Evidence(0, 0, 0), demand=4.0, agreements=2.0, contradictions=
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_counts_halve_after_a_half_life_but_not_the_support(first, second):
     later = decayed(COUNTED, int(HALF_LIFE))
-    assert (later.demand, later.agreements, later.contradictions) == (2.0, 1.0, 0.5)
-    assert (later.support, later.updated) == (5, HALF_LIFE)
-    twice = decayed(decayed(COUNTED, first), first + second)  # in two stages as in one
-    assert twice.demand == pytest.approx(decayed(COUNTED, first + second).demand)
-    assert decayed(replace(COUNTED, updated=9), 3) == replace(COUNTED, updated=9)  # never back
+    assert later.demand == 2.0
+    assert later.agreements == 1.0
+    assert later.contradictions == 0.5
+    assert later.support == 5
+    assert later.updated == HALF_LIFE
+    at_once = decayed(COUNTED, first + second)
+    in_two_stages = decayed(decayed(COUNTED, first), first + second)
+    assert in_two_stages.demand == pytest.approx(at_once.demand)
+    ahead = replace(COUNTED, updated=9)
+    assert decayed(ahead, 3) == ahead  # never back
 
 
 def test_query_and_repeat_in_one_step_are_one_event():
@@ -259,9 +312,17 @@ def test_outcomes_hits_and_merging_add_to_what_was_counted():
     assert with_outcome(COUNTED, True, 0).agreements == 3.0
     assert with_outcome(COUNTED, False, 0).contradictions == 2.0
     hit = record_hit(cold("c", axis(0)), step=9, score=0.3).evidence
-    assert (hit.hits, hit.demand, hit.last_seen) == (1, 0.3, 9)
+    assert hit.hits == 1
+    assert hit.demand == 0.3
+    assert hit.last_seen == 9
+    older = replace(COUNTED, resultant=2.5)
     newer = replace(Evidence(0, 0, 0), hits=2, contradictions=1.0, unlike="number")
-    both = merged(replace(COUNTED, resultant=2.5), newer)
-    assert (both.support, both.demand, both.hits) == (6, 5.0, 2)
-    assert (both.agreements, both.contradictions) == (2.0, 2.0)
-    assert (both.created, both.resultant, both.unlike) == (0, 2.5, "number")
+    both = merged(older, newer)
+    assert both.support == 6
+    assert both.demand == 5.0
+    assert both.hits == 2
+    assert both.agreements == 2.0
+    assert both.contradictions == 2.0
+    assert both.created == 0
+    assert both.resultant == 2.5
+    assert both.unlike == "number"

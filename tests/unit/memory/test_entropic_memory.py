@@ -10,6 +10,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
 from ecs_plugins.memory.admin import MemoryAdmin
 from ecs_plugins.memory.prior import worth
+from ecs_plugins.memory.reading import MemoryReader
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
@@ -21,15 +22,23 @@ def texts(found) -> list[str]:
 
 
 BAD = [
-    "", "  ", "\ud800", NewMessage, None, 5, {"content": ""}, {"text": "a", "oops": 1},
+    "",
+    "  ",
+    "\ud800",
+    NewMessage,
+    None,
+    5,
+    {"content": ""},
+    {"text": "a", "oops": 1},
     *({"content": "x", "at": at} for at in ("2025-01-01T10:00:00", math.nan, 2**63)),
     *({"content": "x", "ttl": ttl} for ttl in ("5", math.inf, 10**400)),
-    {"content": "x", "role": 5}, {"content": "x", "writer": 5},
+    {"content": "x", "role": 5},
+    {"content": "x", "writer": 5},
     *(
         {"content": "x", "metadata": {"key": value}}
         for value in (math.nan, math.inf, object(), {1, 2}, "\ud800", [math.nan])
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -43,13 +52,18 @@ def test_a_message_that_cannot_be_kept_is_refused_before_anything_is_written(ope
 
 def test_what_a_mapping_does_not_say_is_taken_from_the_defaults(open_memory):
     memory = open_memory()
-    said = {"content": "hello", "role": None, "metadata": None, "ttl": 5.0}
-    memory.add(said, role="tool", metadata={"a": 1}, writer="agent", at=4e9)
+    draft = {"content": "hello", "role": None, "metadata": None, "ttl": 5.0}
+    memory.add(draft, role="tool", metadata={"a": 1}, writer="agent", at=4e9)
     memory.add({"text": "you"}, role=None)
     first, second = memory.messages()
-    assert (first.text, first.role, first.metadata) == ("hello", "tool", {"a": 1})
-    assert (first.writer, first.created, first.expires) == ("agent", 4e9, 4e9 + 5)
-    assert (second.text, second.role) == ("you", "user")
+    assert first.text == "hello"
+    assert first.role == "tool"
+    assert first.metadata == {"a": 1}
+    assert first.writer == "agent"
+    assert first.created == 4e9
+    assert first.expires == 4e9 + 5
+    assert second.text == "you"
+    assert second.role == "user"
 
 
 def test_sleep_runs_by_itself_every_so_many_messages(open_memory):
@@ -97,14 +111,24 @@ def test_pinning_a_message_moves_its_item_and_unpinning_lets_it_go(open_memory):
 
 def test_a_filter_selects_by_metadata(open_memory):
     memory = open_memory(config=MemoryConfig(merge_threshold=1.0))
+    kinds = ["report", "a%", 'ä"\\u0000\0', "A%", "note"]
     for year in range(10):
-        kind = ["report", "a%", 'ä"\\u0000\0', "A%", "note"][year % 5]
-        said = {"year": year, "kind": kind, "old": year < 5, "twice": 2.0 * year}
-        memory.add(f"a report of that year {year}", metadata=said)
-    for year, kind in ((5, "report"), (6, "a%"), (7, 'ä"\\u0000\0'), (8, "A%")):
-        wanted = {"year": {"$gte": 4}, "kind": kind, "old": 0, "twice": 2 * year}
-        found = memory.recall("a report of that year", filter=wanted, k=9, threshold=0)
-        assert [each.metadata["year"] for each in found] == [year]
+        metadata = {
+            "year": year,
+            "kind": kinds[year % 5],
+            "old": year < 5,
+            "twice": 2.0 * year,
+        }
+        memory.add(f"a report of that year {year}", metadata=metadata)
+    for year in range(5, 9):
+        wanted = {
+            "year": {"$gte": 4},
+            "kind": kinds[year % 5],
+            "old": 0,
+            "twice": 2 * year,
+        }
+        recalled = memory.recall("a report of that year", filter=wanted, k=9, threshold=0)
+        assert [each.metadata["year"] for each in recalled] == [year]
     with pytest.raises(InvalidInputError, match=r"\$like"):
         memory.recall("report", filter={"year": {"$like": 7}})
 
@@ -204,8 +228,10 @@ def test_a_text_is_refused_as_a_namespace(open_memory, use):
 def test_the_id_of_another_namespace_is_not_found(open_memory):
     memory = open_memory()
     (mine,) = memory.add("Ada keeps bees.", namespace=("ada",))
-    assert memory.get(mine, namespace=("ada",)).text == "Ada keeps bees."
-    assert memory.explain(mine, namespace=("ada",)).id == mine
+    own = memory.get(mine, namespace=("ada",))
+    assert own.text == "Ada keeps bees."
+    explanation = memory.explain(mine, namespace=("ada",))
+    assert explanation.id == mine
     for stranger in (("bob",), ("ada", "work"), ("default",)):
         memory.add("Something else.", namespace=stranger)
         assert memory.get(mine, namespace=stranger) is None
@@ -217,13 +243,23 @@ def test_the_id_of_another_namespace_is_not_found(open_memory):
     assert memory.get(mine) is None
 
 
-def test_a_recall_out_of_range_is_refused(open_memory):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"k": "5"},
+        {"k": math.nan},
+        {"threshold": "0.5"},
+        {"threshold": math.nan},
+        {"namespace": None},
+        {"namespace": 5},
+        {"at": math.nan},
+    ],
+)
+def test_a_recall_out_of_range_is_refused(open_memory, options):
     memory = open_memory()
     memory.add("Ada keeps bees.")
-    wrong = [{"k": "5"}, {"threshold": "0.5"}, {"namespace": None}, {"namespace": 5}]
-    for asked in (*wrong, {"k": math.nan}, {"threshold": math.nan}, {"at": math.nan}):
-        with pytest.raises(InvalidInputError):
-            memory.recall("Who keeps bees?", **asked)
+    with pytest.raises(InvalidInputError):
+        memory.recall("Who keeps bees?", **options)
 
 
 def test_half_of_a_surrogate_pair_is_no_crash(open_memory):
@@ -236,7 +272,7 @@ def test_half_of_a_surrogate_pair_is_no_crash(open_memory):
             verb("\ud800")
 
 
-@pytest.mark.parametrize("kind", [EntropicMemory, MemoryAdmin])
+@pytest.mark.parametrize("kind", [EntropicMemory, MemoryReader, MemoryAdmin])
 def test_every_method_has_an_async_form(kind):
     methods = {
         name
@@ -255,9 +291,31 @@ def test_every_method_has_an_async_form(kind):
 # Namespaces
 
 HOSTILE = [
-    "a", "a.b", "a/b", 'a"b', "a'b", "a%", "a_", "%", "_", "ab", "a,b", "a]", '["a"', "\\",
-    "\\u0061", "é", "e\u0301", "😀", "\x00", " ", "a ", "'; DROP TABLE messages; --", "-", ",",
-]  # fmt: skip
+    "a",
+    "a.b",
+    "a/b",
+    'a"b',
+    "a'b",
+    "a%",
+    "a_",
+    "%",
+    "_",
+    "ab",
+    "a,b",
+    "a]",
+    '["a"',
+    "\\",
+    "\\u0061",
+    "é",
+    "e\u0301",
+    "😀",
+    "\x00",
+    " ",
+    "a ",
+    "'; DROP TABLE messages; --",
+    "-",
+    ",",
+]
 
 
 @pytest.mark.parametrize("namespace", ["bare", (), ("",), ("a", 1), ("\ud800",), ("a" * 513,)])
@@ -268,14 +326,18 @@ def test_a_namespace_that_cannot_be_matched_is_refused(namespace):
 
 def test_hostile_labels_never_see_each_others_memories(open_memory):
     memory = open_memory()
-    pairs = [*((label,) for label in HOSTILE), *product(HOSTILE[:6], HOSTILE[:6])]
-    for number, namespace in enumerate(pairs):
+    namespaces = [(label,) for label in HOSTILE]
+    namespaces += product(HOSTILE[:6], HOSTILE[:6])
+    for number, namespace in enumerate(namespaces):
         memory.add(f"secret number{number}", namespace=namespace)
-    for number, namespace in enumerate(pairs):
-        found = memory.recall(f"secret number{number}", namespace=namespace, threshold=-1.0, k=50)
-        assert [item.text for item in found] == [f"secret number{number}"]
-        below_it = [each for each in pairs if each[: len(namespace)] == namespace]
+    for number, namespace in enumerate(namespaces):
+        secret = f"secret number{number}"
+        recalled = memory.recall(secret, namespace=namespace, threshold=-1.0, k=50)
+        assert texts(recalled) == [secret]
+        depth = len(namespace)
+        below_it = [each for each in namespaces if each[:depth] == namespace]
         assert sorted(memory.namespaces(namespace)) == sorted(below_it)
-    for namespace in reversed(pairs):
-        assert memory.forget(namespace).namespaces == (namespace,)
+    for namespace in reversed(namespaces):
+        receipt = memory.forget(namespace)
+        assert receipt.namespaces == (namespace,)
     assert memory.namespaces() == []

@@ -34,22 +34,27 @@ def sentences(count, seed=0):
 
 def one_by_one(texts, query):
     """The probability of each text."""
-    embedder, index = FakeEmbedder(32), CoverageIndex()
+    embedder = FakeEmbedder(32)
+    index = CoverageIndex()
     for number, text in enumerate(texts):
         index.add(number, text)
-    cosines = (embedder.embed_documents(texts) @ embedder.embed_query(query)).round(6)
-    scores = probability(cosines.astype(float), index.coverage(query, np.arange(len(texts))))
+    vectors = embedder.embed_documents(texts)
+    cosines = (vectors @ embedder.embed_query(query)).round(6).astype(float)
+    coverage = index.coverage(query, np.arange(len(texts)))
+    scores = probability(cosines, coverage)
     return dict(zip(texts, scores.tolist(), strict=True))
 
 
 def found(memory, query="red bees of the mill", **options):
     options = {"k": 5, "threshold": 0.0, "record": False} | options
-    return {each.text: each.score for each in memory.recall(query, **options)}
+    recalled = memory.recall(query, **options)
+    return {each.text: each.score for each in recalled}
 
 
 def assert_best(recalled, scores):
     """Which of several equal ones are found is left open."""
-    assert recalled == pytest.approx({text: scores[text] for text in recalled}, abs=1e-6)
+    expected = {text: scores[text] for text in recalled}
+    assert recalled == pytest.approx(expected, abs=1e-6)
     best = sorted(scores.values(), reverse=True)[:5]
     assert list(recalled.values()) == pytest.approx(best, abs=1e-6)
 
@@ -57,35 +62,46 @@ def assert_best(recalled, scores):
 @pytest.mark.parametrize("candidates", [1, 7, 100])
 def test_a_recall_finds_what_scoring_everything_finds(open_memory, monkeypatch, candidates):
     monkeypatch.setattr(search, "CANDIDATES", candidates)
-    memory, texts = open_memory(config=WIDE), sentences(150)
-    ids = memory.add([{"text": text, "metadata": {"n": n}} for n, text in enumerate(texts)])
+    memory = open_memory(config=WIDE)
+    texts = sentences(150)
+    drafts = [{"text": text, "metadata": {"n": n}} for n, text in enumerate(texts)]
+    ids = memory.add(drafts)
+    every_seventh = texts[:60:7]
+    filtered = {"n": {"$in": list(range(0, 60, 7))}}
     for query in ("red bees of the mill", "a ferry at noon?", "tower 17", "nothing of it"):
         scores = one_by_one(texts, query)
         assert_best(found(memory, query), scores)
-        some = {"n": {"$in": list(range(0, 60, 7))}}
-        assert_best(found(memory, query, filter=some), {t: scores[t] for t in texts[:60:7]})
-        assert_best(found(memory, query, exclude=ids[5:]), {t: scores[t] for t in texts[:5]})
+        of_some = {text: scores[text] for text in every_seventh}
+        assert_best(found(memory, query, filter=filtered), of_some)
+        of_five = {text: scores[text] for text in texts[:5]}
+        assert_best(found(memory, query, exclude=ids[5:]), of_five)
 
 
 def test_expired_items_and_the_other_tier_take_no_places(open_memory, monkeypatch):
     monkeypatch.setattr(search, "CANDIDATES", 2)
-    memory, texts = open_memory(config=WIDE), sentences(40)
-    gone = memory.add(texts[:30], at=time.time() - 100, ttl=10.0)
+    memory = open_memory(config=WIDE)
+    texts = sentences(40)
+    long_ago = time.time() - 100
+    gone = memory.add(texts[:30], at=long_ago, ttl=10.0)
     memory.add(texts[30:35])
     memory.add(texts[35:], pinned=True)
     assert found(memory, k=50).keys() == set(texts[30:])
     assert found(memory, k=50, tiers="cold").keys() == set(texts[35:])
     assert len(found(memory, k=3, tiers="hot")) == 3
     assert memory.get(gone[0]) is None
-    assert sorted(memory.admin.purge().messages) == sorted(gone)
+    receipt = memory.admin.purge()
+    assert sorted(receipt.messages) == sorted(gone)
     assert memory.admin.verify().ok
 
 
 def test_the_paper_recalls_by_cosine_alone(open_memory):
     memory = open_memory(config=MemoryConfig.paper())
-    memory.add(["red bees", "What is red?", {"role": "assistant", "content": "bees"}], pinned=True)
+    reply = {"role": "assistant", "content": "bees"}
+    memory.add(["red bees", "What is red?", reply], pinned=True)
     best = memory.recall("bees", threshold=-1.0)[0]
-    assert (best.text, best.score, best.asked) == ("bees", pytest.approx(1.0), "")
+    assert best.text == "bees"
+    assert best.asked == ""
+    assert best.score == pytest.approx(1.0)
     assert best.score == best.similarity
     assert "cosine" in best.why
 
@@ -125,7 +141,8 @@ class Backwards:
 
 
 def test_a_shaper_orders_the_best_forty_and_may_drop_some(open_memory):
-    memory, shaper = open_memory(config=WIDE), Backwards()
+    memory = open_memory(config=WIDE)
+    shaper = Backwards()
     memory.add(sentences(60))
     first = [*found(memory, k=40)]
     again = [*found(memory, k=3, shaper=shaper)]
@@ -134,7 +151,8 @@ def test_a_shaper_orders_the_best_forty_and_may_drop_some(open_memory):
     memory.recall("red bees", threshold=0.0, k=1, shaper=shaper)
     memory._store.flush(("default",))
     every = memory.recall("red bees", threshold=0.0, k=70, record=False)
-    assert sum("recalled 1 times" in each.why for each in every) == 1
+    hit = [each for each in every if "recalled 1 times" in each.why]
+    assert len(hit) == 1
     assert memory.recall("red bees", threshold=1.0, shaper=shaper) == []
 
 
@@ -322,8 +340,11 @@ def test_a_recall_and_its_observation_are_one_query_and_every_answer_stays(memor
     recalled = ask(memory)
     memory.observe(QUESTION, "in the harbour", recalled[:used])
     assert events(memory) == [(QUESTION, "in the harbour", len(recalled))]
-    memory.observe(QUESTION, "at sea", ask(memory) if recalls == 2 else recalled)
-    assert [event[1] for event in events(memory)] == ["in the harbour", "at sea"]
+    if recalls == 2:
+        recalled = ask(memory)
+    memory.observe(QUESTION, "at sea", recalled)
+    answers = [answer for _, answer, _ in events(memory)]
+    assert answers == ["in the harbour", "at sea"]
 
 
 def test_only_what_a_recall_returns_is_hit(memory):
@@ -332,7 +353,8 @@ def test_only_what_a_recall_returns_is_hit(memory):
     for namespace in (("default",), ("team",)):
         memory._store.flush(namespace)
     again = memory.recall(QUESTION, also=[("team",)], k=4, threshold=-1, record=False)
-    assert [each.id for each in again if "recalled 1 times" in each.why] == [best.id]
+    hit = [each.id for each in again if "recalled 1 times" in each.why]
+    assert hit == [best.id]
     assert best.namespace == ("team",)
 
 
@@ -344,8 +366,10 @@ def test_an_observation_of_another_question_or_of_what_was_not_recalled_is_a_que
     memory.observe("who sleeps?", "a cat")
     memory.observe(QUESTION, "on the sofa", [cat])
     assert [event[:2] for event in events(memory)] == [
-        ("", None), ("who sleeps?", "a cat"), (QUESTION, "on the sofa"),
-    ]  # fmt: skip
+        ("", None),
+        ("who sleeps?", "a cat"),
+        (QUESTION, "on the sofa"),
+    ]
 
 
 def test_a_recall_that_another_process_wrote_is_completed(memory, open_memory):

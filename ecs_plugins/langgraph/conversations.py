@@ -1,0 +1,147 @@
+"""The conversations of an `EntropicStore`: puts become messages, searches recollections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from langgraph.store.base import GetOp, PutOp, SearchItem, SearchOp
+
+from ecs_plugins.integrations.conversation import Entry, append
+from ecs_plugins.integrations.recall import traced_recall
+from ecs_plugins.integrations.recollections import texts_behind
+from ecs_plugins.langgraph.operations import RecalledItem
+from ecs_plugins.memory.entropic import EntropicMemory
+from ecs_plugins.memory.records import Memory, Recollection
+from ecs_plugins.memory.store.items import Address, StoredItem
+from ecs_plugins.memory.store.messages import Message
+from ecs_plugins.memory.store.search import Shaper
+from ecs_plugins.memory.types import Namespace
+
+
+class Conversations:
+    """The namespaces below a prefix, whose items are messages; without a prefix, there are none.
+
+    Attributes:
+        prefix: What they are below.
+    """
+
+    def __init__(
+        self,
+        memory: EntropicMemory,
+        prefix: Namespace | None,
+        *,
+        threshold: float | None,
+        shaper: Shaper | None,
+    ) -> None:
+        self.prefix = prefix
+        self._memory = memory
+        self._threshold = threshold
+        self._shaper = shaper
+
+    def hold(self, namespace: Sequence[str]) -> bool:
+        """Whether what is put into a namespace is a message."""
+        if self.prefix is None:
+            return False
+        return tuple(namespace[: len(self.prefix)]) == self.prefix
+
+    def namespaces(self, prefix: Namespace | None = None) -> list[Namespace]:
+        """The namespaces of conversations; of those equal to ``prefix`` or below it, if given."""
+        if self.prefix is None:
+            return []
+        spaces = self._memory.namespaces(prefix or self.prefix)
+        return [namespace for namespace in spaces if self.hold(namespace)]
+
+    def get(self, op: GetOp | PutOp) -> Message | Memory | None:
+        """What was remembered under its own id, in the namespace of the operation."""
+        if not self.hold(op.namespace):
+            return None
+        remembered = self._memory.get(op.key)
+        if remembered is None or remembered.namespace != tuple(op.namespace):
+            return None
+        return remembered
+
+    def put(self, puts: Sequence[tuple[PutOp, Entry | None]]) -> None:
+        """Put messages, or delete those without an entry.
+
+        An unchanged message is left as it is.
+        """
+        with self._memory.items.view() as view:
+            items = [view.get(op.namespace, op.key) for op, _ in puts]
+        gone: list[StoredItem] = []
+        unlogged: list[PutOp] = []
+        entries: dict[Namespace, list[Entry]] = {}
+        for (op, entry), item in zip(puts, items, strict=True):
+            if _is_unchanged(item, entry):
+                continue
+            if item is not None:
+                gone.append(item)
+            if entry is not None:
+                entries.setdefault(op.namespace, []).append(entry)
+            elif item is None:
+                unlogged.append(op)
+        self._delete(gone, unlogged)
+        for namespace, new in entries.items():
+            append(self._memory, namespace, new)
+
+    def _delete(self, gone: Sequence[StoredItem], unlogged: Sequence[PutOp]) -> None:
+        """Erase items with their messages; and what is remembered under its own id alone."""
+        messages: list[str] = []
+        others: list[Address] = []
+        for item in gone:
+            if item.message is None:
+                others.append((item.namespace, item.key))
+            else:
+                messages.append(item.message)
+        if messages:
+            self._memory.delete(*messages)
+        if others:
+            self._memory.items.write(deletes=others)
+        for op in unlogged:
+            if self.get(op) is not None:
+                self._memory.delete(op.key, evidence=True)
+
+    def search(self, op: SearchOp) -> list[SearchItem]:
+        """What is remembered in the conversations that a search reaches."""
+        spaces = self.namespaces(tuple(op.namespace_prefix) or None)
+        count = op.offset + op.limit
+        if not spaces or not op.query or not count:
+            return []
+        recollections = traced_recall(
+            self._memory,
+            op.query,
+            namespace=spaces[0],
+            also=spaces[1:],
+            k=count,
+            threshold=self._threshold,
+            shaper=self._shaper,
+            filter=op.filter or None,
+        )
+        messages = [name for each in recollections for name in each.provenance]
+        with self._memory.items.view() as view:
+            items = view.of_messages(messages)
+        hits = [self._hit(each, items) for each in recollections]
+        return [hit for hit in hits if hit is not None]
+
+    def _hit(
+        self, recollection: Recollection, items: Mapping[str, StoredItem]
+    ) -> SearchItem | None:
+        """One message as it was put; what was merged of several, under its own id.
+
+        None if it has been erased since.
+        """
+        if len(recollection.provenance) == 1:
+            item = items.get(recollection.provenance[0])
+            if item is not None:
+                return RecalledItem(recollection, item)
+        remembered = self._memory.get(recollection.id)
+        if remembered is None:
+            return None
+        texts = texts_behind(self._memory, recollection)
+        value = {**recollection.metadata, "content": "\n".join(texts)}
+        return RecalledItem(recollection, remembered, value)
+
+
+def _is_unchanged(item: StoredItem | None, entry: Entry | None) -> bool:
+    if item is None or entry is None:
+        return False
+    return item.value == entry.value and item.ttl == entry.ttl

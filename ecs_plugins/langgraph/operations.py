@@ -1,0 +1,203 @@
+"""LangGraph's operations and items: checked, and translated from and to what a memory stores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from langgraph.store.base import (
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    Op,
+    PutOp,
+    SearchItem,
+    SearchOp,
+    get_text_at_path,
+    validate_op_namespace,
+)
+from typing_extensions import override
+
+from ecs_plugins.common.config import unknown
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.integrations.conversation import Entry
+from ecs_plugins.memory.filters import Filter, checked_filter
+from ecs_plugins.memory.records import Memory, Recollection
+from ecs_plugins.memory.store.items import NewItem, StoredItem
+from ecs_plugins.memory.store.messages import Message
+from ecs_plugins.memory.store.namespaces import checked as checked_namespace
+from ecs_plugins.memory.types import Namespace
+
+MINUTE = 60
+_TEXT_KEYS = ("content", "text")
+_FILTER_KEY = re.compile(r"[\w .-]+")
+_OPERATIONS = (GetOp, SearchOp, PutOp, ListNamespacesOp)
+
+Stored = StoredItem | Message | Memory
+
+
+def checked(op: Op) -> Op:
+    """Refuse what cannot be run before anything is; a namespace may be a list of labels."""
+    if not isinstance(op, _OPERATIONS):
+        raise InvalidInputError(f"unknown operation {op!r}; use those of langgraph.store.base")
+    for namespace in _named(op):
+        if isinstance(namespace, str):  # whose characters would pass for labels
+            raise InvalidInputError(f"a namespace is a tuple of labels; write ({namespace!r},)")
+    validate_op_namespace(op)
+    if isinstance(op, PutOp):
+        _check_put(op)
+    if isinstance(op, SearchOp | ListNamespacesOp):
+        _check_extent(op)
+    if isinstance(op, SearchOp):
+        if op.filter:
+            _check_filter(op.filter)
+        return op._replace(namespace_prefix=tuple(op.namespace_prefix))
+    if isinstance(op, ListNamespacesOp):
+        return op
+    return op._replace(namespace=tuple(op.namespace))
+
+
+def _named(op: Op) -> list[object]:
+    """The namespaces that an operation names."""
+    if isinstance(op, ListNamespacesOp):
+        return [condition.path for condition in op.match_conditions or ()]
+    if isinstance(op, SearchOp):
+        return [op.namespace_prefix]
+    return [op.namespace]
+
+
+def _check_put(op: PutOp) -> None:
+    checked_namespace(op.namespace)
+    if op.value is not None and not isinstance(op.value, Mapping):
+        raise InvalidInputError(f"a value is a mapping, got {op.value!r:.80}")
+
+
+def _check_extent(op: SearchOp | ListNamespacesOp) -> None:
+    if op.limit < 0 or op.offset < 0:
+        raise InvalidInputError(f"limit and offset must not be negative: {op.limit}, {op.offset}")
+
+
+def _check_filter(condition: Filter) -> None:
+    checked_filter(condition)
+    for key in condition:
+        if not _FILTER_KEY.fullmatch(str(key)):  # LangGraph's stores put them into SQL
+            raise InvalidInputError(f"Invalid filter key: {key!r}; use words, dots and hyphens")
+
+
+def check_settings(what: str, settings: Mapping[str, Any] | None, names: Collection[str]) -> None:
+    """Refuse settings of LangGraph's that are not among the names."""
+    for name in settings or ():
+        if name not in names:
+            raise ConfigurationError(f"{what}: {unknown(name, names)}")
+
+
+def is_match(condition: MatchCondition, namespace: Namespace) -> bool:
+    """Whether a namespace meets a condition of a listing."""
+    path = condition.path
+    kind = condition.match_type
+    if kind not in ("prefix", "suffix"):
+        raise InvalidInputError(f"match_type is 'prefix' or 'suffix', got {kind!r}")
+    beyond = len(namespace) - len(path)
+    if beyond < 0:
+        return False
+    part = namespace if kind == "prefix" else namespace[beyond:]
+    return all(wanted in ("*", label) for wanted, label in zip(path, part, strict=False))
+
+
+def new_item(op: PutOp, fields: Sequence[str]) -> NewItem:
+    """The item that is put; ``fields`` are the paths that it is found by if it does not say."""
+    assert op.value is not None
+    value = dict(op.value)
+    NewItem(op.namespace, op.key, value)  # refused before its texts are looked for
+    paths = fields if op.index is None else (op.index or ())
+    texts: dict[str, str] = {}
+    for path in paths:
+        found = get_text_at_path(value, path)
+        if len(found) == 1:
+            texts[path] = found[0]
+        else:
+            texts |= {f"{path}.{number}": text for number, text in enumerate(found)}
+    return NewItem(op.namespace, op.key, value, texts, seconds(op.ttl))
+
+
+def new_entry(op: PutOp) -> Entry | None:
+    """The message that is put, refused before anything is written; None to delete it."""
+    if op.value is None:
+        return None
+    value = dict(op.value)
+    text_key = next((name for name in _TEXT_KEYS if isinstance(value.get(name), str)), None)
+    if text_key is None or not value[text_key].strip():
+        raise InvalidInputError(
+            "a message in a conversation is a mapping with 'content' (or 'text'), and optionally "
+            f"'role'; got {value!r:.80}. Put other values outside of messages_under"
+        )
+    role = value.get("role")
+    ttl = seconds(op.ttl)
+    NewItem(op.namespace, op.key, value, ttl=ttl)
+    return Entry(
+        value=value,
+        text=value[text_key],
+        role=role if isinstance(role, str) else "user",
+        text_key=text_key,
+        metadata={name: part for name, part in value.items() if name != text_key},
+        key=op.key,
+        ttl=ttl,
+    )
+
+
+def seconds(minutes: float | None) -> float | None:
+    """A time to live as a memory takes it."""
+    return None if minutes is None else minutes * MINUTE
+
+
+def as_item(stored: Stored) -> Item:
+    """LangGraph's item of what is stored."""
+    return Item(**_fields(stored))
+
+
+def as_hit(stored: StoredItem, score: float | None) -> SearchItem:
+    """LangGraph's item of what a search found."""
+    return SearchItem(**_fields(stored), score=score)
+
+
+class RecalledItem(SearchItem):
+    """An item that a search below ``messages_under`` has found: what was put, and its recollection.
+
+    Attributes:
+        recollection: All fields of the `Recollection`, JSON types only.
+    """
+
+    __slots__ = ("recollection",)
+
+    def __init__(
+        self, recollection: Recollection, stored: Stored, value: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(**_fields(stored, value), score=recollection.score)
+        self.recollection = recollection.to_dict()
+
+    @override
+    def dict(self) -> dict[str, Any]:
+        """The item and its recollection as JSON types."""
+        return {**super().dict(), "recollection": self.recollection}
+
+
+def _fields(stored: Stored, value: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The arguments of LangGraph's item; a ``value`` stands in place of a memory's own."""
+    if isinstance(stored, StoredItem):
+        key = stored.key
+        value = stored.value
+        updated = stored.updated
+    else:
+        key = stored.id
+        value = value or {**stored.metadata, "content": stored.text}
+        updated = stored.changed if isinstance(stored, Memory) else stored.created
+    return {
+        "namespace": stored.namespace,
+        "key": key,
+        "value": value,
+        "created_at": datetime.fromtimestamp(stored.created, UTC),
+        "updated_at": datetime.fromtimestamp(updated, UTC),
+    }

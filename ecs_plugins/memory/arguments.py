@@ -1,0 +1,40 @@
+"""What callers hand to a memory, checked before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from numbers import Integral, Real
+from typing import Any
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.types import TIERS, Tier
+
+_FAR = 1e12  # seconds; beyond any date
+_TIERS: Mapping[str, tuple[Tier, ...]] = {"both": TIERS, "hot": ("hot",), "cold": ("cold",)}
+
+
+def check_wanted(k: object, threshold: object, at: object) -> None:
+    """Refuse arguments of a recall that are out of range."""
+    if k is not None and not (isinstance(k, Integral) and k >= 1):
+        raise InvalidInputError(f"k is {k!r:.80}; it must be a number of at least 1")
+    if threshold is not None and not (isinstance(threshold, Real) and -1 <= threshold <= 1):
+        raise InvalidInputError(f"threshold is {threshold!r:.80}; it must be a number up to 1")
+    if at is not None and not (isinstance(at, Real) and abs(at) < _FAR):
+        raise InvalidInputError(f"at is {at!r:.80}; it must be a Unix time in seconds")
+
+
+def searched_tiers(tiers: str | None, config: MemoryConfig) -> tuple[Tier, ...]:
+    """The tiers that a recall searches."""
+    if tiers is None:
+        tiers = "cold" if config.rule == "paper" else "both"
+    if tiers not in _TIERS:
+        raise InvalidInputError(f"tiers is 'both', 'hot' or 'cold', got {tiers!r}")
+    return _TIERS[tiers]
+
+
+def listed(values: Collection[Any], name: str) -> Collection[Any]:
+    """The values of an argument that is a collection; a bare text is refused."""
+    if isinstance(values, str) or not isinstance(values, Collection):
+        raise InvalidInputError(f"{name} is a collection, got {values!r:.80}; write [...]")
+    return values
