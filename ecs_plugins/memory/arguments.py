@@ -14,7 +14,7 @@ _FAR = 1e12  # seconds; beyond any date
 _TIERS: Mapping[str, tuple[Tier, ...]] = {"both": TIERS, "hot": ("hot",), "cold": ("cold",)}
 
 
-def check_wanted(k: object, threshold: object, at: object) -> None:
+def check_wanted(k: int | None, threshold: float | None, at: float | None) -> None:
     """Refuse arguments of a recall that are out of range."""
     if k is not None and not (isinstance(k, Integral) and k >= 1):
         raise InvalidInputError(f"k is {k!r:.80}; it must be a number of at least 1")

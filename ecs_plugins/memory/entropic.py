@@ -242,6 +242,7 @@ class EntropicMemory(MemoryReader):
         tiers: str | None = None,
         exclude: Collection[str] = (),
         at: float | None = None,
+        include_superseded: bool = False,
         record: bool = True,
         shaper: Shaper | None = None,
     ) -> list[Recollection]:
@@ -260,6 +261,8 @@ class EntropicMemory(MemoryReader):
                 the next best take their places.
             at: Unix time: what had been said by then and was not corrected yet, as far as a tier
                 still has it; None is now.
+            include_superseded: Recall as well what something newer corrects, behind what holds;
+                ``superseded_by`` and ``valid_until`` mark it.
             record: Count it as a query and its results as hits, which is what utility is
                 measured by.
             shaper: A second stage, such as a `ContextShaper`: it orders the best 40 by how much
@@ -288,6 +291,7 @@ class EntropicMemory(MemoryReader):
             exclude=frozenset(listed(exclude, "exclude")),
             by_cosine=config.rule == "paper",
             at=at,
+            include_superseded=include_superseded,
         )
         recalled = search.recall(self._store, namespaces, request, record=record, shaper=shaper)
         self._tend()

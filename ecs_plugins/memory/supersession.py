@@ -1,76 +1,91 @@
-"""What a statement claims, and so which newer one corrects it; rather misses one than invents one.
+"""What a message claims, and so which newer one corrects it; rather misses one than invents one.
 
-A statement claims a value (a number, a day, a name) for the rest of its words if its relation has
-one value at a time: "is", "lives in", "costs", and not "likes" or "met". And it claims that it is
-so; negated, that it is not. First the words are brought to one form: "moved to" is "lives in", and
-"now" is left out. Questions, suppositions, plans, the past and additions claim nothing. Relations
-are known in English, and some in German, French and Spanish.
+A statement claims a value (a number, a day, a name) for the rest of its words if its relation
+plainly has one value at a time: "is", "lives in", "costs", and not "likes" or "met". And it claims
+that it is so; negated, that it is not. Of some things the states are known that exclude each other,
+such as "married" and "divorced"; a plan holds until it is called off. Questions, suppositions, the
+past and additions claim nothing.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ecs_plugins.common.text import WORD, asks, sentence_spans
+from ecs_plugins.common.text import asks, sentence_spans
+from ecs_plugins.memory.statements import (
+    UNREAL,
+    Statement,
+    clauses,
+    is_name,
+    is_number,
+    names_in,
+    spoken,
+    statement,
+    stem,
+    without_tail,
+)
 from ecs_plugins.memory.wording import IN_WORDS, word_list
 
 _MOST_CHARACTERS = 300  # of a text that is looked at
-_MOST_WORDS = 16  # of a sentence
+_MOST_WORDS = 18  # of a sentence
 _SHARE = 0.6  # of a text that a sentence makes up, so that the text falls with it
 
-_TOKEN = re.compile(r"\w+(?:'s\b|[.,:/@-]\w+)*")
-_ENDING = re.compile(r"(?<=\w\w\w)(?:ing|es|ed|s|e)$")
-_LEAD = re.compile(r"^\W*(?:(?:no|yes|well|oh|hey|ok|okay|so|nein|ja|non|oui|sí)\s*[,:!]+\s*)+")
-_SHORT = ("can't", "can not"), ("won't", "will not"), ("n't", " not"), ("'m", " am")
-_ENDED = re.compile(
-    r" (?:no longer|stopped|quit|gave up|nicht mehr|ya no|not(?= .* any ?more | .* any longer )"
-    r"|kein(?:e|en)?(?= .*mehr )|ne?(?= .* plus ))(?= )"
-)
-_MARKS = re.compile(
-    " (?:now|currently|actually|any ?more|any longer|these days|from now on|instead|again|sorry"
-    "|oops|correction|update|new|the|just|jetzt|nun|inzwischen|mehr|neue[rs]?|maintenant|plus"
-    "|ahora|perdón|nuev[oa])(?= )"
-)
-_NEGATION = re.compile(" (?:do |does )?(?:not|never|no|nicht|keine?n?|nie|ne|n|pas|nunca)(?= )")
-_RELATIONS = {
-    " moved": "(?:(?:has|have|had|been|is|was|are|were) )*(?:moved|relocated|rescheduled|postponed"
-    "|pushed|changed|went up|increased|dropped)(?: back)? (?:in)?to",
-    " live": "(?:am |is |are )?(?:lives?|living|based) in|(?:wohn|leb)e?[nt]? in|habite à|vive en",
-    " work": "(?:am |is |are )?(?:work(?:s|ing)?|started working|got a job) (?:at|for)|joined"
-    "|arbeitet?e? bei|travaille chez",
-    " yo moved": "me mudé a",
-    " yo live": "vivo en",
-    " be": "am|is|are|ist|bin|sind|est|suis|sont|es|está|son",
-    " have": "has",
-    " prefer": "prefers",
-}
-_RELATION = re.compile(f" (?:{'|'.join(f'({each})' for each in _RELATIONS.values())})(?= )")
-_BECOMES = ("", *_RELATIONS)
-
-_OPEN = word_list(
-    """if would could might may maybe perhaps probably wish suppose imagine unless whether will
-    plan plans planning want wants hope hoping think guess wonder considering should going used was
-    were had did said says told also too another additionally both other nothing nobody none or
-    wenn würde vielleicht auch noch war hatte si aussi était peut también quizás otro era"""
-)
-_UNCLEAR = word_list(
-    """it he she they this that these those there here who what which one someone everyone every a
-    an some any as but and because when es er sie das dies il elle ce cela esto eso let thanks"""
-)
 _ONE_VALUE = word_list(
     """be moved live work have prefer cost costs weigh weighs starts ends opens closes begins
-    departs leaves arrives meet kostet beginnt heißt coûte commence cuesta empieza"""
+    departs leaves arrives meet kostet beginnt heißt coûte commence cuesta empieza costa"""
 )
-_MANY = word_list(  # subjects of "is" that are several
+_SEVERAL = word_list(  # subjects of "is" that are several
     """friend friends colleague brother sister cousin uncle aunt kid child son daughter neighbor
     neighbour hobby answer result score weather temperature question problem topic thing today"""
 )
-_NAMED = word_list("favorite favourite lieblingsfarbe préféré name address adresse nombre nom")
-_OWN = word_list("my our mein meine unser unsere mon ma notre mi nuestro nuestra")
+_REPEATED = word_list("meeting call appointment class lesson interview shift train bus flight")
+_NAMES = word_list("name nom nombre nome")
+_ADDRESSES = word_list("address adresse dirección indirizzo")
+_FAVORITES = word_list("favorite favourite lieblingsfarbe préféré favorito preferito")
+_OWN = word_list("my mein meine unser unsere mon ma notre mi nuestro nuestra mio mia")
 _PREPOSITIONS = word_list("at on in for am um à le el la")
-_TAIL = word_list("last this next since because so with as in seit depuis desde")
-_FUNCTION = word_list("a an be in at on to of for from do does ein eine einen un une en à de")
+_NO_VALUES = word_list("about for to in on at with by from not very so")
+_ASIDES = word_list("last this next since because so with as in seit depuis desde and")
+
+_STATES = (
+    "single married divorced separated engaged widowed",
+    "open closed locked shut",
+    "online offline up down",
+    "on off",
+    "employed unemployed retired",
+    "full empty",
+    "available sold reserved",
+    "broken fixed repaired",
+    "pending approved rejected",
+    "packed shipped delivered returned",
+)
+_STATE_OF = {word: number for number, words in enumerate(_STATES) for word in words.split()}
+_MARRIAGE = 0
+_WORKLESS = word_list("unemployed retired")
+
+_EVENTS = word_list(
+    """trip flight journey holiday vacation visit party dinner lunch breakfast meeting appointment
+    concert call class game match wedding interview date standup conference workshop lesson picnic
+    barbecue delivery"""
+)
+_TRAVELS = word_list("flying going travelling traveling driving fly travel trip flight journey")
+_CALLED_OFF = re.compile(r" (?:cancell?ed|called off|is off|not happening|fell through) ")
+_GIVEN_UP = re.compile(r" (?:not|no longer) (?:flying|going|travell?ing|driving) (?:.* )?to ")
+_ON_AGAIN = re.compile(r" (?:back on|on again|is on after all) ")
+_EVENT_MODIFIERS = re.compile(r" (?:the|my|our|a|an|of|on|at|for|with|is|was|have|has|cancell?ed) ")
+
+_UPGRADES = word_list("upgraded migrated updated switched moved")
+_USES = word_list("use uses run runs using running on") | _UPGRADES
+_NO_CONTEXT = _USES | word_list("we i in our my the to from have has be")
+
+_STATUS_KEYS = ("status", "state", "stage")
+_HOMES = (  # of whoever speaks
+    re.compile(r"^我[^，。]*?(?:住在|搬到了?|搬去了?)(?P<place>[^，。！]+)"),
+    re.compile(r"^(?:私は|わたしは|僕は)(?P<place>[^。、はがを]+)に(?:住ん|引っ越|越し)"),
+)
 
 
 class Claim(NamedTuple):
@@ -89,70 +104,315 @@ class Claim(NamedTuple):
     falls: bool
 
 
+class _Assertion(NamedTuple):
+    """A claim before its sentence is weighed against the text."""
+
+    key: str
+    value: str
+    corrects: bool = True
+
+
 def claims(text: str) -> list[Claim]:
     """What a text claims; nothing if it is long.
 
     >>> [(claim.key, claim.value) for claim in claims("Ada moved to Oslo last month.")]
     [('ada live name', 'oslo'), ('ada mov oslo last month', 'yes')]
     """
-    found: list[Claim] = []
-    spans = sentence_spans(text) if len(text) <= _MOST_CHARACTERS else []
-    for sentence in (text[start:end].strip() for start, end in spans):
+    if len(text) > _MOST_CHARACTERS:
+        return []
+    record = _record(text)
+    if record is not None:
+        return [Claim(*assertion, falls=True) for assertion in _of_record(record)]
+    made: list[Claim] = []
+    length = text.count(" ") + 1
+    for start, end in sentence_spans(text):
+        sentence = text[start:end].strip()
         words = sentence.count(" ") + 1
         if words <= _MOST_WORDS and not asks(sentence):
-            falls = words >= _SHARE * (text.count(" ") + 1)
-            found += [Claim(*claim, falls) for claim in _claimed(sentence)]
-    return found
+            falls = words >= _SHARE * length
+            made += [Claim(*assertion, falls) for assertion in _of_sentence(sentence)]
+    return list(dict.fromkeys(made))
 
 
-def _claimed(sentence: str) -> list[tuple[str, str, bool]]:
-    text = _LEAD.sub("", sentence.casefold().replace("\u2019", "'"))
-    for short, full in _SHORT:
-        text = text.replace(short, full)
-    said, ended = _ENDED.subn(" not", f" {' '.join(_TOKEN.findall(text))} ")
-    said, marks = _MARKS.subn("", said)
-    said = _RELATION.sub(lambda found: _BECOMES[found.lastindex or 0], said)
-    said, negations = _NEGATION.subn("", said)
-    words = said.split()
-    names = {word.casefold() for word in WORD.findall(sentence)[1:] if not word.islower()}
-    if not _OPEN.isdisjoint({*words} - names) or not _UNCLEAR.isdisjoint(words[:2]):
+def _of_sentence(sentence: str) -> list[_Assertion]:
+    for pattern in _HOMES:
+        home = pattern.search(sentence)
+        if home is not None:
+            return [_Assertion("the speaker's home", home["place"].strip())]
+    words = {*spoken(sentence).split()}
+    if not UNREAL.isdisjoint(words - names_in(sentence)):
         return []
-    found = [] if negations else _valued(words, names, bool(marks))
-    content = [_ENDING.sub("", word) for word in words if word not in _FUNCTION]
-    corrects = len(content) > 2 or bool(ended or (marks and not negations))
-    if 2 <= len(content) <= 6 and (corrects or not negations):
-        found.append((" ".join(content), "no" if negations % 2 else "yes", corrects))
-    return found
+    assertions: list[_Assertion] = []
+    for clause in clauses(sentence):
+        assertions += _plans(clause)
+        plain = statement(clause)
+        if plain is None:
+            continue
+        if not plain.negations:
+            assertions += [*_values(plain), *_states(plain), *_versions(plain)]
+        assertions += _plain_truth(plain)
+    return assertions
 
 
-def _valued(words: list[str], names: set[str], marked: bool) -> list[tuple[str, str, bool]]:
-    """The value that a sentence gives its subject, if the relation has one at a time."""
-    at = next((at for at, word in enumerate(words[:7]) if at and word in _ONE_VALUE), None)
-    if at is None or at + 1 == len(words) or words[at - 1] in _MANY:
-        return []
-    subject, relation, rest = words[:at], words[at], words[at + 1 :]
-    place = rest.pop(0) if len(rest) > 1 and rest[0] in _PREPOSITIONS else ""
+def _plain_truth(plain: Statement) -> Iterator[_Assertion]:
+    """That what is said is so; negated, that it is not."""
+    content = plain.content
+    corrects = len(content) > 2 or plain.has_ended or (plain.is_marked and not plain.negations)
+    if 2 <= len(content) <= 6 and (corrects or not plain.negations):
+        value = "no" if plain.negations % 2 else "yes"
+        yield _Assertion(" ".join(content), value, corrects)
+
+
+# Values
+
+
+class _Predicate(NamedTuple):
+    """What a statement says of its subject.
+
+    Attributes:
+        relation: Such as "be" or "live".
+        place: The preposition before the value, where it tells relations apart.
+        kind: Of the value: a number, a name, or a word.
+        value: The value.
+        after: What stands behind it and tells its subject from others.
+    """
+
+    relation: str
+    place: str
+    kind: str
+    value: list[str]
+    after: list[str]
+
+    @property
+    def has_one_value(self) -> bool:
+        """Whether the relation has one value of this kind at a time."""
+        dwells = self.relation in ("live", "work")
+        if len(self.value) > 4:
+            return False
+        if self.kind == "number":
+            return not dwells
+        if self.after:
+            return False
+        if self.kind == "word":
+            return self.relation == "prefer"
+        return dwells or self.relation == "be"
+
+
+def _values(plain: Statement) -> Iterator[_Assertion]:
+    """The value that a statement gives its subject, if the relation has one at a time."""
+    words = plain.words
+    at = _relation_at(words)
+    if at is None or words[at - 1] in _SEVERAL:
+        return
+    subject = words[:at]
+    rest = words[at + 1 :]
+    if words[at] == "be" and _is_own_thing(subject):
+        yield from _own_values(subject, rest, plain)
+        return
+    is_moved = words[at] == "moved"
+    predicate = _predicate(words[at], rest, plain.names)
+    if not predicate.has_one_value:
+        return
+    corrects = plain.is_marked or is_moved or _is_replaced(subject, predicate)
+    for key in _keys(subject, predicate, is_moved):
+        filled = filter(None, [*key, *predicate.after])
+        yield _Assertion(" ".join(filled), " ".join(predicate.value), corrects)
+
+
+def _relation_at(words: list[str]) -> int | None:
+    """Where the relation stands that has one value; it has a subject and a value."""
+    for at, word in enumerate(words[1:8], start=1):
+        if word in _ONE_VALUE:
+            return at if at + 1 < len(words) else None
+    return None
+
+
+def _predicate(relation: str, rest: list[str], names: set[str]) -> _Predicate:
+    place = ""
+    if len(rest) > 1 and rest[0] in _PREPOSITIONS:
+        place = rest[0]
+        rest = rest[1:]
     kinds = [_kind(word, names) for word in rest]
-    what, is_named = kinds[0], relation == "be" and not _NAMED.isdisjoint(subject)
-    corrects = marked or is_named or what != "word"
-    end = next((end for end, kind in enumerate(kinds) if kind != what), len(rest))
-    what, end = ("name", len(rest)) if is_named else (what, end)
-    after = [] if rest[end:] and rest[end] in _TAIL else rest[end:]
+    kind = kinds[0]
+    end = 1
+    while end < len(rest) and kinds[end] == kind:
+        end += 1
     if relation == "moved":
-        relation = "live" if what == "name" else "be"
-    lives = relation in ("live", "work")
-    place = "" if lives or what == "number" else place
-    owned = relation == "be" and (place or is_named or not _OWN.isdisjoint(subject))
-    known = (
-        not lives
-        if what == "number"
-        else not after and (lives or owned if what == "name" else relation == "prefer")
-    )
-    key = " ".join(filter(None, [*subject, relation, place, what, *after]))
-    return [(key, " ".join(rest[:end]), corrects)] if known and end <= 4 else []
+        relation = "live" if kind == "name" else "be"
+    if relation in ("live", "work") or kind == "number":
+        place = ""
+    return _Predicate(relation, place, kind, rest[:end], _told_apart(rest[end:], names))
+
+
+def _keys(subject: list[str], predicate: _Predicate, is_moved: bool) -> Iterator[list[str]]:
+    """Of what a value is claimed: of the subject, and where it moves, of where it is."""
+    relation = predicate.relation
+    kind = predicate.kind
+    yield [*subject, relation, predicate.place, kind]
+    if relation == "live" and subject == ["we"]:
+        yield ["i", relation, kind]
+    if relation == "live" and is_moved:  # such as an office
+        yield [*subject, "be", "in", kind]
+
+
+def _is_replaced(subject: list[str], predicate: _Predicate) -> bool:
+    """Whether another value plainly takes the place of the one before, without a word of it."""
+    if predicate.kind == "word":
+        return False
+    if predicate.kind == "number":
+        return subject[-1] not in _REPEATED
+    if predicate.relation != "be" or predicate.place:
+        return True
+    return not _OWN.isdisjoint(subject)
+
+
+def _told_apart(after: list[str], names: set[str]) -> list[str]:
+    """What stands behind a value and tells its subject from others; nothing if it is an aside."""
+    if not after:
+        return []
+    is_place = after[0] == "in" and _kind(after[-1], names) == "name"
+    if after[0] in _ASIDES and not is_place:
+        return []
+    return after
+
+
+def _is_own_thing(subject: list[str]) -> bool:
+    return not (_NAMES | _ADDRESSES | _FAVORITES).isdisjoint(subject)
+
+
+def _own_values(subject: list[str], rest: list[str], plain: Statement) -> Iterator[_Assertion]:
+    """A name, an address or something favorite.
+
+    Who is called otherwise by friends has two names. An address has a number. What only describes
+    ("is public", "is about") is none of the three.
+    """
+    value = list(without_tail(rest, _ASIDES))
+    if not value or len(value) > 4 or value[0] in _NO_VALUES:
+        return
+    corrects = True
+    if not _NAMES.isdisjoint(subject):
+        corrects = plain.is_marked or "call" in subject
+        is_plain = value == rest and all(is_name(word, plain.names) for word in value)
+    elif not _ADDRESSES.isdisjoint(subject):
+        is_plain = any(is_number(word, plain.names) for word in value)
+    else:
+        is_plain = True
+    if is_plain:
+        key = " ".join([*subject, "be", "name"])
+        yield _Assertion(key, " ".join(value), corrects)
 
 
 def _kind(word: str, names: set[str]) -> str:
-    if word in IN_WORDS or any(map(str.isdigit, word)) or word in {"may", "march"} & names:
+    if is_number(word, names):
         return "number"
-    return "word" if names.isdisjoint(WORD.findall(word)) else "name"
+    return "name" if is_name(word, names) else "word"
+
+
+# States
+
+
+def _states(plain: Statement) -> Iterator[_Assertion]:
+    """Which of the states that exclude each other something is in."""
+    words = plain.words
+    if "be" not in words[1:5]:
+        return
+    at = words.index("be", 1)
+    subject = words[:at]
+    rest = words[at + 1 :]
+    if not rest or rest[0] not in _STATE_OF:
+        return
+    group = _STATE_OF[rest[0]]
+    aside = list(without_tail(rest[1:], _ASIDES))
+    if aside and group != _MARRIAGE:
+        return
+    yield _Assertion(" ".join([*subject, "state", str(group)]), rest[0])
+    if rest[0] in _WORKLESS:
+        yield _Assertion(" ".join([*subject, "work", "name"]), "nowhere")
+
+
+# Plans
+
+
+def _plans(clause: str) -> Iterator[_Assertion]:
+    """That something planned is on, or off."""
+    text = spoken(clause)
+    words = text.split()
+    names = names_in(clause)
+    if words[1:2] in (["cancelled"], ["canceled"]):  # by whoever leads the sentence
+        names.add(words[0])
+    event = _event(words)
+    if event is None:
+        return
+    days = [word for word in words if is_number(word, names)]
+    with_whom = sorted(names.difference(days, IN_WORDS, {"i"}))
+    key = " ".join(["plan", *_described(words, event), event, *with_whom])
+    is_off = bool(_CALLED_OFF.search(text) or _GIVEN_UP.search(text))
+    is_on_again = bool(_ON_AGAIN.search(text)) and not is_off
+    value = "off" if is_off else "on"
+    corrects = is_off or is_on_again
+    if days:
+        yield _Assertion(" ".join([key, *days]), value, corrects)
+    if not days or not corrects:
+        yield _Assertion(key, value, corrects)
+
+
+def _event(words: list[str]) -> str | None:
+    """What is planned; a journey only if it says where to."""
+    event = next((word for word in words if word in _EVENTS), None)
+    is_journey = event in _TRAVELS or (event is None and not _TRAVELS.isdisjoint(words))
+    if not is_journey:
+        return event
+    return "trip" if "to" in words else None
+
+
+def _described(words: list[str], event: str) -> list[str]:
+    """The word before an event that says which it is, such as "dentist"."""
+    if event not in words:
+        return []
+    at = words.index(event)
+    before = words[at - 1] if at else ""
+    if not before.isalpha() or _EVENT_MODIFIERS.fullmatch(f" {before} "):
+        return []
+    return [before]
+
+
+# Versions and records
+
+
+def _versions(plain: Statement) -> Iterator[_Assertion]:
+    """Which version of something is used, in one place."""
+    words = plain.words
+    if _USES.isdisjoint(words):
+        return
+    versions = [
+        at
+        for at in range(1, len(words))
+        if words[at][0].isdigit() and is_name(words[at - 1], plain.names)
+    ]
+    if len(versions) != 1:
+        return
+    at = versions[0]
+    around = words[: at - 1] + words[at + 1 :]
+    where = sorted(stem(word) for word in around if word not in _NO_CONTEXT)
+    corrects = plain.is_marked or not _UPGRADES.isdisjoint(words)
+    yield _Assertion(" ".join(["version", words[at - 1], *where]), words[at], corrects)
+
+
+def _record(text: str) -> Mapping[str, object] | None:
+    """A JSON object, such as a tool's answer; None if the text is none."""
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _of_record(record: Mapping[str, object]) -> Iterator[_Assertion]:
+    """The status of what the other fields of a record name."""
+    about = {name: value for name, value in record.items() if name not in _STATUS_KEYS}
+    named = all(isinstance(value, str | int) for value in about.values())
+    for name in _STATUS_KEYS:
+        if about and named and isinstance(record.get(name), str):
+            yield _Assertion(json.dumps([name, about], sort_keys=True), str(record[name]))

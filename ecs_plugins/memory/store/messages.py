@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import count
@@ -28,6 +28,7 @@ MAX_TEXT = 1_000_000
 _SECONDS = 1e12  # some 30,000 years: what is later is none
 SESSION = 12 * 3600.0
 """Seconds after which a message replies to no earlier one."""
+_CLOCKS_DIFFER = 24 * 3600.0  # seconds, at most
 
 
 def seconds_of(name: str, given: Any, *, least: float = 0.0) -> float | None:
@@ -238,10 +239,11 @@ def insert(
     )
     write_claims(
         connection,
-        (
-            (name, space.id, said.role, said.writer, said.text, now if said.at is None else said.at)
-            for name, said in zip(ids, messages, strict=False)
-        ),
+        [
+            (name, space.id, message.role, message.writer, message.text, message.at)
+            for name, message in zip(ids, messages, strict=False)
+        ],
+        now,
     )
 
 
@@ -249,20 +251,57 @@ SAID = "SELECT id, namespace, role, writer, text, created FROM messages"
 """What `write_claims` takes."""
 
 
+_Said: TypeAlias = tuple[str, int, str, str | None, str, float | None]
+
+
 def write_claims(
-    connection: Connection, messages: Iterable[tuple[str, int, str, str | None, str, float]]
+    connection: Connection, messages: Iterable[_Said], now: float | None = None
 ) -> None:
-    """Write what messages claim, which come as the rows of `SAID`."""
+    """Write what messages claim.
+
+    Those that do not say when they were said correct each other in the order of their arrival: none
+    is earlier than the claims of the same thing that are there, although the clock of who wrote
+    these may be ahead by as much as a day.
+
+    Args:
+        connection: In a transaction.
+        messages: As the rows of `SAID`; without a time, it is ``now``.
+        now: Unix time.
+    """
+    made = [
+        (message, digest(message[2], message[3] or "", claim.key), claim)
+        for message in messages
+        for claim in claims(message[4])
+    ]
+    arriving = {(message[1], key) for message, key, _ in made if message[5] is None}
+    latest = {} if now is None else _latest(connection, arriving, now)
+    rows = []
+    for (name, space, _, _, _, at), key, claim in made:
+        moment = latest[space, key] if at is None else at
+        value = digest(claim.value)
+        rows.append((name, space, key, value, claim.corrects, claim.falls, moment))
     connection.executemany(
         "INSERT INTO claims (message, namespace, key, value, corrects, falls, at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [
-            (name, space, digest(role, writer or "", claim.key), digest(claim.value),
-             claim.corrects, claim.falls, at)
-            for name, space, role, writer, text, at in messages
-            for claim in claims(text)
-        ],
-    )  # fmt: skip
+        rows,
+    )
+
+
+def _latest(
+    connection: Connection, arriving: Collection[tuple[int, int]], now: float
+) -> dict[tuple[int, int], float]:
+    """Of namespaces and keys, the time of a claim that arrives now, not before those there."""
+    latest = dict.fromkeys(arriving, now)
+    for space in {space for space, _ in arriving}:
+        keys = ", ".join(str(key) for each, key in arriving if each == space)
+        found = connection.execute(
+            f"SELECT key, max(at) FROM claims WHERE namespace = ? AND key IN ({keys})"
+            " AND at <= ? GROUP BY key",
+            (space, now + _CLOCKS_DIFFER),
+        )
+        for key, at in found.fetchall():
+            latest[space, int(key)] = max(now, float(at))
+    return latest
 
 
 def digest(*parts: str) -> int:

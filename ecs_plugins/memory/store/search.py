@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.filters import Filter, matches
+from ecs_plugins.memory.recency import Note, later_first
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.derivation import alive
@@ -70,6 +71,7 @@ class RecallRequest:
     exclude: frozenset[str] = frozenset()
     by_cosine: bool = False  # score by the cosine alone (the paper)
     at: float | None = None
+    include_superseded: bool = False
 
 
 def probability(cosine: Floats | float, coverage: Floats | float) -> Floats:
@@ -89,6 +91,19 @@ class _Score(NamedTuple):
     similarity: float
     coverage: float
 
+    @property
+    def fit(self) -> float:
+        """The mean that orders what is recalled."""
+        return (self.similarity + self.coverage) / 2
+
+
+class _Recalled(NamedTuple):
+    """An item with its score and its times."""
+
+    stored: TierRow
+    score: _Score
+    validity: claims.Validity
+
 
 def recall(
     store: MemoryStore,
@@ -99,33 +114,107 @@ def recall(
     shaper: Shaper | None = None,
 ) -> list[Recollection]:
     """The best items of several namespaces, best first; counted as hits if ``record``."""
-    k = request.k
-    if shaper is not None:
-        request = replace(request, k=max(k, SHAPED))
-    found: list[Recollection] = []
-    asked: list[tuple[Namespace, int]] = []
+    looked_at = request.k if shaper is None else max(request.k, SHAPED)
+    looked_for = replace(request, k=looked_at)
+    recalled: list[_Placed] = []
+    steps: dict[Namespace, int] = {}
     erasures = 0
-    for each in dict.fromkeys(namespaces):
-        with store.reading(each) as (connection, space):
-            if space is not None and space.items:
-                found += _recalled(store, connection, space, request)
-                asked.append((each, space.step))
-                erasures = erasures_of(connection) if record else 0
-    found = sorted(found, key=lambda item: -item.score)[: request.k]
-    if shaper is not None and found:
-        texts = [as_reply(each.text, each.asked) for each in found]
-        sums = [each.similarity + each.coverage for each in found]
-        judged = shaper.shape(request.query, texts, scores=sums)
-        found = [found[verdict.index] for verdict in judged.accepted][:k]
-    for each, step in asked if record and not store.database.read_only else ():
-        scores = {item.id: item.score for item in found if item.namespace == each}
-        store.pending.note(each, Access(step, time.time(), request.vector, scores, erasures))
-    return found
+    for namespace in dict.fromkeys(namespaces):
+        with store.reading(namespace) as (connection, space):
+            if space is None or not space.items:
+                continue
+            recalled += _of_namespace(store, connection, space, looked_for)
+            steps[namespace] = space.step
+            erasures = erasures_of(connection) if record else 0
+    recalled.sort(key=lambda each: each.place)
+    best = [each.recollection for each in recalled]
+    if shaper is not None:
+        best = _shaped(best[:looked_at], request.query, shaper)
+    best = best[: request.k]
+    if record and not store.database.read_only:
+        _note_hits(store, best, steps, request, erasures)
+    return best
 
 
-def _recalled(
+def _note_hits(
+    store: MemoryStore,
+    best: Sequence[Recollection],
+    steps: Mapping[Namespace, int],
+    request: RecallRequest,
+    erasures: int,
+) -> None:
+    """Note a recall in the namespaces that were looked in, at their steps."""
+    for namespace, step in steps.items():
+        scores = {each.id: each.score for each in best if each.namespace == namespace}
+        access = Access(step, time.time(), request.vector, scores, erasures)
+        store.pending.note(namespace, access)
+
+
+def _shaped(best: list[Recollection], query: str, shaper: Shaper) -> list[Recollection]:
+    """What a second stage accepts, in its order."""
+    if not best:
+        return []
+    texts = [as_reply(each.text, each.asked) for each in best]
+    sums = [each.similarity + each.coverage for each in best]
+    judged = shaper.shape(query, texts, scores=sums)
+    return [best[verdict.index] for verdict in judged.accepted]
+
+
+class _Placed(NamedTuple):
+    """A recollection and what it is ordered by among those of other namespaces."""
+
+    recollection: Recollection
+    place: tuple[bool, float]
+
+
+def _of_namespace(
     store: MemoryStore, connection: Connection, space: Space, request: RecallRequest
-) -> list[Recollection]:
+) -> list[_Placed]:
+    """The best items of a namespace; an earlier state of a thing stands behind a later one."""
+    best = _best(store, connection, space, request)
+    order = list(range(len(best)))
+    if not request.by_cosine:
+        order = later_first([_note(each) for each in best])
+    placed = []
+    for each, at in zip(best, order, strict=True):
+        item = best[at]
+        recollection = _recollection(item, space, request)
+        # The place of whatever stood here by its score.
+        placed.append(_Placed(recollection, (not item.validity.holds, -each.score.score)))
+    return placed
+
+
+def _note(recalled: _Recalled) -> Note:
+    item = recalled.stored.item
+    return Note(item.text, item.vector, recalled.score.fit, recalled.validity.since)
+
+
+def _recollection(recalled: _Recalled, space: Space, request: RecallRequest) -> Recollection:
+    stored, score, validity = recalled
+    return Recollection(
+        id=stored.item.id,
+        text=stored.item.text,
+        score=score.score,
+        tier=stored.tier,
+        namespace=space.namespace,
+        metadata=stored.metadata,
+        support=stored.item.evidence.support,
+        provenance=validity.behind,
+        pinned=stored.is_pinned,
+        free_energy=stored.judged,
+        why=_why(stored, score, request),
+        similarity=score.similarity,
+        coverage=score.coverage,
+        asked=stored.item.asked,
+        valid_from=validity.since,
+        valid_until=validity.until,
+        superseded_by=validity.by,
+    )
+
+
+def _best(
+    store: MemoryStore, connection: Connection, space: Space, request: RecallRequest
+) -> list[_Recalled]:
     """Return the best ``k`` items of a namespace at or above the threshold, best first.
 
     Candidates are the nearest items and those that cover most of the query, each scored by both.
@@ -136,38 +225,14 @@ def _recalled(
     condition = request.condition
     allowed = None if condition is None else _matching(store, connection, space, condition)
     count = request.k if request.by_cosine else max(request.k, CANDIDATES)
-    stored: dict[int, TierRow] = {}
-    held: dict[str, claims.Validity] = {}
+    reader = _Reader(store, connection, space, request)
     while True:
         scored, rest = _scored(opened, request, count, allowed)
-        best = _wanted(store, connection, space, request, scored, stored, held)
-        enough = len(best) == request.k and best[-1][1].score >= rest
-        if enough or rest < request.threshold:
-            break
+        best = reader.best(scored)
+        is_enough = len(best) == request.k and best[-1].score.score >= rest
+        if is_enough or rest < request.threshold:
+            return best
         count *= 4
-    return [
-        Recollection(
-            id=each.item.id,
-            text=each.item.text,
-            score=score.score,
-            tier=each.tier,
-            namespace=space.namespace,
-            metadata=each.metadata,
-            support=each.item.evidence.support,
-            provenance=valid.behind,
-            pinned=each.is_pinned,
-            free_energy=each.judged,
-            why=_why(each, score, request),
-            similarity=score.similarity,
-            coverage=score.coverage,
-            asked=each.item.asked,
-            valid_from=valid.since,
-            valid_until=valid.until,
-            superseded_by=valid.by,
-        )
-        for each, score in best
-        for valid in (held[each.item.id],)
-    ]
 
 
 def _scored(
@@ -178,93 +243,137 @@ def _scored(
     ``count`` is how many of each index; of ``allowed`` rows, all of them are candidates.
     """
     cosines: Floats
+    rest = -math.inf
     if request.by_cosine:
         rows, near = opened.nearest(request.vector, count, allowed=allowed)
-        scores = cosines = near.astype(np.float64)
+        cosines = near.astype(np.float64)
+        scores = cosines
         coverage = np.zeros(len(rows))
-        rest = float(near[-1]) if len(near) == count else -math.inf
+        if len(near) == count:
+            rest = float(near[-1])
     else:
-        found = opened.candidates(request.query, request.vector, count, allowed=allowed)
+        candidates = opened.candidates(request.query, request.vector, count, allowed=allowed)
+        rows = candidates.rows
         # Equal vectors must tie, although products in another order may differ in the last bits.
-        rows, cosines = found.rows, found.cosines.astype(np.float64).round(6)
-        coverage = found.coverage
+        cosines = candidates.cosines.astype(np.float64).round(6)
+        coverage = candidates.coverage
         scores = probability(cosines, coverage)
-        rest = -math.inf if found.rest is None else float(probability(*found.rest))
-    best = np.argsort(-scores, kind="stable")[: (scores >= request.threshold).sum()]
+        if candidates.rest is not None:
+            rest = float(probability(*candidates.rest))
+    enough = int((scores >= request.threshold).sum())
+    best = np.argsort(-scores, kind="stable")[:enough]
     columns = (each[best].tolist() for each in (rows, scores, cosines, coverage))
     return [*map(_Score, *columns)], rest
 
 
-def _wanted(
-    store: MemoryStore,
-    connection: Connection,
-    space: Space,
-    request: RecallRequest,
-    scored: Sequence[_Score],
-    stored: dict[int, TierRow],
-    held: dict[str, claims.Validity],
-) -> list[tuple[TierRow, _Score]]:
-    """The best ``k`` candidates that are wanted; ``stored`` and ``held`` are what has been read."""
-    best: list[tuple[TierRow, _Score]] = []
-    start, stop = 0, request.k
-    while start < len(scored) and len(best) < request.k:
-        while stop < len(scored) and scored[stop].score == scored[stop - 1].score:
-            stop += 1
-        part = {each.row: each for each in scored[start:stop]}
-        unread = [row for row in part if row not in stored]
-        stored |= tiers.by_rows(connection, space.id, unread) if unread else {}
-        left = [
-            each
-            for each in (stored[row] for row in part if row in stored)
-            if each.tier in request.tiers and each.item.id not in request.exclude
+class _Reader:
+    """Reads candidates as far as they are wanted, and remembers what it has read."""
+
+    def __init__(
+        self, store: MemoryStore, connection: Connection, space: Space, request: RecallRequest
+    ) -> None:
+        self._store = store
+        self._connection = connection
+        self._space = space
+        self._request = request
+        self._rows: dict[int, TierRow] = {}
+        self._validity: dict[str, claims.Validity] = {}
+
+    def best(self, scored: Sequence[_Score]) -> list[_Recalled]:
+        """The best ``k`` candidates that are wanted, best first."""
+        wanted: list[_Recalled] = []
+        k = self._request.k
+        start = 0
+        stop = k
+        while start < len(scored) and len(wanted) < k:
+            while stop < len(scored) and scored[stop].score == scored[stop - 1].score:
+                stop += 1
+            wanted += self._wanted(scored[start:stop])
+            start, stop = stop, 4 * stop
+        return wanted[:k]
+
+    def _wanted(self, scored: Sequence[_Score]) -> list[_Recalled]:
+        """Those of some candidates that are wanted.
+
+        Of equals, what was said last comes first, whatever order the indexes find them in.
+        """
+        stored = self._read([each.row for each in scored])
+        ids = [each.item.id for each in stored.values()]
+        self._validity |= claims.validity(self._connection, ids, self._request.at)
+        recalled = [
+            _Recalled(stored[each.row], each, self._validity[stored[each.row].item.id])
+            for each in scored
+            if each.row in stored
         ]
-        if any(each.expires is not None and each.expires <= request.now for each in left):
-            left = [*alive(connection, left, request.now, store)]
-        held |= claims.validity(connection, [each.item.id for each in left], request.at)
-        if not request.by_cosine:
-            now = request.at is None
-            left = [at for at in left if held[at.item.id].holds or (now and at.is_pinned)]
-        # Of equals, what was said last comes first, whatever order the indexes find them in.
-        best += sorted(
-            ((each, part[each.row]) for each in left),
-            key=lambda at: (-at[1].score, -at[0].item.evidence.last_seen, at[0].item.id),
-        )
-        start, stop = stop, 4 * stop
-    return best[: request.k]
+        recalled = [each for each in recalled if self._is_shown(each)]
+        return sorted(recalled, key=_place)
+
+    def _read(self, rows: Sequence[int]) -> dict[int, TierRow]:
+        """The rows that are in a tier that is searched, not excluded, and have not expired."""
+        request = self._request
+        unread = [row for row in rows if row not in self._rows]
+        if unread:
+            self._rows |= tiers.by_rows(self._connection, self._space.id, unread)
+        stored = [self._rows[row] for row in rows if row in self._rows]
+        stored = [each for each in stored if self._is_searched(each)]
+        if any(each.expires is not None and each.expires <= request.now for each in stored):
+            stored = [*alive(self._connection, stored, request.now, self._store)]
+        return {each.row: each for each in stored}
+
+    def _is_searched(self, stored: TierRow) -> bool:
+        request = self._request
+        return stored.tier in request.tiers and stored.item.id not in request.exclude
+
+    def _is_shown(self, recalled: _Recalled) -> bool:
+        """Whether it holds, or is wanted though it does not; what is pinned stays now."""
+        request = self._request
+        if recalled.validity.holds or request.by_cosine:
+            return True
+        if request.at is not None:
+            return False
+        return request.include_superseded or recalled.stored.is_pinned
+
+
+def _place(recalled: _Recalled) -> tuple[float, int, str]:
+    item = recalled.stored.item
+    return (-recalled.score.score, -item.evidence.last_seen, item.id)
 
 
 def _matching(store: MemoryStore, connection: Connection, space: Space, condition: Filter) -> Rows:
     """The rows whose metadata match; the database leaves out what lacks what they need."""
-    known: dict[str, bool] = {}
+    matching: dict[str, bool] = {}
     rows = []
     needed, values = store.indexes.needed(space, condition)
     sql = f"SELECT row, metadata FROM tiers WHERE namespace = ? AND live = 1{needed}"
     for row, metadata in connection.execute(sql, (space.id, *values)):
-        if metadata not in known:
-            known[metadata] = matches(json.loads(metadata), condition)
-        if known[metadata]:
+        if metadata not in matching:
+            matching[metadata] = matches(json.loads(metadata), condition)
+        if matching[metadata]:
             rows.append(row)
     return np.array(rows, dtype=np.int64)
 
 
-def _why(found: TierRow, score: _Score, request: RecallRequest) -> str:
-    item, evidence, judged = found.item, found.item.evidence, found.judged
-    where = "said recently"
-    if isinstance(item, ColdMemory):
-        where = "kept, pinned" if item.pinned else "kept"
+def _why(stored: TierRow, score: _Score, request: RecallRequest) -> str:
+    item = stored.item
+    evidence = item.evidence
     how = f"cosine {score.similarity:.3f} >= {request.threshold:g}"
     if not request.by_cosine:
         how = (
             f"score {score.score:.3f} >= {request.threshold:g}, of cosine {score.similarity:.3f} "
             f"and {score.coverage:.0%} of the words asked for"
         )
+    where = "said recently"
+    if isinstance(item, ColdMemory):
+        where = "kept, pinned" if item.pinned else "kept"
     why = (
-        f"{how}; {where} ({found.tier} tier), "
+        f"{how}; {where} ({stored.tier} tier), "
         f"support {evidence.support}, recalled {evidence.hits} times before"
     )
     if evidence.unlike is not None:
         why += f"; not merged with a near one, from which it differs in a {evidence.unlike}"
+    judged = stored.judged
     if judged is not None:
-        terms = f"F {judged.total:.3f}: E {judged.energy:.3f}, S {judged.entropy:.3f}"
-        why += f"; last judged at {terms}"
+        why += (
+            f"; last judged at F {judged.total:.3f}: E {judged.energy:.3f}, S {judged.entropy:.3f}"
+        )
     return why

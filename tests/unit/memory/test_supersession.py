@@ -1,6 +1,7 @@
 """What changed wins: which statements correct which, and what follows for the memory."""
 
 import sqlite3
+import time
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from factories import axis, cold, evidence
 
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.consolidation import consolidate
+from ecs_plugins.memory.recency import Note, later_first
 from ecs_plugins.memory.supersession import claims
 from ecs_plugins.memory.types import HotItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -139,6 +141,65 @@ def test_neither_what_was_said_before_nor_what_has_expired_corrects(memory, late
     memory.add({"content": ROME, "at": 9.0})
     memory.add({"content": OSLO, **later})
     assert texts(memory) == [ROME]
+
+
+def test_what_is_superseded_is_recalled_behind_what_holds_if_that_is_wanted(memory):
+    _, newer = said(memory, ROME, OSLO)
+    recalled = memory.recall(ROME, threshold=0.1, include_superseded=True)
+    assert [each.text for each in recalled] == [OSLO, ROME]
+    holds, fallen = recalled
+    assert holds.superseded_by is None
+    assert fallen.superseded_by == newer
+    assert fallen.valid_until == 2.0
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("My name is Katharina Vogel.", "My name is Kathi to friends."),
+        ("My address is 5 Elm Road.", "My address is public."),
+        ("My meeting is at 9.", "My meeting is at 3."),
+        ("We use Postgres 14 in production.", "We use Postgres 16 in staging."),
+    ],
+)
+def test_a_statement_of_what_may_have_several_values_never_vanishes(memory, older, newer):
+    memory.add([older, newer])
+    recalled = memory.recall(older, threshold=-1.0, k=50)
+    assert older in [each.text for each in recalled]
+
+
+def test_corrections_come_in_the_order_of_their_arrival_whatever_the_clocks_say(
+    memory, monkeypatch
+):
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 3)  # a writer whose clock is ahead
+    memory.add("My phone number is 555-0134.")
+    monkeypatch.setattr(time, "time", lambda: now + 0.5)
+    memory.add("My phone number is 555-0199.")
+    monkeypatch.setattr(time, "time", lambda: now + 1)
+    memory.add("My phone number is 555-0155.")
+    (recalled,) = memory.recall("What is my phone number?", threshold=0.1)
+    assert recalled.text == "My phone number is 555-0155."
+
+
+EARLIER = Note("My brother is 14.", axis(0), fit=0.6, since=1.0)
+LATER = Note("My brother is 15.", axis(0, 1, 0.9), fit=0.55, since=2.0)
+
+
+@pytest.mark.parametrize(
+    ("other", "passes"),
+    [
+        (LATER, True),
+        (replace(LATER, since=0.5), False),
+        (replace(LATER, since=None), False),
+        (replace(LATER, fit=0.3), False),
+        (replace(LATER, vector=axis(1)), False),
+        (replace(LATER, text="Is my brother 15?"), False),
+    ],
+)
+def test_of_two_notes_on_one_thing_the_later_leads_unless_it_fits_clearly_worse(other, passes):
+    order = later_first([EARLIER, other])
+    assert order == ([1, 0] if passes else [0, 1])
 
 
 def test_a_chain_of_corrections_survives_the_erasure_of_its_middle(memory):
