@@ -15,6 +15,7 @@ from ecs_plugins.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ecs_plugins.lm.base import LanguageModel
     from ecs_plugins.shaping.observations import LabelledExample
 
 HELP = """Is a model fit to tell evidence from distractors? Measured on your own questions.
@@ -75,6 +76,7 @@ def diagnose(
         names = None if signals is None else _names(signals, examples)
         with Console(stderr=True).status("loading the model"):
             language_model = _setup.load_model(model, device=device, dtype=dtype)
+        typer.echo(_placement(language_model), err=True)
         with tqdm(desc="measuring", leave=False) as bar:
 
             def tell(done: int, total: int) -> None:
@@ -92,6 +94,12 @@ def diagnose(
     typer.echo(found.report())
     if out is not None:
         typer.echo(f"\n{out}")
+
+
+def _placement(model: LanguageModel) -> str:
+    """One line on what is measured, and where it computes."""
+    place = getattr(model, "placement", None)
+    return model.name if place is None else f"{model.name}: {place}"
 
 
 def _names(text: str, examples: Sequence[LabelledExample]) -> list[str]:

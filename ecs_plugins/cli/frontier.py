@@ -112,6 +112,7 @@ def calibrate(
     from ecs_plugins.frontier.calibration import calibrate as measure
     from ecs_plugins.frontier.data import read_questions
     from ecs_plugins.frontier.strategies import default_strategies
+    from ecs_plugins.lm.devices import dtype_name, resolve_device, resolve_dtype
 
     if model is not None and answer_model is not None:
         raise ConfigurationError("give --model or --answer-model, not both")
@@ -162,7 +163,7 @@ def calibrate(
         journal=journal,
         data=data.name,
         models=models,
-        settings={"dtype": dtype},
+        settings={"dtype": dtype_name(resolve_dtype(dtype, resolve_device(device)))},
     )
     frontier.save(out)
     _print_points(frontier)

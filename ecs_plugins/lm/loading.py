@@ -1,4 +1,4 @@
-"""From a name to a loaded model and tokenizer: devices, dtypes, safety, and typed errors.
+"""From a name to a loaded model and tokenizer: safety and typed errors.
 
 Nothing is trusted that need not be: safetensors only, no remote code, and nothing downloaded
 for a path. A checkpoint that lacks weights is refused; transformers would fill them with random
@@ -7,17 +7,17 @@ numbers and only log a warning.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import timeit
-import warnings
-from functools import cache
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, ModelError, ModelNotFoundError
+from ecs_plugins.lm.devices import resolve_device, resolve_dtype
 
 if TYPE_CHECKING:
     import torch
@@ -32,22 +32,49 @@ _NOT_CAUSAL = (
 )
 
 
+_FOR_TRANSFORMERS = frozenset(
+    {
+        "attn_implementation",
+        "gguf_file",
+        "load_in_4bit",
+        "load_in_8bit",
+        "max_memory",
+        "offload_folder",
+        "quantization_config",
+        "variant",
+    }
+)
+"""Options of ``AutoModelForCausalLM.from_pretrained`` that users look for here."""
+
+
 class LoadingOptions(Config):
     """How a model is loaded. Hashable and picklable."""
 
     device: str = Field(
         "auto", description='"auto" (CUDA, else MPS, else CPU) or a torch device, e.g. "cuda:1".'
     )
+    device_map: Literal["auto", "balanced", "balanced_low_0", "sequential"] | None = Field(
+        None,
+        description="How transformers spreads the model over all devices; without ``device``.",
+    )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
         "auto",
-        description='"auto" is float32 on a CPU, right to about 1e-5 nats per token, and 16 bits '
-        "on a GPU.",
+        description='"auto" is 16 bits on a GPU, and on a CPU float32, right to about 1e-5 nats '
+        "per token, or bfloat16 if the CPU multiplies at least 1.5 times as fast in it.",
     )
     revision: str | None = Field(None, description="Branch, tag or commit on the hub.")
     trust_remote_code: bool = Field(False, description="Run code that the checkpoint brings along.")
     allow_download: bool = Field(
         False, description="Whether the hub may be asked for what is not on this machine."
     )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.device_map is not None and self.device != "auto":
+            raise ValueError(
+                f"device={self.device!r} and device_map={self.device_map!r}: give one of them"
+            )
+        return self
 
     @property
     def loading(self) -> LoadingOptions:
@@ -65,6 +92,17 @@ def directory_of(name_or_path: str) -> Path | None:
         or (os.sep != "/" and os.sep in name_or_path)
     )
     return path if looks_like_path or path.is_dir() else None
+
+
+def refuse_foreign_options(names: Collection[str]) -> None:
+    """Say what to do for what transformers takes at loading and this package does not."""
+    foreign = sorted(_FOR_TRANSFORMERS.intersection(names))
+    if foreign:
+        raise ConfigurationError(
+            f"{', '.join(foreign)}: load the model with transformers, "
+            f"AutoModelForCausalLM.from_pretrained(..., {foreign[0]}=...), and give it and its "
+            "tokenizer to LocalLM(model, tokenizer)"
+        )
 
 
 def require_directory(name_or_path: str) -> None:
@@ -86,7 +124,7 @@ def require_directory(name_or_path: str) -> None:
 
 
 def load(
-    name_or_path: str, options: LoadingOptions
+    name_or_path: str, options: LoadingOptions, *, show_progress: bool = False
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a model in evaluation mode and its tokenizer.
 
@@ -95,11 +133,16 @@ def load(
         ModelError: It is damaged, incomplete, or not a causal language model.
         ConfigurationError: The device does not exist here.
     """
+    with contextlib.nullcontext() if show_progress else _without_progress_bars():
+        return _load_or_download(name_or_path, options)
+
+
+def _load_or_download(
+    name_or_path: str, options: LoadingOptions
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     require_directory(name_or_path)
     device = resolve_device(options.device)
     dtype = resolve_dtype(options.dtype, device)
-    if (device.type, options.dtype) == ("cpu", "bfloat16"):
-        _warn_of_slow_bfloat16()
     directory = directory_of(name_or_path)
     if directory is not None:
         return _load(str(directory), options, device, dtype, local=True)
@@ -110,26 +153,6 @@ def load(
         if not options.allow_download:
             raise
         return _load(name_or_path, options, device, dtype, local=False)
-
-
-@cache
-def _warn_of_slow_bfloat16() -> None:
-    times = _seconds_of_a_product("bfloat16") / _seconds_of_a_product("float32")
-    if times > 2:
-        warnings.warn(
-            f"this processor takes {times:.0f} times as long for a product in bfloat16 as in "
-            "float32: load the model with dtype='auto' or 'float32'",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-
-
-def _seconds_of_a_product(dtype: str) -> float:
-    """The quickest of three products of 256 by 256 numbers, after one that is not counted."""
-    import torch
-
-    numbers = torch.ones(256, 256, dtype=getattr(torch, dtype))
-    return min(timeit.repeat(lambda: torch.mm(numbers, numbers), number=1, repeat=4)[1:])
 
 
 def _load(
@@ -151,6 +174,7 @@ def _load(
             source,
             config=config,
             dtype=dtype,
+            device_map=options.device_map,
             use_safetensors=True,
             output_loading_info=True,
             **common,
@@ -160,12 +184,29 @@ def _load(
     except Exception as error:  # transformers, safetensors and json each raise their own
         raise _typed(source, error) from error
     model, report = loaded
-    if missing := sorted(report["missing_keys"]):
+    missing = sorted(report["missing_keys"])
+    if missing:
         raise ModelError(
             f"the weights of {source} are incomplete: {len(missing)} tensors are missing "
             f"(first: {missing[0]}). Get the model again, or one made for text generation."
         )
-    return model.to(device).eval(), tokenizer
+    if options.device_map is None:
+        model = model.to(device)
+    return model.eval(), tokenizer
+
+
+@contextlib.contextmanager
+def _without_progress_bars() -> Iterator[None]:
+    """No bar while a model is loaded; afterwards there are those that there were before."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _require_causal(source: str, config: Any) -> None:
@@ -200,41 +241,3 @@ def _typed(source: str, error: Exception) -> ModelError:
         f"{source} could not be loaded; its files are damaged, incomplete or of an unknown kind "
         f"({type(error).__name__}: {text}). Get the model again."
     )
-
-
-def resolve_device(device: str) -> torch.device:
-    """The torch device meant; ``"auto"`` takes CUDA, else MPS, else the CPU."""
-    import torch
-
-    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
-    if device == "auto":
-        return torch.device("cuda" if cuda else "mps" if mps else "cpu")
-    try:
-        resolved = torch.device(device)
-    except RuntimeError as error:
-        raise ConfigurationError(
-            f"unknown device {device!r}; use 'auto', 'cpu', 'cuda' or 'mps'"
-        ) from error
-    if (resolved.type == "cuda" and not cuda) or (resolved.type == "mps" and not mps):
-        raise ConfigurationError(f"device {device!r} is not available here; use device='auto'")
-    if resolved.type == "cuda" and (resolved.index or 0) >= (number := torch.cuda.device_count()):
-        raise ConfigurationError(
-            f"device {device!r} is not available here; there are {number}, counted from 0"
-        )
-    return resolved
-
-
-def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """The torch dtype meant; ``"auto"`` is float32 on a CPU and 16 bits on a GPU."""
-    import torch
-
-    if dtype == "auto":
-        if device.type == "cpu":
-            return torch.float32
-        if device.type == "cuda":
-            with torch.cuda.device(device):  # one card may know it and another not
-                if torch.cuda.is_bf16_supported(including_emulation=False):
-                    return torch.bfloat16
-        return torch.float16
-    named: torch.dtype = getattr(torch, dtype)
-    return named

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from ecs_plugins.errors import ConfigurationError, ModelError
 from ecs_plugins.lm.base import ChatLayout, Generation, ScoreRequest, ScoreResult, Segments
-from ecs_plugins.lm.loading import LoadingOptions, require_directory
+from ecs_plugins.lm.loading import LoadingOptions, refuse_foreign_options, require_directory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -51,6 +51,9 @@ class LocalLMOptions(LoadingOptions):
         "none; by default 512 MiB on a processor and a quarter of the free memory on a card. The "
         "memory is taken once, when something is first kept. The cache belongs to the loaded "
         "model, and the handle that was used last sets its size.",
+    )
+    show_progress: bool = Field(
+        False, description="Whether transformers shows its bars while it loads the model."
     )
     max_waiting: int = Field(
         1024, ge=1, description="Calls that may wait or be under way; one more is refused."
@@ -115,6 +118,7 @@ class LocalLM:
                 wrong with a model is found on first use, or by `warmup`.)
             ConfigurationError: An option is unknown or out of range.
         """
+        refuse_foreign_options(options)
         path = fspath(name_or_path)
         require_directory(path)
         return cls._of(path, path, LocalLMOptions(**options))
@@ -267,6 +271,14 @@ class LocalLM:
         return sum(result.computed_tokens for result in results)
 
     @property
+    def placement(self) -> str:
+        """In which dtype and where it computes, and on a CPU what bfloat16 would bring."""
+        from ecs_plugins.lm.devices import describe
+
+        runner = self._load().engine.runner
+        return describe(runner.device, runner.dtype)
+
+    @property
     def cache_statistics(self) -> CacheStatistics:
         """What is kept between calls by the loaded model, and what that saved."""
         return self._load().engine.cache.statistics
@@ -299,7 +311,11 @@ class LocalLM:
         with self._lock:
             if self._runtime is None:
                 if self._source is not None:
-                    self._runtime = shared_runtime(self._source, self._options.loading)
+                    self._runtime = shared_runtime(
+                        self._source,
+                        self._options.loading,
+                        show_progress=self._options.show_progress,
+                    )
                 elif self._pair is not None:
                     self._runtime = Runtime(*self._pair, name=self.name)
                 else:

@@ -45,7 +45,9 @@ _SHARED: WeakValueDictionary[tuple[str, LoadingOptions], Runtime] = WeakValueDic
 _LOADING = threading.Lock()
 
 
-def shared_runtime(name_or_path: str, options: LoadingOptions) -> Runtime:
+def shared_runtime(
+    name_or_path: str, options: LoadingOptions, *, show_progress: bool = False
+) -> Runtime:
     """The one runtime of this process for a name and a way to load it, loaded on first use.
 
     It lives as long as somebody holds it.
@@ -53,7 +55,7 @@ def shared_runtime(name_or_path: str, options: LoadingOptions) -> Runtime:
     with _LOADING:
         runtime = _SHARED.get((name_or_path, options))
         if runtime is None:
-            model, tokenizer = load(name_or_path, options)
+            model, tokenizer = load(name_or_path, options, show_progress=show_progress)
             runtime = Runtime(model, tokenizer, name=name_or_path)
             _SHARED[name_or_path, options] = runtime
         return runtime

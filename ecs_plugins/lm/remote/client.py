@@ -80,7 +80,7 @@ class Deadline:
         return left
 
 
-class _PassingFault(Exception):
+class PassingFault(Exception):
     """Worth another try; says how long the server wants to rest, if it does."""
 
     def __init__(self, fault: str, retry_after: str = "") -> None:
@@ -102,7 +102,7 @@ class Replica:
     lacks: str = ""
     checking: threading.Lock = field(default_factory=threading.Lock)
 
-    def failed(self, fault: _PassingFault) -> None:
+    def failed(self, fault: PassingFault) -> None:
         """Let it rest; requests that were under way together count as one failure."""
         now = time.monotonic()
         rest = fault.rest
@@ -182,7 +182,7 @@ class Client:
         order = sorted(self._replicas, key=lambda replica: weight_of(replica.url, key))
         tries = Retrying(
             stop=stop_after_attempt(self._options.max_retries + 1),
-            retry=retry_if_exception_type(_PassingFault),
+            retry=retry_if_exception_type(PassingFault),
         )
         try:
             answer: T = tries(self._try_once, order, request, deadline)
@@ -208,7 +208,7 @@ class Client:
                     self._check(self, replica, deadline)
                     replica.checked = True
             answer = self._ask_either(replica, request, deadline)
-        except _PassingFault as fault:
+        except PassingFault as fault:
             replica.failed(fault)
             raise
         replica.failures, replica.rests_until = 0, 0.0
@@ -232,7 +232,7 @@ class Client:
             fault = error.errors(include_url=False)[0]
             beginning = content[:_SHOWN]
             if fault["type"] == "json_invalid":
-                raise _PassingFault(f"an answer that is not JSON: {beginning!r}") from error
+                raise PassingFault(f"an answer that is not JSON: {beginning!r}") from error
             raise ModelError(
                 f"an answer of {replica.url} is not of the form that this kind of server is known "
                 f"for ({fault['loc']}: {fault['msg']}): {beginning!r}; check its kind and its "
@@ -262,7 +262,7 @@ class Client:
                     deadline.left()
         except (httpx.TransportError, httpx.DecodingError) as error:
             deadline.left()
-            raise _PassingFault(f"{type(error).__name__}: {error}") from error
+            raise PassingFault(f"{type(error).__name__}: {error}") from error
         return response, bytes(content)
 
 
@@ -282,7 +282,7 @@ def _raise_for_status(url: str, path: str, response: httpx.Response, content: by
     """Raise what a status other than success means."""
     status = response.status_code
     if status in _PASSING:
-        raise _PassingFault(f"HTTP {status}", response.headers.get("Retry-After", ""))
+        raise PassingFault(f"HTTP {status}", response.headers.get("Retry-After", ""))
     if status in (401, 403):
         raise ConfigurationError(f"{url} refuses the API key (HTTP {status})")
     if status == 404:

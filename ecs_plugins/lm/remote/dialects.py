@@ -46,6 +46,7 @@ def _at(*path: str | int, **default: Any) -> Any:
 
 class _ServedModel(BaseModel):
     id: str
+    owned_by: str = ""
     max_model_len: int | None = None
 
 

@@ -42,6 +42,7 @@ from ecs_plugins.lm.remote.client import (
     weight_of,
 )
 from ecs_plugins.lm.remote.dialects import DIALECTS, ServerInfo, server_info
+from ecs_plugins.lm.remote.foreign import refuse_foreign
 from ecs_plugins.lm.scoring.request import EngineResult, Ids, TokenRequest, path_of
 from ecs_plugins.lm.tokenization import SegmentEncoder, count
 
@@ -259,6 +260,8 @@ class RemoteLM:
         """See that a replica serves the model, encodes as we do, and how much it takes."""
         asking = partial(client.ask, replica, deadline=deadline)
         info = asking(server_info("/v1/models"))
+        refuse_foreign(replica.url, info, asking)
+        deadline.left()
         self._check_model(replica.url, info)
         self._check_tokenizer(replica.url, asking)
         self._try_newest_scoring(replica, asking)

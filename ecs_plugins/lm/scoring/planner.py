@@ -17,6 +17,7 @@ import numpy as np
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring import check, packed, plain
 from ecs_plugins.lm.scoring.cascade import CascadePlan
+from ecs_plugins.lm.scoring.changes import Change, ModelWatch
 from ecs_plugins.lm.scoring.packs import Affordable, TokenBudget, token_budget_of
 from ecs_plugins.lm.scoring.prefix import PrefixTree
 from ecs_plugins.lm.scoring.profile import PACKED, ModelProfile, Obstacle, ScoringPath
@@ -35,7 +36,7 @@ class ScoringEngine:
         self.runner = runner
         self.profile = profile
         self.cache = PrefixTree()
-        self._weights = runner.marks()
+        self._watch = ModelWatch(runner.model)
         self._forwards: dict[ScoringPath, packed.PackedForward] = {}
         self._affordable = Affordable()
         self._failures: dict[ScoringPath, list[Obstacle]] = {}
@@ -85,6 +86,7 @@ class ScoringEngine:
             for number, (scores, computed) in zip(numbers, scored, strict=True):
                 results[number].scores.update(scores)
                 results[number].computed_tokens = computed
+        self._watch.settle()
         return results
 
     def forget(self) -> None:
@@ -92,11 +94,16 @@ class ScoringEngine:
         self.cache = PrefixTree(self.cache.max_bytes)
 
     def _begin(self) -> PrefixTree:
-        """What a new call finds and keeps its prefixes in: none of weights that have changed."""
-        weights = self.runner.marks()
-        if weights != self._weights:
-            self._weights = weights
+        """What a new call finds and keeps its prefixes in: none of a model that has changed."""
+        change = self._watch.look()
+        if change is not Change.NONE:
             self._forwards.clear()
+            self.forget()
+        if change is Change.STRUCTURE:
+            self._failures.clear()
+            self._checked.clear()
+            self._causal = False
+        if self._watch.has_hooks:
             self.forget()
         cache = self.cache
         cache.begin()
@@ -104,10 +111,12 @@ class ScoringEngine:
 
     def by_reference(self, request: TokenRequest, window: int) -> EngineResult:
         """Score a request by the reference path."""
+        self._begin()
         result = EngineResult({}, request.beyond(min(window, self.profile.window)), 0)
         scores, computed = self.run(ScoringPath.REFERENCE, request, result.fitting(request))
         result.scores = scores
         result.computed_tokens = computed
+        self._watch.settle()
         return result
 
     def warm_up(self) -> None:

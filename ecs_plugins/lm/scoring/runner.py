@@ -23,7 +23,6 @@ from ecs_plugins.lm.scoring.tensors import from_device, on_device, rows_at_once
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_DRAWN = 4
 _LOGITS_AT_ONCE = 2**26
 _LOGITS_AT_ONCE_ON_A_CARD = 2**29
 """Logits of a pack: on a card it has room for many more rows, and wants them."""
@@ -52,20 +51,6 @@ class Runner:
     def dtype(self) -> torch.dtype:
         """The model's floating-point type."""
         return self.model.dtype
-
-    def marks(self) -> tuple[object, ...]:
-        """Changes where weights do: their places, their versions, and some numbers of each."""
-        weights = [weight.detach() for weight in self.model.parameters() if not weight.is_meta]
-        drawn: dict[torch.device, list[Tensor]] = {}
-        places: list[object] = []
-        for weight in weights:
-            version = 0 if weight.is_inference() else weight._version
-            places.append((weight.data_ptr(), version))
-            flat = weight.reshape(-1)
-            step = max(1, len(flat) // _DRAWN)
-            drawn.setdefault(weight.device, []).append(flat[::step])
-        numbers = [torch.cat(some).tolist() for some in drawn.values()]
-        return (*places, *(number for some in numbers for number in some))
 
     def ids(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
         """Ids as a ``[batch, length]`` tensor on the model's device."""

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.arena import Arena, KeyValues, LayerShape, StateShape
+from ecs_plugins.lm.scoring.changes import hooks_of
 from ecs_plugins.lm.scoring.forest import Forest
 from ecs_plugins.lm.scoring.prefix import PrefixState
 from ecs_plugins.lm.scoring.runner import Runner
@@ -164,7 +165,7 @@ def planned_attention(
 
 
 def twin_of(model: PreTrainedModel) -> PreTrainedModel:
-    """A second module tree that shares every weight and differs in its attention alone.
+    """A second module tree that shares weights and hooks and differs in its attention alone.
 
     The model itself stays as it is: generation and the reference path keep their attention, in
     other threads too.
@@ -172,8 +173,8 @@ def twin_of(model: PreTrainedModel) -> PreTrainedModel:
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, planned_attention)
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    twin = copy.deepcopy(model, shared)
+    kept = (*model.parameters(), *model.buffers(), *hooks_of(model))
+    twin = copy.deepcopy(model, {id(each): each for each in kept})
     twin.set_attn_implementation(NAME)
     return twin
 

@@ -62,6 +62,7 @@ class ModelServer(ThreadingHTTPServer):
         self.tokenizer = tokenizer
         self.key = key
         self.window = window
+        self.owner = "vllm"
         self.faults = deque()
         self.requests = []
         self.cached = None
@@ -195,7 +196,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.closing.wait(drip)
 
     def models(self, body):
-        return {"data": [{"id": "served", "max_model_len": self.server.window}]}
+        owner = self.server.owner
+        served = {"id": "served", "owned_by": owner, "max_model_len": self.server.window}
+        return {"data": [served]}
 
     def tokenize(self, body):
         ids = self.server.tokenizer.encode(body["prompt"])

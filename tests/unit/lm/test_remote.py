@@ -508,7 +508,7 @@ def test_a_configuration_that_cannot_work_is_refused_at_once(urls, options, name
 def test_a_server_rests_as_long_as_it_asks_for_but_no_longer_than_a_minute() -> None:
     for asked_for, least, most in (("20", 19, 20), ("1e300", 59, 60), ("soon", 0, 1)):
         replica = client.Replica("http://gpu")
-        replica.failed(client._PassingFault("HTTP 429", asked_for))
+        replica.failed(client.PassingFault("HTTP 429", asked_for))
         assert least < replica.rests_until - time.monotonic() <= most
 
 

@@ -1,17 +1,12 @@
 """What a process sets does not change scores, and stays set."""
 
 import threading
-import warnings
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
 from tiny_models import engine, ids, token_request
 
-from ecs_plugins.errors import ConfigurationError, ModelNotFoundError
-from ecs_plugins.lm import loading
-from ecs_plugins.lm.loading import resolve_device, resolve_dtype
 from ecs_plugins.lm.scoring.runner import is_out_of_memory, undisturbed
 
 pytestmark = pytest.mark.model
@@ -89,28 +84,6 @@ def test_a_callers_autocast_does_not_reach_the_model(settings) -> None:
         np.testing.assert_array_equal(found.scores[key], logprobs)
 
 
-@pytest.fixture
-def card(monkeypatch):
-    def put_in(major):
-        supported = lambda including_emulation=True: including_emulation or major >= 8  # noqa: E731
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
-        monkeypatch.setattr(torch.cuda, "device", nullcontext)
-
-    return put_in
-
-
-@pytest.mark.parametrize(("major", "dtype"), [(7, torch.float16), (8, torch.bfloat16)])
-def test_a_card_that_is_there_computes_in_what_it_can(card, major, dtype) -> None:
-    card(major)
-    assert resolve_dtype("auto", resolve_device("cuda:0")) is dtype
-    with pytest.raises(ConfigurationError, match=r"'cuda:3'.*there are 1"):
-        resolve_device("cuda:3")
-    with pytest.raises(ConfigurationError, match="unknown device 'no-such-device'"):
-        resolve_device("no-such-device")
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -123,21 +96,3 @@ def test_a_card_that_is_there_computes_in_what_it_can(card, major, dtype) -> Non
 def test_every_way_to_run_out_of_memory_is_known(error) -> None:
     assert is_out_of_memory(error)
     assert not is_out_of_memory(RuntimeError("CUDA error: an illegal memory access"))
-
-
-@pytest.mark.parametrize(
-    ("bfloat16", "dtype", "told"), [(9, "bfloat16", 1), (1, "bfloat16", 0), (9, "auto", 0)]
-)
-def test_slow_bfloat16_is_told_of_once_and_never_chosen(monkeypatch, bfloat16, dtype, told) -> None:
-    loading._warn_of_slow_bfloat16.cache_clear()
-    monkeypatch.setattr(
-        loading, "_seconds_of_a_product", {"bfloat16": bfloat16, "float32": 1}.__getitem__
-    )
-    options = loading.LoadingOptions(device="cpu", dtype=dtype)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for _ in range(2):
-            with pytest.raises(ModelNotFoundError):
-                loading.load("nobody/nothing", options)
-    assert sum("9 times as long" in str(w.message) for w in caught) == told
-    loading._warn_of_slow_bfloat16.cache_clear()

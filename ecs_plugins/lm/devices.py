@@ -1,0 +1,167 @@
+"""On which device a model computes, and in which dtype.
+
+A processor with instructions for bfloat16 (AMX, AVX-512 BF16) multiplies in it several times as
+fast as in float32, and one without them many times as slowly. Which one this is, is measured.
+"""
+
+from __future__ import annotations
+
+import logging
+import timeit
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ecs_plugins.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import torch
+
+_log = logging.getLogger(__name__)
+
+WORTH_ROUNDING = 1.5
+"""``dtype="auto"`` is bfloat16 on a processor that multiplies so many times as fast in it."""
+_WORTH_A_WARNING = 0.5
+"""Whoever asks for bfloat16 on a processor that is so much slower in it is told."""
+_WIDTH = 256
+_TIMES = 4
+
+Measure = Callable[[str], float]
+"""``dtype -> seconds`` of one product of matrices on this processor."""
+
+
+def seconds_of_a_product(dtype: str) -> float:
+    """The quickest of three products of 256 by 256 numbers, after one that is not counted."""
+    import torch
+
+    numbers = torch.ones(_WIDTH, _WIDTH, dtype=getattr(torch, dtype))
+    _, *seconds = timeit.repeat(lambda: torch.mm(numbers, numbers), number=1, repeat=_TIMES)
+    return min(seconds)
+
+
+@cache
+def bfloat16_gain(measure: Measure = seconds_of_a_product) -> float:
+    """How many times as fast this processor multiplies in bfloat16 as in float32.
+
+    It is measured once in a process.
+    """
+    return measure("float32") / measure("bfloat16")
+
+
+def resolve_device(device: str) -> torch.device:
+    """The torch device meant; ``"auto"`` takes CUDA, else MPS, else the CPU.
+
+    Raises:
+        ConfigurationError: There is no such device here.
+    """
+    import torch
+
+    if device == "auto":
+        kinds = [kind for kind in ("cuda", "mps") if _number_of(kind)]
+        return torch.device(kinds[0] if kinds else "cpu")
+    try:
+        resolved = torch.device(device)
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"unknown device {device!r}; use 'auto', 'cpu', 'cuda', 'mps' or 'xpu'"
+        ) from error
+    number = _number_of(resolved.type)
+    if number == 0:
+        raise ConfigurationError(
+            f"device {device!r} is not available here: torch {torch.__version__} finds none, or "
+            "was built without it; use device='auto'"
+        )
+    if (resolved.index or 0) >= number:
+        raise ConfigurationError(
+            f"device {device!r} is not available here; there are {number}, counted from 0"
+        )
+    return resolved
+
+
+def resolve_dtype(
+    dtype: str, device: torch.device, measure: Measure = seconds_of_a_product
+) -> torch.dtype:
+    """The torch dtype meant.
+
+    Args:
+        dtype: Its name; ``"auto"`` is 16 bits on a GPU, and on a CPU bfloat16 where a product in it
+            is at least `WORTH_ROUNDING` times as fast as in float32.
+        device: Where the model computes.
+        measure: Times a product on the CPU.
+    """
+    import torch
+
+    if dtype == "auto":
+        return _best_of_cpu(measure) if device.type == "cpu" else _best_of_gpu(device)
+    named: torch.dtype = getattr(torch, dtype)
+    if device.type == "cpu" and named is torch.bfloat16:
+        _warn_if_slow(measure)
+    return named
+
+
+def describe(device: torch.device, dtype: torch.dtype) -> str:
+    """Where and in what a model computes, and on a CPU what the other dtype would do."""
+    name = dtype_name(dtype)
+    if device.type != "cpu":
+        return f"{name} on {device}"
+    gain = bfloat16_gain()
+    return f"{name} on the CPU, which multiplies {gain:.2g} times as fast in bfloat16 as in float32"
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name by which options know a dtype."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _number_of(kind: str) -> int:
+    """How many devices of a kind there are."""
+    import torch
+
+    if kind == "cpu":
+        return 1
+    if kind == "mps":
+        return int(torch.backends.mps.is_available())
+    module = getattr(torch, kind, None)
+    if not hasattr(module, "is_available") or not module.is_available():
+        return 0
+    return int(module.device_count())
+
+
+@cache
+def _best_of_cpu(measure: Measure) -> torch.dtype:
+    import torch
+
+    gain = bfloat16_gain(measure)
+    if gain < WORTH_ROUNDING:
+        return torch.float32
+    _log.info(
+        "models are loaded in bfloat16, in which this processor multiplies %.1f times as fast as "
+        "in float32; dtype='float32' is exact to about 1e-5 nats per token",
+        gain,
+    )
+    return torch.bfloat16
+
+
+def _best_of_gpu(device: torch.device) -> torch.dtype:
+    import torch
+
+    if device.type == "mps":
+        return torch.float16
+    if device.type == "cuda":
+        with torch.cuda.device(device):  # one card may know it and another not
+            if not torch.cuda.is_bf16_supported(including_emulation=False):
+                return torch.float16
+    return torch.bfloat16
+
+
+@cache
+def _warn_if_slow(measure: Measure) -> None:
+    gain = bfloat16_gain(measure)
+    if gain < _WORTH_A_WARNING:
+        warnings.warn(
+            f"this processor takes {1 / gain:.0f} times as long for a product in bfloat16 as in "
+            "float32: load the model with dtype='auto' or 'float32'",
+            RuntimeWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,183 @@
+"""A model that its owner changes between two calls is scored as it is now."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import FAMILIES, encoded, engine_of, local, model, request
+from torch import nn
+
+from ecs_plugins.lm.base import Segment
+from ecs_plugins.lm.scoring.changes import Change, ModelWatch
+from ecs_plugins.lm.scoring.profile import ScoringPath
+
+pytestmark = pytest.mark.model
+
+TOLERANCE = 1e-4
+
+
+class Adapted(nn.Module):
+    """A projection with adapters, of which the one named last is used, as in PEFT."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base
+        self.scaling = {"a": 1.0, "b": 1.0}
+        self.active = ["a"]
+        shape = base.weight.shape
+        generator = torch.Generator().manual_seed(3)
+        self.adapters = nn.ParameterDict(
+            {name: torch.randn(shape, generator=generator) * 0.2 for name in self.scaling}
+        )
+
+    def forward(self, states):
+        (name,) = self.active
+        return self.base(states) + self.scaling[name] * states @ self.adapters[name].T
+
+
+class Steering:
+    """A hook whose strength may change without a trace."""
+
+    def __init__(self, strength: float) -> None:
+        self.strength = strength
+
+    def __call__(self, _module, _arguments, output):
+        return output * self.strength
+
+
+@pytest.fixture
+def own():
+    """A model that the test may change, with adapters on its first layer."""
+    made = copy.deepcopy(model("llama"))
+    attention = made.model.layers[0].self_attn
+    attention.q_proj = Adapted(attention.q_proj)
+    return made
+
+
+def first_layer(made):
+    return made.model.layers[0]
+
+
+def switch_adapter(made) -> None:
+    first_layer(made).self_attn.q_proj.active = ["b"]
+
+
+def rescale_adapter(made) -> None:
+    first_layer(made).self_attn.q_proj.scaling["a"] = 0.5
+
+
+def set_attention_scale(made) -> None:
+    first_layer(made).self_attn.scaling = 0.1
+
+
+def register_hook(made) -> None:
+    first_layer(made).mlp.register_forward_hook(Steering(1.5))
+
+
+def replace_a_frequency(made) -> None:
+    rotary = made.model.rotary_emb
+    rotary.inv_freq = rotary.inv_freq * 0.5
+
+
+def overwrite_frequencies(made) -> None:
+    made.model.rotary_emb.inv_freq.data.mul_(0.5)
+
+
+def overwrite_an_embedding(made) -> None:
+    token = encoded(request()).candidates[1][0]
+    made.get_input_embeddings().weight.data[token] = 0.3
+
+
+def overwrite_a_row_deep_inside(made) -> None:
+    first_layer(made).self_attn.v_proj.weight.data[3] = 0.3
+
+
+def swap_feed_forward_blocks(made) -> None:
+    first, second = made.model.layers
+    first.mlp, second.mlp = second.mlp, first.mlp
+
+
+CHANGES = [
+    switch_adapter,
+    rescale_adapter,
+    set_attention_scale,
+    register_hook,
+    replace_a_frequency,
+    overwrite_frequencies,
+    overwrite_an_embedding,
+    overwrite_a_row_deep_inside,
+    swap_feed_forward_blocks,
+]
+
+
+def flat(result):
+    return np.concatenate([result.scores[key] for key in sorted(result.scores)])
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_scores_follow_what_the_owner_of_a_model_changes(own, change) -> None:
+    under_test = engine_of(own)
+    asked = encoded(request())
+    (before,) = under_test.score([asked])
+    change(own)
+    wanted = under_test.by_reference(asked, under_test.profile.window)
+    (after,) = under_test.score([asked])
+    assert under_test.path_for(60)[0] is ScoringPath.CASCADE
+    assert np.abs(flat(after) - flat(before)).max() > 100 * TOLERANCE
+    np.testing.assert_allclose(flat(after), flat(wanted), atol=TOLERANCE)
+
+
+def test_a_hook_whose_strength_changes_is_followed_and_nothing_is_kept_beside_it(own) -> None:
+    steering = Steering(1.0)
+    handle = first_layer(own).mlp.register_forward_hook(steering)
+    under_test = engine_of(own)
+    asked = encoded(request())
+    under_test.score([asked])
+    steering.strength = 1.5
+    (after,) = under_test.score([asked])
+    wanted = under_test.by_reference(asked, under_test.profile.window)
+    np.testing.assert_allclose(flat(after), flat(wanted), atol=TOLERANCE)
+    assert under_test.cache.statistics.tokens == 0
+    handle.remove()
+    under_test.score([asked])
+    assert under_test.cache.statistics.tokens > 0
+
+
+def test_a_hook_that_mixes_rows_takes_the_fast_path_away(own) -> None:
+    under_test = engine_of(own)
+    asked = encoded(request())
+    under_test.score([asked])
+    first_layer(own).register_forward_hook(lambda _module, _inputs, states: states.cumsum(1))
+    wanted = under_test.by_reference(asked, under_test.profile.window)
+    with pytest.warns(RuntimeWarning, match="self-check"):
+        (after,) = under_test.score([asked])
+    np.testing.assert_allclose(flat(after), flat(wanted), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_model_that_takes_notes_while_it_runs_has_not_changed(name) -> None:
+    lm = local(name)
+    lm.score([request()])
+    lm.score_by_reference([request()])
+    watch = lm._load().engine._watch
+    assert watch.look() is Change.NONE
+
+
+def test_what_is_kept_outlives_a_generation() -> None:
+    lm = local()
+    lm.score([request()])
+    lm.generate([(Segment("Ann lives in"),)], max_new_tokens=4)
+    (result,) = lm.score([request()])
+    (first,) = local().score([request()])
+    assert result.computed_tokens < first.computed_tokens
+
+
+def test_numbers_and_structure_are_told_apart(own) -> None:
+    watch = ModelWatch(own)
+    assert watch.look() is Change.NONE
+    own.lm_head.weight.data.mul_(2)
+    assert watch.look() is Change.NUMBERS
+    switch_adapter(own)
+    assert watch.look() is Change.STRUCTURE
+    assert watch.look() is Change.NONE

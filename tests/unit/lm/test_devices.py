@@ -1,0 +1,253 @@
+"""On which device and in which dtype a model computes."""
+
+import logging
+import warnings
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import ASKED, SHARING, engine_of, logits_of, model, tokenizer
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from ecs_plugins.errors import ConfigurationError, ModelNotFoundError
+from ecs_plugins.lm import devices, loading, runtime
+from ecs_plugins.lm.devices import describe, resolve_device, resolve_dtype
+from ecs_plugins.lm.local import LocalLM
+
+pytestmark = pytest.mark.model
+
+CPU = torch.device("cpu")
+
+
+def timed(**seconds):
+    """A measurement that has its result."""
+
+    def measure(dtype: str) -> float:
+        return seconds[dtype]
+
+    return measure
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """Puts a card of some generation in."""
+
+    def put_in(major):
+        def supports_bfloat16(including_emulation=True):
+            return including_emulation or major >= 8
+
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", supports_bfloat16)
+        monkeypatch.setattr(torch.cuda, "device", nullcontext)
+
+    return put_in
+
+
+# Devices.
+
+
+@pytest.mark.parametrize(("major", "dtype"), [(7, torch.float16), (8, torch.bfloat16)])
+def test_a_card_that_is_there_computes_in_what_it_can(card, major, dtype) -> None:
+    card(major)
+    assert resolve_device("auto").type == "cuda"
+    assert resolve_dtype("auto", resolve_device("cuda:0")) is dtype
+    with pytest.raises(ConfigurationError, match=r"'cuda:3'.*there are 1"):
+        resolve_device("cuda:3")
+
+
+@pytest.mark.parametrize("device", ["xpu", "xpu:1", "hpu", "mtia", "meta", "vulkan"])
+def test_a_device_that_is_not_here_is_refused_by_name(device) -> None:
+    with pytest.raises(ConfigurationError, match=f"'{device}' is not available here"):
+        resolve_device(device)
+
+
+def test_an_unknown_device_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="unknown device 'no-such-device'"):
+        resolve_device("no-such-device")
+
+
+def test_another_accelerator_that_is_here_computes_in_bfloat16(monkeypatch) -> None:
+    there = SimpleNamespace(is_available=lambda: True, device_count=lambda: 2)
+    monkeypatch.setattr(torch, "xpu", there)
+    device = resolve_device("xpu:1")
+    assert resolve_dtype("auto", device) is torch.bfloat16
+    with pytest.raises(ConfigurationError, match=r"'xpu:2'.*there are 2"):
+        resolve_device("xpu:2")
+
+
+# The dtype of a CPU.
+
+
+@pytest.mark.parametrize(
+    ("gain", "dtype"),
+    [
+        (8.0, torch.bfloat16),
+        (1.6, torch.bfloat16),
+        (1.4, torch.float32),
+        (0.01, torch.float32),
+    ],
+)
+def test_auto_takes_bfloat16_where_a_product_is_much_faster_in_it(gain, dtype) -> None:
+    assert resolve_dtype("auto", CPU, timed(float32=gain, bfloat16=1.0)) is dtype
+
+
+def test_one_word_keeps_float32_on_a_processor_that_is_faster_in_bfloat16() -> None:
+    assert resolve_dtype("float32", CPU, timed(float32=8.0, bfloat16=1.0)) is torch.float32
+
+
+def test_a_choice_of_bfloat16_is_logged_once(caplog) -> None:
+    caplog.set_level(logging.INFO, logger=devices.__name__)
+    fast = timed(float32=2.5, bfloat16=1.0)
+    for _ in range(2):
+        resolve_dtype("auto", CPU, fast)
+        resolve_dtype("auto", CPU, timed(float32=1.0, bfloat16=1.0))
+    (record,) = caplog.records
+    assert "2.5 times as fast" in record.message
+    assert "dtype='float32'" in record.message
+
+
+def test_this_processor_is_measured_once_and_described(monkeypatch) -> None:
+    measured = []
+
+    def measure(dtype: str) -> float:
+        measured.append(dtype)
+        return 3.0 if dtype == "float32" else 1.0
+
+    assert devices.bfloat16_gain(measure) == devices.bfloat16_gain(measure) == 3.0
+    assert sorted(measured) == ["bfloat16", "float32"]
+    assert devices.seconds_of_a_product("float32") > 0
+    monkeypatch.setattr(devices, "bfloat16_gain", lambda: 3.0)
+    assert describe(CPU, torch.bfloat16) == (
+        "bfloat16 on the CPU, which multiplies 3 times as fast in bfloat16 as in float32"
+    )
+    assert describe(torch.device("cuda:1"), torch.float16) == "float16 on cuda:1"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "seconds", "warned"),
+    [
+        ("bfloat16", 9.0, 1),
+        ("bfloat16", 1.0, 0),
+        ("auto", 9.0, 0),
+        ("float32", 9.0, 0),
+    ],
+)
+def test_slow_bfloat16_is_told_of_once(dtype, seconds, warned) -> None:
+    slow = timed(float32=1.0, bfloat16=seconds)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            resolve_dtype(dtype, CPU, slow)
+    messages = [str(warning.message) for warning in caught]
+    assert sum("9 times as long" in message for message in messages) == warned
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_in_bfloat16_scores_are_those_of_a_plain_loop_in_bfloat16(name) -> None:
+    """Rounding makes single tokens noisy in both; neither is nearer to the float32 loop."""
+    rounded = copied_in_bfloat16(name)
+    (result,) = engine_of(rounded).score([ASKED])
+    plain = loop(rounded)
+    exact = loop(model(name))
+    scores = np.concatenate([result.scores[key] for key in exact])
+    plain_error = np.abs(flat(plain) - flat(exact)).mean()
+    assert np.abs(scores - flat(plain)).mean() < 0.1
+    assert np.abs(scores - flat(exact)).mean() < 2 * plain_error
+    assert plain_error > 0
+
+
+def copied_in_bfloat16(name):
+    source = model(name)
+    rounded = type(source)(source.config).to(torch.bfloat16).eval()
+    rounded.load_state_dict(source.state_dict())
+    return rounded
+
+
+def loop(made):
+    """Log-probabilities of the scored tokens by one forward per prompt."""
+    scores = {}
+    for key, tokens, logits in logits_of(made, ASKED):
+        rows = torch.log_softmax(logits.float(), dim=-1)
+        chosen = rows.gather(1, torch.tensor(tokens)[:, None])
+        scores[key] = chosen[:, 0].numpy()
+    return scores
+
+
+def flat(scores):
+    return np.concatenate(list(scores.values()))
+
+
+# How a model is loaded.
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "tiny-llama"
+    model("llama").save_pretrained(path)
+    tokenizer("byte_level").save_pretrained(path)
+    return path
+
+
+@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("asked_for", [True, False])
+def test_loading_shows_bars_only_if_asked_and_leaves_the_setting(
+    directory, capfd, shown, asked_for
+) -> None:
+    before = transformers_logging.is_progress_bar_enabled()
+    switch = transformers_logging.enable_progress_bar
+    if not shown:
+        switch = transformers_logging.disable_progress_bar
+    switch()
+    try:
+        loading.load(str(directory), loading.LoadingOptions(), show_progress=asked_for)
+        assert transformers_logging.is_progress_bar_enabled() is shown
+    finally:
+        if before:
+            transformers_logging.enable_progress_bar()
+        else:
+            transformers_logging.disable_progress_bar()
+    assert ("Loading weights" in capfd.readouterr().err) is (shown and asked_for)
+
+
+def test_a_handle_loads_silently_unless_asked(directory, monkeypatch) -> None:
+    asked_for = []
+
+    def load(*arguments, show_progress):
+        asked_for.append(show_progress)
+        return loading.load(*arguments, show_progress=show_progress)
+
+    monkeypatch.setattr(runtime, "load", load)
+    quiet = LocalLM.from_pretrained(directory)
+    quiet.warmup().close()
+    LocalLM.from_pretrained(directory, revision="main", show_progress=True).warmup()
+    assert asked_for == [False, True]
+
+
+def test_a_model_can_be_spread_by_transformers(directory, monkeypatch) -> None:
+    maps = []
+    whole = AutoModelForCausalLM.from_pretrained
+
+    def from_pretrained(source, **options):
+        maps.append(options["device_map"])
+        return whole(source, **options)
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    lm = LocalLM.from_pretrained(directory, device_map="auto", dtype="float32")
+    assert "float32" in lm.placement
+    assert maps == ["auto"]
+    with pytest.raises(ConfigurationError, match="device_map"):
+        LocalLM.from_pretrained(directory, device_map="auto", device="cpu")
+
+
+def test_quantisation_says_what_to_do(directory) -> None:
+    with pytest.raises(ConfigurationError, match=r"quantization_config: .*LocalLM\(model, tok"):
+        LocalLM.from_pretrained(directory, quantization_config=object())
+
+
+def test_a_model_that_is_nowhere_is_not_found() -> None:
+    with pytest.raises(ModelNotFoundError):
+        loading.load("nobody/nothing", loading.LoadingOptions(device="cpu"))
