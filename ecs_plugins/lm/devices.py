@@ -11,7 +11,7 @@ import timeit
 import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.errors import ConfigurationError
 
@@ -122,7 +122,7 @@ def _number_of(kind: str) -> int:
         return 1
     if kind == "mps":
         return int(torch.backends.mps.is_available())
-    module = getattr(torch, kind, None)
+    module: Any = getattr(torch, kind, None)
     if not hasattr(module, "is_available") or not module.is_available():
         return 0
     return int(module.device_count())

@@ -34,7 +34,7 @@ class Runner:
     def __init__(self, model: PreTrainedModel, name: str) -> None:
         self.model = model
         self.name = name
-        self.takes = frozenset(inspect.signature(model.forward).parameters)
+        self.takes = _arguments_of(model)
         """Names of the arguments that the model's forward knows."""
         vocabulary = int(getattr(model.config.get_text_config(), "vocab_size", 2**16))
         on_card = model.device.type == "cuda"
@@ -75,6 +75,15 @@ class Runner:
             out = model(input_ids=input_ids, logits_to_keep=keep, **kwargs).logits
             return torch.as_tensor(out)
         return torch.as_tensor(model(input_ids=input_ids, **kwargs).logits[:, keep])
+
+
+def _arguments_of(model: PreTrainedModel) -> frozenset[str]:
+    """Names of the arguments of a model's forward, and of what a wrapper of PEFT passes on."""
+    names = set(inspect.signature(model.forward).parameters)
+    adapter = getattr(model, "active_peft_config", None)
+    if adapter is not None and not adapter.is_prompt_learning:
+        names.update(inspect.signature(model.get_base_model().forward).parameters)
+    return frozenset(names)
 
 
 def target_logprobs(

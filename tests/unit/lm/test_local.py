@@ -53,9 +53,9 @@ def loads(monkeypatch):
     """Every model that was really loaded."""
     seen = []
 
-    def counted(*what):
+    def counted(*what, show_progress):
         seen.append(what)
-        return loading.load(*what)
+        return loading.load(*what, show_progress=show_progress)
 
     monkeypatch.setattr(runtime, "load", counted)
     return seen
