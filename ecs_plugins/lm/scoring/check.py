@@ -109,13 +109,27 @@ def require_causal(runner: Runner) -> None:
     """A later token must not change what an earlier one is predicted with.
 
     Raises:
-        ModelError: It does.
+        ModelError: It does, or tokens and rows of logits do not correspond.
     """
+    if _rounds_by_call(runner):
+        raise ModelError(
+            f"{runner.name} cannot score: its dynamically quantised layers round every token by "
+            "the largest number of a whole call, so that what comes later changes what came "
+            "before. Give the model as it was before quantize_dynamic; in dtype='bfloat16' it "
+            "takes half of the memory"
+        )
     ids = _ids(10, vocabulary_of(runner))
     predictions = []
     with undisturbed(runner.device, runner.dtype):
         for last in ids[-2:]:
-            logits = runner.model(input_ids=runner.ids([*ids[:-2], last])).logits
+            fed = runner.ids([*ids[:-2], last])
+            logits = runner.model(input_ids=fed).logits
+            if logits.shape[1] != fed.shape[1]:
+                raise ModelError(
+                    f"{runner.name} cannot score: it returned {logits.shape[1]} rows of logits for "
+                    f"{fed.shape[1]} tokens, as with the virtual tokens of prompt tuning. Use the "
+                    "model without them, or an adapter of another kind, such as LoRA"
+                )
             predictions.append(torch.log_softmax(logits[0, :-1].float(), dim=-1))
     one, other = predictions
     difference = float((one - other).abs().mean())
@@ -124,6 +138,12 @@ def require_causal(runner: Runner) -> None:
             f"{runner.name} is not a causal language model: a later token changes its "
             "earlier predictions. Use a model made for text generation."
         )
+
+
+def _rounds_by_call(runner: Runner) -> bool:
+    """Whether some layer chooses the scale of its rounding by all tokens of a call."""
+    kinds = {type(module).__module__ for module in runner.model.modules()}
+    return any(kind.startswith("torch.ao.nn.quantized.dynamic") for kind in kinds)
 
 
 def vocabulary_of(runner: Runner) -> int:

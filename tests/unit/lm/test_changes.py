@@ -5,12 +5,16 @@ import copy
 import numpy as np
 import pytest
 import torch
-from tiny_models import FAMILIES, encoded, engine_of, local, model, request
+from tiny_models import FAMILIES, encoded, engine_of, local, model, request, tokenizer
 from torch import nn
 
+from ecs_plugins.errors import ModelError
 from ecs_plugins.lm.base import Segment
+from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.changes import Change, ModelWatch
+from ecs_plugins.lm.scoring.check import require_causal
 from ecs_plugins.lm.scoring.profile import ScoringPath
+from ecs_plugins.lm.scoring.runner import Runner
 
 pytestmark = pytest.mark.model
 
@@ -133,15 +137,16 @@ def test_a_hook_whose_strength_changes_is_followed_and_nothing_is_kept_beside_it
     handle = first_layer(own).mlp.register_forward_hook(steering)
     under_test = engine_of(own)
     asked = encoded(request())
-    under_test.score([asked])
+    (before,) = under_test.score([asked])
     steering.strength = 1.5
     (after,) = under_test.score([asked])
     wanted = under_test.by_reference(asked, under_test.profile.window)
     np.testing.assert_allclose(flat(after), flat(wanted), atol=TOLERANCE)
-    assert under_test.cache.statistics.tokens == 0
+    assert after.computed_tokens == before.computed_tokens
     handle.remove()
     under_test.score([asked])
-    assert under_test.cache.statistics.tokens > 0
+    (kept,) = under_test.score([asked])
+    assert kept.computed_tokens < before.computed_tokens
 
 
 def test_a_hook_that_mixes_rows_takes_the_fast_path_away(own) -> None:
@@ -171,6 +176,38 @@ def test_what_is_kept_outlives_a_generation() -> None:
     (result,) = lm.score([request()])
     (first,) = local().score([request()])
     assert result.computed_tokens < first.computed_tokens
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.ao.quantization.*:DeprecationWarning")
+def test_a_dynamic_int8_copy_is_refused_by_name_and_still_writes() -> None:
+    plain = copy.deepcopy(model("llama"))
+    quantised = torch.ao.quantization.quantize_dynamic(plain, {nn.Linear}, dtype=torch.qint8)
+    lm = LocalLM(quantised, tokenizer("byte_level"))
+    with pytest.raises(ModelError, match=r"dynamically quantised layers.*quantize_dynamic"):
+        lm.score([request()])
+    (generation,) = lm.generate([(Segment("Ann lives in"),)], max_new_tokens=3)
+    assert generation.completion_tokens == 3
+
+
+class SoftPrompt(nn.Module):
+    """Puts virtual tokens before a prompt, as prompt tuning does."""
+
+    def __init__(self, base) -> None:
+        super().__init__()
+        self.base = base
+        self.config = base.config
+        self.device = base.device
+        self.dtype = base.dtype
+
+    def forward(self, input_ids):
+        virtual = input_ids[:, :1].repeat(1, 4)
+        return self.base(input_ids=torch.cat((virtual, input_ids), dim=1))
+
+
+def test_virtual_tokens_are_refused_because_rows_of_logits_are_of_other_tokens() -> None:
+    runner = Runner(SoftPrompt(model("llama")), "soft")
+    with pytest.raises(ModelError, match="13 rows of logits for 9 tokens"):
+        require_causal(runner)
 
 
 def test_numbers_and_structure_are_told_apart(own) -> None:
