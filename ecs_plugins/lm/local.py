@@ -48,9 +48,10 @@ class LocalLMOptions(LoadingOptions):
         None,
         ge=0,
         description="Bytes that keys and values of what was read may take between calls; 0 keeps "
-        "none; by default 512 MiB on a processor and a quarter of the free memory on a card. The "
-        "memory is taken once, when something is first kept. The cache belongs to the loaded "
-        "model, and the handle that was used last sets its size.",
+        "none; by default a share of the memory that is free when something is first kept, an "
+        "eighth (64 MiB to 16 GiB) on a processor and a quarter on a card; `cache_statistics` says "
+        "how much. The cache belongs to the loaded model, and the handle that was used last sets "
+        "its size.",
     )
     show_progress: bool = Field(
         False, description="Whether transformers shows its bars while it loads the model."

@@ -35,7 +35,7 @@ class ScoringEngine:
     def __init__(self, runner: Runner, profile: ModelProfile) -> None:
         self.runner = runner
         self.profile = profile
-        self.cache = PrefixTree()
+        self.cache = PrefixTree(device=runner.device)
         self._watch = ModelWatch(runner.model)
         self._forwards: dict[ScoringPath, packed.PackedForward] = {}
         self._affordable = Affordable()
@@ -91,7 +91,7 @@ class ScoringEngine:
 
     def forget(self) -> None:
         """Drop all kept prefixes; a call under way keeps what it found to itself."""
-        self.cache = PrefixTree(self.cache.max_bytes)
+        self.cache = PrefixTree(self.cache.max_bytes, device=self.runner.device)
 
     def _begin(self) -> PrefixTree:
         """What a new call finds and keeps its prefixes in: none of a model that has changed."""

@@ -21,14 +21,11 @@ import torch
 
 from ecs_plugins.lm.scoring.arena import PAGE, Arena, KeyValues, StateShape
 from ecs_plugins.lm.scoring.forest import MIN_SAVED
+from ecs_plugins.lm.scoring.memory import default_cache_bytes
 from ecs_plugins.lm.scoring.request import Ids, common_length
 from ecs_plugins.lm.scoring.runner import is_out_of_memory
 
-DEFAULT_CACHE_BYTES = 2**29
-"""On a processor."""
-
-_CARD_SHARE = 4
-"""On a card, one in so many of the bytes that are free when something is first kept."""
+_CPU = torch.device("cpu")
 
 Slots = Sequence[range]
 """Runs of places in an arena, one behind the other."""
@@ -168,10 +165,10 @@ class PrefixTree:
     next call, so that a pool larger than the budget is found in part, and not driven out by itself.
 
     Args:
-        max_bytes: The budget; 0 keeps nothing; by default `DEFAULT_CACHE_BYTES` on a processor,
-            and a share of its free memory on a card.
+        max_bytes: The budget; 0 keeps nothing; by default a share of the device's free memory.
         most_tokens: No more than that, whatever the budget.
         page: Tokens of a page.
+        device: Where they will be kept.
     """
 
     def __init__(
@@ -179,7 +176,9 @@ class PrefixTree:
         max_bytes: int | None = None,
         most_tokens: int | None = None,
         page: int = PAGE,
+        device: torch.device = _CPU,
     ) -> None:
+        self._device = device
         self.max_bytes = max_bytes
         self._most_tokens = most_tokens
         self._page = page
@@ -280,7 +279,7 @@ class PrefixTree:
         held = 0 if arena is None else (arena.pages - arena.free) * arena.page_bytes
         budget = self.max_bytes
         if budget is None:
-            budget = DEFAULT_CACHE_BYTES if arena is None else arena.nbytes
+            budget = default_cache_bytes(self._device) if arena is None else arena.nbytes
         return CacheStatistics(
             len(self._order),
             self._tokens,
@@ -303,7 +302,9 @@ class PrefixTree:
     def _allocate(self, shape: StateShape) -> Arena | None:
         """As much as the budget says, or half of it and so on where memory does not suffice."""
         page_bytes = self._page * shape.token_bytes
-        budget = _bytes_for(shape.device) if self.max_bytes is None else self.max_bytes
+        budget = self.max_bytes
+        if budget is None:
+            budget = default_cache_bytes(shape.device)
         pages = budget // page_bytes >> self._given_up
         if self._most_tokens is not None:
             pages = min(pages, -(-self._most_tokens // self._page))
@@ -400,11 +401,3 @@ class PrefixTree:
                 return False
             self._drop(oldest)
         return True
-
-
-def _bytes_for(device: torch.device) -> int:
-    """The budget where none is given."""
-    if device.type != "cuda" or not torch.cuda.is_available():
-        return DEFAULT_CACHE_BYTES
-    free, _ = torch.cuda.mem_get_info(device)
-    return max(DEFAULT_CACHE_BYTES, free // _CARD_SHARE)
