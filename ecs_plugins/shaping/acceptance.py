@@ -115,9 +115,13 @@ def exact_repetitions(passages: Sequence[str], read: Sequence[str]) -> dict[int,
     first: dict[tuple[str, str], int] = {}
     repeats: dict[int, int] = {}
     for index, (passage, text) in enumerate(zip(passages, read, strict=True)):
-        key = (" ".join(passage.split()), " ".join(text.split()))
-        if key[0] and first.setdefault(key, index) != index:
-            repeats[index] = first[key]
+        said = " ".join(passage.split())
+        if not said:
+            continue
+        key = (said, " ".join(text.split()))
+        earlier = first.setdefault(key, index)
+        if earlier != index:
+            repeats[index] = earlier
     return repeats
 
 
@@ -273,9 +277,7 @@ class Acceptance:
             remaining = [index for index in scored if index != takeable[0]]
             if not remaining:
                 break
-        for index in helped_alone & outcome.decisions.keys():
-            if outcome.decisions[index].verdict in (Verdict.NEUTRAL, Verdict.HURTS):
-                outcome.decisions[index] = self._helped_alone(outcome.scored[index], kept)
+        self._tell_helped_alone(outcome, helped_alone, kept)
         return replace(outcome, accepted=tuple(kept))
 
     def _helping(self, scored: Mapping[int, UnitUtility]) -> set[int]:
@@ -284,12 +286,16 @@ class Acceptance:
             return set()
         return {index for index, utility in scored.items() if utility.utility >= threshold}
 
-    def _helped_alone(self, utility: UnitUtility, kept: Sequence[int]) -> Decision:
-        """The decision on a passage that helped until others were kept."""
+    def _tell_helped_alone(
+        self, outcome: Outcome, indices: Iterable[int], kept: Sequence[int]
+    ) -> None:
+        """Decide on passages that helped until others were kept, and do not any more."""
         names = ", ".join(map(str, sorted(kept)))
-        verb = "is" if len(kept) == 1 else "are"
-        reason = (
-            f"helped alone, adds {utility.utility:+.3f} {self.limits.unit} once "
-            f"{names} {verb} known"
-        )
-        return Decision(Verdict.REDUNDANT, False, reason)
+        known = f"{names} is known" if len(kept) == 1 else f"{names} are known"
+        for index in indices:
+            decision = outcome.decisions.get(index)
+            if decision is None or decision.verdict not in (Verdict.NEUTRAL, Verdict.HURTS):
+                continue
+            utility = outcome.scored[index].utility
+            reason = f"helped alone, adds {utility:+.3f} {self.limits.unit} once {known}"
+            outcome.decisions[index] = Decision(Verdict.REDUNDANT, False, reason)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import NamedTuple
 
 from ecs_plugins.lm.base import (
     LanguageModel,
@@ -15,8 +16,6 @@ from ecs_plugins.lm.base import (
     Segments,
     SegmentScore,
 )
-
-Rows = tuple[tuple[SegmentScore, ...], ...]
 
 FIRST = 2
 """Texts that are scored in any case: their time tells how many more there is time for."""
@@ -29,7 +28,7 @@ class ScoredOnce(ModelAround):
 
     def __init__(self, model: LanguageModel) -> None:
         super().__init__(model)
-        self._known: dict[tuple[object, Segments], tuple[Rows, int, str | None]] = {}
+        self._known: dict[object, dict[Segments, _Row]] = {}
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """As the model; what has been scored costs nothing."""
@@ -37,38 +36,59 @@ class ScoredOnce(ModelAround):
 
     def _scored(self, request: ScoreRequest) -> ScoreResult:
         rest = (request.prefix, request.continuations, request.divergence)
-        new = [each for each in request.candidates if (rest, each) not in self._known]
-        computed = 0
-        if new:
-            # A divergence is from the first candidate.
-            first = request.candidates[:1] if request.divergence else ()
-            new = list(dict.fromkeys((*first, *new)))
-            (found,) = self._model.score([replace(request, candidates=tuple(new))])
-            computed = found.computed_tokens
-            for place, each in enumerate(new):
-                row = found.scores[place], found.candidate_tokens[place], found.unscored.get(place)
-                self._known[rest, each] = row
-        rows = [self._known[rest, each] for each in request.candidates]
+        known = self._known.setdefault(rest, {})
+        new = [candidate for candidate in request.candidates if candidate not in known]
+        computed = self._compute(request, new, known) if new else 0
+        rows = [known[candidate] for candidate in request.candidates]
+        reasons = {place: row.unscored for place, row in enumerate(rows)}
         return ScoreResult(
-            scores=tuple(scores for scores, _, _ in rows),
-            candidate_tokens=tuple(tokens for _, tokens, _ in rows),
+            scores=tuple(row.scores for row in rows),
+            candidate_tokens=tuple(row.tokens for row in rows),
             computed_tokens=computed,
-            unscored={n: why for n, (_, _, why) in enumerate(rows) if why is not None},
+            unscored={place: reason for place, reason in reasons.items() if reason is not None},
         )
+
+    def _compute(
+        self, request: ScoreRequest, new: Sequence[Segments], known: dict[Segments, _Row]
+    ) -> int:
+        """Score new candidates; the tokens that it took."""
+        # A divergence is from the first candidate.
+        first = request.candidates[:1] if request.divergence else ()
+        candidates = tuple(dict.fromkeys((*first, *new)))
+        (result,) = self._model.score([replace(request, candidates=candidates)])
+        for place, candidate in enumerate(candidates):
+            known[candidate] = _Row(
+                result.scores[place],
+                result.candidate_tokens[place],
+                result.unscored.get(place),
+            )
+        return result.computed_tokens
+
+
+class _Row(NamedTuple):
+    """What is known of one candidate: scores of every continuation, or why there are none."""
+
+    scores: tuple[tuple[SegmentScore, ...], ...]
+    tokens: int
+    unscored: str | None
 
 
 def in_portions(
     texts: Sequence[str], score: Callable[[Sequence[str]], object], until: float
 ) -> int:
     """Score texts, the best first, until ``until`` on ``time.perf_counter``; how many were."""
-    done, size, spent, began = 0, FIRST, 0, time.perf_counter()
+    done = 0
+    size = FIRST
+    characters = 0
+    began = time.perf_counter()
     while done < len(texts) and size:
         portion = texts[done : done + size]
         score(portion)
         done += len(portion)
-        spent += sum(map(len, portion))
+        characters += sum(map(len, portion))
         now = time.perf_counter()
-        room = CAUTION * (until - now) * spent / (now - began)
+        per_second = characters / (now - began)
+        room = CAUTION * (until - now) * per_second
         # Portions at most double what is known to take its time.
         lengths = accumulate(map(len, texts[done : 2 * done]))
         size = sum(length <= room for length in lengths)

@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field, TypeAdapter
@@ -30,11 +30,14 @@ from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping.config import ShapingConfig, is_signal
 from ecs_plugins.shaping.observations import LabelledExample, Noise, Progress, data_hash, observe
 from ecs_plugins.shaping.probability import ProbabilityFit
-from ecs_plugins.shaping.result import ShapedContext
+from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.signals.base import Signal
 from ecs_plugins.shaping.statistics import (
     Distribution,
     Estimate,
+    Floats,
+    Groups,
+    Labels,
     Threshold,
     held_out_threshold,
     question_auc,
@@ -150,9 +153,8 @@ class ModelDiagnostics:
             answered = all(example.answers for example in examples)
             signals = LABEL_FREE_SIGNALS + (ANSWER_SIGNALS if answered else ())
         observed = observe(model, examples, signals, seed=seed, progress=progress)
-        found = [_concluded(*each, examples, seed) for each in observed]
-        order = list(Fitness)  # the best first, then by what its ranking is worth at least
-        found.sort(key=lambda s: (order.index(s.verdict), -(s.auc.low if s.auc else 0.0)))
+        concluded = [_concluded(*each, examples, seed) for each in observed]
+        concluded.sort(key=_best_first)
         return cls(
             model=model.name,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -162,7 +164,7 @@ class ModelDiagnostics:
             passages=sum(len(example.passages) for example in examples),
             evidence=sum(len(example.evidence) for example in examples),
             seed=seed,
-            signals=tuple(found),
+            signals=tuple(concluded),
         )
 
     @property
@@ -176,12 +178,12 @@ class ModelDiagnostics:
         Raises:
             ConfigurationError: It was not measured.
         """
-        for found in self.signals:
-            if found.signal == name:
-                return found
+        for measured in self.signals:
+            if measured.signal == name:
+                return measured
         raise ConfigurationError(
             f"the signal {name!r} was not measured with {self.model}; measured are "
-            f"{', '.join(s.signal for s in self.signals)}"
+            f"{', '.join(measured.signal for measured in self.signals)}"
         )
 
     def config(
@@ -205,29 +207,34 @@ class ModelDiagnostics:
         Warns:
             RuntimeWarning: The signal is unfit, or the threshold lets unrelated passages pass.
         """
-        found = self.signals[0] if signal is None else self.signal(signal)
-        if not is_signal(found.signal):
+        measured = self.signals[0] if signal is None else self.signal(signal)
+        if not is_signal(measured.signal):
             raise ConfigurationError(
-                f"{found.signal!r} is an own signal: pass the object to ShapingConfig(signal=...)"
+                f"{measured.signal!r} is an own signal: pass the object to "
+                "ShapingConfig(signal=...)"
             )
-        if threshold is not None and threshold <= found.noise.largest:
+        if threshold is not None and threshold <= measured.noise.largest:
             raise ConfigurationError(
-                f"a threshold of {threshold:g} {found.unit} lies within the numeric noise of "
-                f"{found.signal} with {self.model} ({found.noise.largest:.2g}): use a higher one, "
-                "or a more exact dtype"
+                f"a threshold of {threshold:g} {measured.unit} lies within the numeric noise of "
+                f"{measured.signal} with {self.model} ({measured.noise.largest:.2g}): use a "
+                "higher one, or a more exact dtype"
             )
-        if threshold is None and found.threshold is not None:
-            threshold = found.threshold.value
-        doubts = _objections(threshold, found.unit, found.noise, found.unrelated)
-        if found.verdict is Fitness.UNFIT:
-            doubts = found.reasons
+        if threshold is None and measured.threshold is not None:
+            threshold = measured.threshold.value
+        doubts = _objections(threshold, measured.unit, measured.noise, measured.unrelated)
+        if measured.verdict is Fitness.UNFIT:
+            doubts = measured.reasons
         if doubts:
             warnings.warn(
-                f"{found.signal} with {self.model}: {'; '.join(doubts)}",
+                f"{measured.signal} with {self.model}: {'; '.join(doubts)}",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        fitted = {"signal": found.signal, "threshold": threshold, "probability": found.probability}
+        fitted = {
+            "signal": measured.signal,
+            "threshold": threshold,
+            "probability": measured.probability,
+        }
         return ShapingConfig(**(fitted | settings))
 
     def report(self) -> str:
@@ -275,78 +282,147 @@ class ModelDiagnostics:
         return cls.from_json(read_text(path), source=str(path))
 
 
+def _best_first(diagnostics: SignalDiagnostics) -> tuple[int, float]:
+    """By verdict, then by what the ranking is worth at least."""
+    lowest = diagnostics.auc.low if diagnostics.auc else 0.0
+    return list(Fitness).index(diagnostics.verdict), -lowest
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """The passages of all examples that a signal has scored, an array element each.
+
+    Attributes:
+        labels: Whether it is evidence.
+        questions: The number of its example.
+        utilities: What a threshold is compared with.
+        orders: What passages are ordered by.
+        parts: What the signal said.
+        unrelated: Utilities of passages of other questions; None if there are none.
+        unscored: How many passages have no score.
+        tokens: Tokens of all passages that were scored, the unrelated ones too.
+    """
+
+    labels: Labels
+    questions: Groups
+    utilities: Floats
+    orders: Floats
+    parts: Sequence[Mapping[str, float]]
+    unrelated: Distribution | None
+    unscored: int
+    tokens: int
+
+
+def _scored(results: Sequence[ShapedContext], examples: Sequence[LabelledExample]) -> _Scored:
+    """Take apart what was shaped: an example's own passages stand before the unrelated ones."""
+    labels: list[bool] = []
+    questions: list[int] = []
+    scored: list[PassageVerdict] = []
+    foreign: list[PassageVerdict] = []
+    for number, (shaped, example) in enumerate(zip(results, examples, strict=True)):
+        size = len(example.passages)
+        foreign += shaped.verdicts[size:]
+        for verdict, label in zip(shaped.verdicts[:size], example.labels, strict=True):
+            if verdict.score is None:
+                continue
+            labels.append(label)
+            questions.append(number)
+            scored.append(verdict)
+    return _Scored(
+        labels=np.array(labels, dtype=np.bool_),
+        questions=np.array(questions, dtype=np.int64),
+        utilities=np.array([verdict.utility for verdict in scored], dtype=np.float64),
+        orders=np.array([verdict.score for verdict in scored], dtype=np.float64),
+        parts=[{**verdict.parts, "utility": verdict.utility or 0.0} for verdict in scored],
+        unrelated=Distribution.of(
+            np.array([verdict.utility for verdict in foreign], dtype=np.float64)
+        ),
+        unscored=sum(len(example.passages) for example in examples) - len(scored),
+        tokens=sum(v.tokens for v in (*scored, *foreign) if v.utility is not None),
+    )
+
+
 def _concluded(
     signal: Signal,
-    found: Sequence[ShapedContext],
+    results: Sequence[ShapedContext],
     noise: Noise,
     examples: Sequence[LabelledExample],
     seed: int,
 ) -> SignalDiagnostics:
     """What follows for one signal."""
-    sizes = [len(example.passages) for example in examples]
-    pairs = list(zip(sizes, found, strict=True))
-    own = [verdict for size, shaped in pairs for verdict in shaped.verdicts[:size]]
-    foreign = [verdict for size, shaped in pairs for verdict in shaped.verdicts[size:]]
-    # Utility and score are None where a passage was not scored.
-    scored = np.array([verdict.score is not None for verdict in own])
-    labels = np.array([label for example in examples for label in example.labels])[scored]
-    questions = np.repeat(np.arange(len(examples)), sizes)[scored]
-    utilities = np.array([v.utility for v in own if v.score is not None], dtype=np.float64)
-    orders = np.array([v.score for v in own if v.score is not None], dtype=np.float64)
-    unrelated = Distribution.of(np.array([v.utility for v in foreign], dtype=np.float64))
-    estimate, number = question_auc(orders, labels, questions, seed=seed)
+    scored = _scored(results, examples)
+    labels, questions, utilities = scored.labels, scored.questions, scored.utilities
+    estimate, number = question_auc(scored.orders, labels, questions, seed=seed)
     by_utility, _ = question_auc(utilities, labels, questions, seed=seed)
-    threshold = held_out_threshold(utilities, labels, questions, seed=seed)
     verdict, reasons = _judged(estimate, number, noise, Distribution.of(utilities))
-    if verdict is Fitness.UNFIT:
-        threshold = None
-    elif by_utility is not None and by_utility.low <= 0.5:
-        # Some signals order by more than the utility, which a threshold is compared with.
-        verdict, threshold = Fitness.WEAK, None
-        reasons += (
-            f"its utility alone puts evidence first with probability {by_utility}, which may be "
-            "chance, so it has no threshold: rank only",
-        )
-    if threshold is not None and threshold.value <= noise.largest:
+    trusted = _Trusted(None)
+    if verdict is not Fitness.UNFIT:
+        threshold = held_out_threshold(utilities, labels, questions, seed=seed)
+        trusted = _trusted(threshold, by_utility, signal.unit, noise, scored.unrelated)
+    if trusted.doubts:
         verdict = Fitness.WEAK
-        reasons += (
-            f"the fitted threshold of {threshold.value:.3g} lies within the numeric noise of "
-            f"{noise.largest:.2g} and is refused: rank only",
-        )
-        threshold = None
-    elif threshold is not None:
-        doubts = _objections(threshold.value, signal.unit, noise, unrelated)
-        verdict = Fitness.WEAK if doubts else verdict
-        reasons += doubts
-        if threshold.f1 < POOR_F1:
-            reasons += (
-                f"its threshold decides poorly (precision {threshold.precision:.2f}, recall "
-                f"{threshold.recall:.2f} on questions held out): rank with top_k",
-            )
-    reasons += tuple(
-        f"its own threshold: {doubt}"
-        for doubt in _objections(signal.threshold, signal.unit, noise, unrelated)
-    )
-    passages = sum(v.tokens for v in (*own, *foreign) if v.utility is not None)
+    own_doubts = _objections(signal.threshold, signal.unit, noise, scored.unrelated)
+    own_doubts = tuple(f"its own threshold: {doubt}" for doubt in own_doubts)
     return SignalDiagnostics(
         signal=signal.name,
         unit=signal.unit,
         verdict=verdict,
-        reasons=reasons,
+        reasons=(*reasons, *trusted.doubts, *trusted.remarks, *own_doubts),
         auc=estimate,
         evidence=Distribution.of(utilities[labels]),
         distractors=Distribution.of(utilities[~labels]),
-        unrelated=unrelated,
+        unrelated=scored.unrelated,
         noise=noise,
-        threshold=threshold,
+        threshold=trusted.threshold,
         questions=number,
-        unscored=int((~scored).sum()),
-        tokens=sum(shaped.ledger.total() for shaped in found) / max(1, passages),
-        probability=ProbabilityFit.fitted(
-            [{**v.parts, "utility": v.utility} for v in own if v.utility is not None],
-            labels.tolist(),
-        ),
+        unscored=scored.unscored,
+        tokens=sum(shaped.ledger.total() for shaped in results) / max(1, scored.tokens),
+        probability=ProbabilityFit.fitted(scored.parts, labels.tolist()),
     )
+
+
+class _Trusted(NamedTuple):
+    """A threshold that can be trusted, if there is one.
+
+    ``doubts`` make a signal weak, ``remarks`` do not.
+    """
+
+    threshold: Threshold | None
+    doubts: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def _trusted(
+    threshold: Threshold | None,
+    by_utility: Estimate | None,
+    unit: str,
+    noise: Noise,
+    unrelated: Distribution | None,
+) -> _Trusted:
+    """The fitted threshold of a signal that ranks, if it can be trusted."""
+    # Some signals order by more than the utility, which a threshold is compared with.
+    if by_utility is not None and by_utility.low <= 0.5:
+        chance = (
+            f"its utility alone puts evidence first with probability {by_utility}, which may be "
+            "chance, so it has no threshold: rank only"
+        )
+        return _Trusted(None, (chance,))
+    if threshold is None:
+        return _Trusted(None)
+    if threshold.value <= noise.largest:
+        refused = (
+            f"the fitted threshold of {threshold.value:.3g} lies within the numeric noise of "
+            f"{noise.largest:.2g} and is refused: rank only"
+        )
+        return _Trusted(None, (refused,))
+    doubts = _objections(threshold.value, unit, noise, unrelated)
+    if threshold.f1 >= POOR_F1:
+        return _Trusted(threshold, doubts)
+    poor = (
+        f"its threshold decides poorly (precision {threshold.precision:.2f}, recall "
+        f"{threshold.recall:.2f} on questions held out): rank with top_k"
+    )
+    return _Trusted(threshold, doubts, (poor,))
 
 
 def _judged(
@@ -358,24 +434,24 @@ def _judged(
             "no question has both evidence and distractors that could be scored: nothing can be "
             "said of it",
         )
-    found = f"evidence goes before a distractor with probability {estimate}"
+    ranking = f"evidence goes before a distractor with probability {estimate}"
     if estimate.low <= 0.5:
-        return Fitness.UNFIT, (f"{found}, which may be chance",)
+        return Fitness.UNFIT, (f"{ranking}, which may be chance",)
     if noise.largest > utilities.sd:
         return Fitness.UNFIT, (
-            found,
+            ranking,
             f"its numeric noise ({noise.largest:.2g}) exceeds the differences between passages "
             f"(standard deviation {utilities.sd:.2g}): load the model in float32",
         )
     if questions < ENOUGH_QUESTIONS:
         return Fitness.WEAK, (
-            found,
+            ranking,
             f"only {questions} questions have evidence and distractors; {ENOUGH_QUESTIONS} are "
             "needed to call a signal fit",
         )
     if estimate.value < FIT_AUC:
-        return Fitness.WEAK, (f"{found}, below {FIT_AUC:g}",)
-    return Fitness.FIT, (found,)
+        return Fitness.WEAK, (f"{ranking}, below {FIT_AUC:g}",)
+    return Fitness.FIT, (ranking,)
 
 
 def _objections(
@@ -384,12 +460,13 @@ def _objections(
     """What speaks against a threshold."""
     if threshold is None:
         return ()
-    found: list[str] = []
+    doubts: list[str] = []
     if threshold <= noise.largest:
-        found.append(f"{threshold:.3g} {unit} lie within the numeric noise of {noise.largest:.2g}")
-    if unrelated is not None and (share := unrelated.share_above(threshold)) > UNRELATED_SHARE:
-        found.append(
+        doubts.append(f"{threshold:.3g} {unit} lie within the numeric noise of {noise.largest:.2g}")
+    share = 0.0 if unrelated is None else unrelated.share_above(threshold)
+    if unrelated is not None and share > UNRELATED_SHARE:
+        doubts.append(
             f"{threshold:.3g} {unit} let {share:.0%} of unrelated passages pass, whose 95 % "
             f"quantile is {unrelated.quantile(0.95):.3g}"
         )
-    return tuple(found)
+    return tuple(doubts)

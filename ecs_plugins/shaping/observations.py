@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import NotRequired
+from typing import NamedTuple, NotRequired
 
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
@@ -58,21 +58,32 @@ class LabelledExample:
 
     def __post_init__(self) -> None:
         for name in ("passages", "evidence", "answers"):
-            if isinstance(getattr(self, name), str):
+            value = getattr(self, name)
+            if isinstance(value, str):
                 raise InvalidInputError(f"{name} must be a list, got one text")
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        texts, evidence, size = (*self.passages, *self.answers), self.evidence, len(self.passages)
-        faults = {
-            "needs a question": not self.question.strip(),
-            "has a blank passage or answer; leave it out": not all(map(str.strip, texts)),
-            "has no passages": not size,
-            f"needs evidence that are indices of its {size} passages, from 0; got {evidence}": (
-                not set(evidence) <= set(range(size))
-            ),
-            f"repeats an index of its evidence {evidence}": len(set(evidence)) < len(evidence),
-        }
-        for fault in (text for text, found in faults.items() if found):
+            object.__setattr__(self, name, tuple(value))
+        fault = self._fault()
+        if fault:
             raise InvalidInputError(f"the example {self.question!r} {fault}")
+
+    def _fault(self) -> str:
+        """What is wrong with it; empty if nothing is."""
+        size = len(self.passages)
+        evidence = set(self.evidence)
+        if not self.question.strip():
+            return "needs a question"
+        if not all(map(str.strip, (*self.passages, *self.answers))):
+            return "has a blank passage or answer; leave it out"
+        if not size:
+            return "has no passages"
+        if not evidence <= set(range(size)):
+            return (
+                f"needs evidence that are indices of its {size} passages, from 0; "
+                f"got {self.evidence}"
+            )
+        if len(evidence) < len(self.evidence):
+            return f"repeats an index of its evidence {self.evidence}"
+        return ""
 
     @property
     def labels(self) -> tuple[bool, ...]:
@@ -111,16 +122,24 @@ class _Record(TypedDict):
 
 
 def _example(line: str, _: int) -> LabelledExample:
-    found = TypeAdapter(_Record).validate_json(line, strict=True)
-    known = found.get("answer") or ()
-    answers = (known,) if isinstance(known, str) else tuple(filter(None, known))
-    passages, evidence = tuple(found["passages"]), tuple(found["evidence"])
-    return LabelledExample(found["question"], passages, evidence, answers)
+    record = TypeAdapter(_Record).validate_json(line, strict=True)
+    answer = record.get("answer") or ()
+    answers = (answer,) if isinstance(answer, str) else tuple(filter(None, answer))
+    return LabelledExample(
+        record["question"],
+        tuple(record["passages"]),
+        tuple(record["evidence"]),
+        answers,
+    )
 
 
 def data_hash(examples: Sequence[LabelledExample]) -> str:
     """SHA-256 over questions, passages, evidence and answers, in order."""
-    return digest([[e.question, e.passages, e.evidence, e.answers] for e in examples])
+    rows = [
+        [example.question, example.passages, example.evidence, example.answers]
+        for example in examples
+    ]
+    return digest(rows)
 
 
 Score = Callable[[Sequence[ScoreRequest]], list[ScoreResult]]
@@ -179,63 +198,96 @@ def observe(
             f"{len(examples)} examples are too few: questions lend each other their unrelated "
             "passages, so give at least two"
         )
-    found = _resolved(signals, examples)
+    resolved = _resolved(signals, examples)
     shown = [
-        (*example.passages, *_unrelated(examples, n, random.Random(f"{seed}:{n}")))
-        for n, example in enumerate(examples)
+        _Shown(example, _unrelated(examples, number, random.Random(f"{seed}:{number}")))
+        for number, example in enumerate(examples)
     ]
-    ways = [ScoredBy(model, lambda requests: [_one_by_one(model, r) for r in requests])]
-    if (reference := getattr(model, "score_by_reference", None)) is not None:
-        ways.append(ScoredBy(model, reference))
-    checked = range(min(NOISE_QUESTIONS, len(examples)))
-    steps = len(found) * (len(examples) + len(ways) * len(checked))
+    checked = shown[:NOISE_QUESTIONS]
+    ways = _other_ways(model)
+    steps = len(resolved) * (len(shown) + len(ways) * len(checked))
     done = count(1)
     plain = ShapingConfig(
-        ranker=None, redundancy_similarity=None, on_error="raise", seed=seed, conversation=False
+        ranker=None,
+        redundancy_similarity=None,
+        on_error="raise",
+        seed=seed,
+        conversation=False,
     )
 
-    def shape(by: LanguageModel, signal: Signal, n: int) -> ShapedContext:
-        config = plain.replace(signal=signal)
-        answers = examples[n].answers if signal.needs_answer else ()
-        shaped = ContextShaper(by, config).shape(examples[n].question, shown[n], answer=answers)
+    def shape(by: LanguageModel, signal: Signal, each: _Shown) -> ShapedContext:
+        shaper = ContextShaper(by, plain.replace(signal=signal))
+        answers = each.example.answers if signal.needs_answer else ()
+        shaped = shaper.shape(each.example.question, each.passages, answer=answers)
         if progress is not None:
             progress(next(done), steps)
         return shaped
 
-    for signal in found:
-        shaped = [shape(model, signal, n) for n in range(len(examples))]
-        noise = (
-            max(_difference(shaped[n], shape(way, signal, n)) for n in checked) for way in ways
-        )
-        yield signal, shaped, Noise(*noise)
+    for signal in resolved:
+        results = [shape(model, signal, each) for each in shown]
+        noise: list[float] = []
+        for way in ways:
+            others = [shape(way, signal, each) for each in checked]
+            noise.append(max(map(_difference, results, others)))
+        yield signal, results, Noise(*noise)
+
+
+class _Shown(NamedTuple):
+    """An example with the unrelated passages that are shown behind its own."""
+
+    example: LabelledExample
+    unrelated: Sequence[str]
+
+    @property
+    def passages(self) -> tuple[str, ...]:
+        return (*self.example.passages, *self.unrelated)
+
+
+def _other_ways(model: LanguageModel) -> list[ScoredBy]:
+    """The same model, computed in other ways that should make no difference."""
+
+    def alone(requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        return [_one_by_one(model, request) for request in requests]
+
+    ways = [ScoredBy(model, alone)]
+    reference = getattr(model, "score_by_reference", None)
+    if reference is not None:
+        ways.append(ScoredBy(model, reference))
+    return ways
 
 
 def _difference(one: ShapedContext, other: ShapedContext) -> float:
     """The largest one between utilities of the same passage."""
-    pairs = zip(one.verdicts, other.verdicts, strict=True)
-    values = [(a.utility, b.utility) for a, b in pairs]
-    return max((abs(a - b) for a, b in values if a is not None and b is not None), default=0.0)
+    largest = 0.0
+    for verdict, again in zip(one.verdicts, other.verdicts, strict=True):
+        if verdict.utility is not None and again.utility is not None:
+            largest = max(largest, abs(verdict.utility - again.utility))
+    return largest
 
 
 def _resolved(signals: Sequence[str | Signal], examples: Sequence[LabelledExample]) -> list[Signal]:
     if isinstance(signals, str):
         raise InvalidInputError(f"signals is a list; write [{signals!r}]")
-    found = [resolve_signal(signal, has_answer=True) for signal in signals]
-    names = [signal.name for signal in found]
+    resolved = [resolve_signal(signal, has_answer=True) for signal in signals]
+    names = [signal.name for signal in resolved]
     if not names or len(set(names)) < len(names):
         raise InvalidInputError(f"name at least one signal, and none twice; got {names}")
-    needing = [signal.name for signal in found if signal.needs_answer]
-    lacking = next((example for example in examples if not example.answers), None)
-    if needing and lacking is not None:
+    needing = [signal.name for signal in resolved if signal.needs_answer]
+    lacking = [example.question for example in examples if not example.answers]
+    if needing and lacking:
         raise InvalidInputError(
-            f"{', '.join(needing)} needs answers, and {lacking.question!r} has none: add them, or "
+            f"{', '.join(needing)} needs answers, and {lacking[0]!r} has none: add them, or "
             "leave out these signals"
         )
-    return found
+    return resolved
 
 
 def _unrelated(examples: Sequence[LabelledExample], of: int, draw: random.Random) -> list[str]:
+    """Passages of other examples, drawn."""
     own = {passage.strip() for passage in examples[of].passages}
-    passages = dict.fromkeys(passage for example in examples for passage in example.passages)
-    others = [passage for passage in passages if passage.strip() not in own]
-    return draw.sample(others, min(UNRELATED, len(others)))
+    others: dict[str, None] = {}  # in order, each once
+    for example in examples:
+        for passage in example.passages:
+            if passage.strip() not in own:
+                others[passage] = None
+    return draw.sample(list(others), min(UNRELATED, len(others)))

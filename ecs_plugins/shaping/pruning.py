@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ecs_plugins.shaping.passages import TokenCounter
@@ -34,11 +34,22 @@ def prune_kept(
     for verdict, spans in zip(kept, all_spans, strict=True):
         if spans is not None:
             shorter[verdict.index] = _shortened(verdict, spans)
-    left = [verdict for verdict in shorter.values() if verdict.kept]
-    counts = count_tokens([verdict.kept_text for verdict in left]) if left else ()
-    for verdict, tokens in zip(left, counts, strict=True):
-        shorter[verdict.index] = replace(verdict, tokens_kept=tokens)
+    shorter |= _counted(shorter.values(), count_tokens)
     return [shorter.get(verdict.index, verdict) for verdict in verdicts]
+
+
+def _counted(
+    verdicts: Iterable[PassageVerdict], count_tokens: TokenCounter
+) -> dict[int, PassageVerdict]:
+    """Those that stay, by index, with the tokens of what is left."""
+    kept = [verdict for verdict in verdicts if verdict.kept]
+    if not kept:
+        return {}
+    counts = count_tokens([verdict.kept_text for verdict in kept])
+    return {
+        verdict.index: replace(verdict, tokens_kept=tokens)
+        for verdict, tokens in zip(kept, counts, strict=True)
+    }
 
 
 def _shortened(verdict: PassageVerdict, spans: tuple[Span, ...]) -> PassageVerdict:

@@ -16,7 +16,8 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping.acceptance import Decision, exact_repetitions, redundant
 from ecs_plugins.shaping.config import ShapingConfig
-from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, beyond_question, split_passages
+from ecs_plugins.shaping.flattery import beyond_question
+from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, split_passages
 from ecs_plugins.shaping.result import Verdict
 
 

@@ -73,7 +73,7 @@ class PassageScoring:
         best: dict[int, UnitUtility] = {}
         for unit, utility in zip(units, utilities, strict=True):
             index = unit.source
-            if not math.isfinite(utility.utility) or not math.isfinite(utility.score):
+            if not utility.is_finite:
                 self.unscored.setdefault(index, utility.reason or "the score is not finite")
                 continue
             charged = self._charged(unit, utility)

@@ -24,7 +24,8 @@ from ecs_plugins.lm.base import LanguageModel, prepare
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.shaping.acceptance import Acceptance, Decision, Limits, NearRepetitions, Outcome
 from ecs_plugins.shaping.config import ShapingConfig, make_parts, resolve_signal
-from ecs_plugins.shaping.passages import Pool, beyond_question, build_pool, split_passages
+from ecs_plugins.shaping.flattery import beyond_question
+from ecs_plugins.shaping.passages import Pool, build_pool, split_passages
 from ecs_plugins.shaping.probability import SHIPPED
 from ecs_plugins.shaping.pruning import prune_kept
 from ecs_plugins.shaping.reading import (
@@ -207,7 +208,7 @@ class ContextShaper:
             question.context,
             answers,
             seed=self.config.seed,
-            found=given,
+            stage1_scores=given,
         )
 
     def _accepted(

@@ -34,11 +34,13 @@ class Distribution:
     @classmethod
     def of(cls, values: Floats) -> Distribution | None:
         """Of the finite values; None if there is none."""
-        found = values[np.isfinite(values)]
-        if not found.size:
+        finite = values[np.isfinite(values)]
+        if not finite.size:
             return None
-        percentiles = np.percentile(found, np.arange(101)).tolist()
-        return cls(found.size, float(found.mean()), float(found.std()), tuple(percentiles))
+        percentiles = np.percentile(finite, np.arange(101)).tolist()
+        mean = float(finite.mean())
+        sd = float(finite.std())
+        return cls(finite.size, mean, sd, tuple(percentiles))
 
     def quantile(self, share: float) -> float:
         """The value below which this share lies."""
@@ -92,14 +94,19 @@ def question_auc(
 
     This is what ranking needs: passages compete with others for the same question only.
     """
-    of_each = (questions == question for question in np.unique(questions))
-    found = np.array([auc(scores[at], labels[at]) for at in of_each], dtype=np.float64)
-    found = found[np.isfinite(found)]
-    if not found.size:
+    of_each: list[float] = []
+    for question in np.unique(questions):
+        at = questions == question
+        of_each.append(auc(scores[at], labels[at]))
+    defined = np.array(of_each, dtype=np.float64)
+    defined = defined[np.isfinite(defined)]
+    if not defined.size:
         return None, 0
-    draws = np.random.default_rng(seed).integers(found.size, size=(RESAMPLES, found.size))
-    low, high = np.percentile(found[draws].mean(axis=1), [2.5, 97.5])
-    return Estimate(float(found.mean()), float(low), float(high)), int(found.size)
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(defined.size, size=(RESAMPLES, defined.size))
+    low, high = np.percentile(defined[draws].mean(axis=1), [2.5, 97.5])
+    estimate = Estimate(float(defined.mean()), float(low), float(high))
+    return estimate, int(defined.size)
 
 
 def best_threshold(scores: Floats, labels: Labels) -> float:

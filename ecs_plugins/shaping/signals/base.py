@@ -58,7 +58,7 @@ class ScoringTask:
         seed: For signals that sample.
         trajectory: How the model goes on without a passage, for signals that compare along the
             way; empty where nothing asked for it, or the model had nothing to say.
-        found: What a first stage that found the passages gave each text; empty if unknown.
+        stage1_scores: What found the passages gave each text; empty if unknown.
     """
 
     query: str
@@ -68,7 +68,7 @@ class ScoringTask:
     answer_log_weights: tuple[float, ...] = ()
     seed: int = 42
     trajectory: str = ""
-    found: Mapping[str, float] = field(default_factory=dict)
+    stage1_scores: Mapping[str, float] = field(default_factory=dict)
 
     def narrowed(self, passages: Sequence[str], context: str) -> ScoringTask:
         """The same question about other passages, with another context."""
@@ -99,6 +99,11 @@ class UnitUtility:
     def score(self) -> float:
         """What passages are ordered by."""
         return self.utility if self.order_by is None else self.order_by
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the passage could be scored, and ordered."""
+        return math.isfinite(self.utility) and math.isfinite(self.score)
 
 
 def by_score(scored: Mapping[int, UnitUtility]) -> list[int]:

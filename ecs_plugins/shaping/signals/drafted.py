@@ -70,30 +70,45 @@ class Drafted(SignalAround):
         if task.answers:
             return task
         sources = [passage.strip() for passage in task.passages[: self.drafts]] or [""]
-        asked = AnswerShift()
-        found = model.generate(
-            [asked.cue(task, model.layout, source) for source in sources],
-            max_new_tokens=MAX_NEW_TOKENS,
-            seed=task.seed,
-            stop=("\n",),
-        )
-        for draft in found:
-            tokens = draft.prompt_tokens + draft.completion_tokens
-            ledger.book(Stage.QUERY, Role.SCORER, tokens)
-        texts = list(dict.fromkeys(text for draft in found if (text := draft.text.strip())))
-        counts = model.count_tokens(texts) if texts else []
-        drafts = tuple(text for text, count in zip(texts, counts, strict=True) if count)
+        signal = AnswerShift()
+        drafts = _drafts(signal, task, sources, model, ledger)
         if not drafts:
             raise ScoringError(
                 "the model drafted no answer; use the signal 'query_likelihood', which needs none, "
                 "or another model"
             )
-        weights = _log_weights(asked, replace(task, answers=drafts), sources, model, ledger)
-        return replace(task, answers=drafts, answer_log_weights=weights)
+        drafted = replace(task, answers=drafts)
+        weights = _log_weights(signal, drafted, sources, model, ledger)
+        return replace(drafted, answer_log_weights=weights)
+
+
+def _drafts(
+    signal: AnswerShift,
+    task: ScoringTask,
+    sources: Sequence[str],
+    model: LanguageModel,
+    ledger: TokenLedger,
+) -> tuple[str, ...]:
+    """What the model answers from each passage alone, each answer once."""
+    generations = model.generate(
+        [signal.cue(task, model.layout, source) for source in sources],
+        max_new_tokens=MAX_NEW_TOKENS,
+        seed=task.seed,
+        stop=("\n",),
+    )
+    texts: dict[str, None] = {}
+    for generation in generations:
+        tokens = generation.prompt_tokens + generation.completion_tokens
+        ledger.book(Stage.QUERY, Role.SCORER, tokens)
+        texts[generation.text.strip()] = None
+    texts.pop("", None)
+    answers = list(texts)
+    counts = model.count_tokens(answers) if answers else []
+    return tuple(text for text, count in zip(answers, counts, strict=True) if count)
 
 
 def _log_weights(
-    asked: AnswerShift,
+    signal: AnswerShift,
     task: ScoringTask,
     sources: Sequence[str],
     model: LanguageModel,
@@ -103,13 +118,17 @@ def _log_weights(
     drafts = len(task.answers)
     if drafts == 1:
         return (0.0,)
-    (request,) = asked.requests(task.narrowed(sources, task.context), model.layout)
-    (result,) = model.score([replace(request, candidates=request.candidates[1:])])  # no base
+    (request,) = signal.requests(task.narrowed(sources, task.context), model.layout)
+    without_base = replace(request, candidates=request.candidates[1:])
+    (result,) = model.score([without_base])
     ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
     rows = [row for k, row in enumerate(result.scores) if k not in result.unscored]
     if not rows:
         return tuple([-math.log(drafts)] * drafts)
     share = [-math.log(len(rows))] * len(rows)
-    logprobs = [marginal_logprob([row[m][0].sum for row in rows], share) for m in range(drafts)]
+    logprobs: list[float] = []
+    for draft in range(drafts):
+        by_source = [row[draft][0].sum for row in rows]
+        logprobs.append(marginal_logprob(by_source, share))
     total = marginal_logprob(logprobs)
     return tuple(logprob - total for logprob in logprobs)

@@ -26,7 +26,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from statistics import fmean, pstdev
 from typing import TypeAlias
 
@@ -86,54 +85,50 @@ class RankFused(SignalAround):
 
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
         """The signal's utilities, ordered together with the ranker."""
-        found = self.signal.utilities(task, results)
-        by_signal = z_scores([unit.score for unit in found])
-        raw = {
-            part: self.ranker.rank(asked, task.passages).scores
-            for part, asked in self._asked(task).items()
+        utilities = self.signal.utilities(task, results)
+        ranker_scores = {
+            part: self.ranker.rank(looked_for, task.passages).scores
+            for part, looked_for in self._looked_for(task).items()
         }
-        by_rank = {part: z_scores(scores) for part, scores in raw.items()}
+        by_signal = z_scores([utility.score for utility in utilities])
+        by_ranker = {part: z_scores(scores) for part, scores in ranker_scores.items()}
+        if task.stage1_scores.keys() >= {*task.passages}:  # it counts as much as the signal
+            second = z_scores([task.stage1_scores[text] for text in task.passages])
+        else:
+            second = [WEIGHT * sum(column) for column in zip(*by_ranker.values(), strict=True)]
+        relevance = [a + b for a, b in zip(by_signal, second, strict=True)]
+        placed = self._placed(task, utilities, relevance)
         words = max(1, len(terms(task.query)))
-        ranked = [WEIGHT * sum(column) for column in zip(*by_rank.values(), strict=True)]
-        if task.found.keys() >= {*task.passages}:  # it counts as much as the signal
-            ranked = z_scores([task.found[text] for text in task.passages])
-        relevance = [a + b for a, b in zip(by_signal, ranked, strict=True)]
-        placed = self._placed(task, found, relevance)
-        return [
-            replace(
-                unit,
-                parts={
-                    **unit.parts,
-                    "signal_z": by_signal[index],
-                    **{part: scores[index] for part, scores in by_rank.items()},
-                    "shared_words": raw["ranker_z"][index] / words,
-                },
-                order_by=placed[index],
-            )
-            for index, unit in enumerate(found)
-        ]
+        fused: list[UnitUtility] = []
+        for index, utility in enumerate(utilities):
+            parts = dict(utility.parts)
+            parts["signal_z"] = by_signal[index]
+            parts |= {part: scores[index] for part, scores in by_ranker.items()}
+            parts["shared_words"] = ranker_scores["ranker_z"][index] / words
+            fused.append(replace(utility, parts=parts, order_by=placed[index]))
+        return fused
 
-    def _asked(self, task: ScoringTask) -> dict[str, str]:
+    def _looked_for(self, task: ScoringTask) -> dict[str, str]:
         """What the ranker is asked, by the name of the part; answers only if they were given."""
-        asked = {"ranker_z": task.query}
+        looked_for = {"ranker_z": task.query}
         if self.needs_answer and task.answers:
-            asked["answer_ranker_z"] = " ".join(task.answers)
-        return asked
+            looked_for["answer_ranker_z"] = " ".join(task.answers)
+        return looked_for
 
     def _placed(
-        self, task: ScoringTask, found: Sequence[UnitUtility], relevance: list[float]
+        self, task: ScoringTask, utilities: Sequence[UnitUtility], relevance: list[float]
     ) -> list[float]:
         """The same values, handed out again in the order of passages that complement each other."""
-        ranked = [index for index, value in enumerate(relevance) if math.isfinite(value)]
-        if not self.coverage or not all(found[index].by_token for index in ranked):
+        finite = [index for index, value in enumerate(relevance) if math.isfinite(value)]
+        by_token = [utilities[index].by_token for index in finite]
+        if not self.coverage or not all(by_token):
             return relevance
-        values = [relevance[index] for index in ranked]
-        named = links(task.query, [task.passages[index] for index in ranked])
-        by_token = [found[index].by_token for index in ranked]
+        values = [relevance[index] for index in finite]
+        named = links(task.query, [task.passages[index] for index in finite])
         order = complementary_order(values, by_token, self.coverage, LINKED * named)
         placed = list(relevance)
         for place, value in zip(order, sorted(values, reverse=True), strict=True):
-            placed[ranked[place]] = value
+            placed[finite[place]] = value
         return placed
 
 
@@ -152,11 +147,13 @@ def complementary_order(
     spread = float(logprobs.mean(axis=1).std()) if len(left) > 1 else 0.0
     if not weight or not spread:
         return left
-    chosen, left = left[:1], left[1:]
-    explained = logprobs[chosen[0]]
+    first = left.pop(0)
+    chosen = [first]
+    explained = logprobs[first]
     while left and len(chosen) < DEPTH:
         gains = np.maximum(logprobs[left] - explained, 0.0).mean(axis=1) / spread
-        scores = np.asarray([relevance[index] for index in left]) + weight * gains
+        scores = np.asarray([relevance[index] for index in left])
+        scores += weight * gains
         scores += linked[np.ix_(left, chosen)].max(axis=1)
         best = left.pop(int(np.argmax(scores)))
         chosen.append(best)
@@ -171,15 +168,32 @@ def links(query: str, passages: Sequence[str]) -> Links:
     not have, each by its inverse document frequency. Titles of one word do not count: so are names
     of speakers.
     """
-    heads = [_TITLE.match(passage) for passage in passages]
-    titles = [frozenset(terms(head[0] if head else "")) for head in heads]
+    n = len(passages)
+    titles = [_title_terms(passage) for passage in passages]
     texts = [set(terms(passage)) for passage in passages]
-    n, alike, asked = len(texts), Counter(titles), set(terms(query))
-    having = Counter(term for text in texts for term in text)
-    idf = {term: math.log1p((n - df + 0.5) / (df + 0.5)) for term, df in having.items()}
+    query_terms = set(terms(query))
+    weights = _idf(texts)
+    alike = Counter(titles)
+    most = max(2, _OFTEN * n)
     named = np.zeros((n, n))
-    for (i, title), (j, text) in product(enumerate(titles), enumerate(texts)):
-        if len(title) > 1 and alike[title] <= max(2, _OFTEN * n):
-            new = (title - titles[j] - asked) & text
-            named[i, j] = math.fsum(idf[t] for t in new) / math.fsum(idf[t] for t in title)
+    for i, title in enumerate(titles):
+        if len(title) < 2 or alike[title] > most:
+            continue
+        whole = math.fsum(weights[term] for term in title)
+        for j, text in enumerate(texts):
+            new = (title - titles[j] - query_terms) & text
+            named[i, j] = math.fsum(weights[term] for term in new) / whole
     return named
+
+
+def _title_terms(passage: str) -> frozenset[str]:
+    """The terms before a colon or the end of the first line; empty without such a title."""
+    title = _TITLE.match(passage)
+    return frozenset(terms(title[0])) if title else frozenset()
+
+
+def _idf(texts: Sequence[set[str]]) -> dict[str, float]:
+    """Inverse document frequency of the terms of some texts."""
+    n = len(texts)
+    having = Counter(term for text in texts for term in text)
+    return {term: math.log1p((n - df + 0.5) / (df + 0.5)) for term, df in having.items()}

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from ecs_plugins.shaping.passages import beyond_question, split_passages
+from ecs_plugins.shaping.flattery import beyond_question
+from ecs_plugins.shaping.passages import split_passages
 
 
 def count(texts):

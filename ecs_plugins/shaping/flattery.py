@@ -1,0 +1,138 @@
+"""Copies of the question within a passage, which are not read.
+
+Rankers and likelihoods alike put a passage first that repeats the question, and whoever writes
+passages can use that: as a heading, before a false claim, behind a long preamble. So copies of the
+question are cut from what is read for ranking and scoring. What is kept is the passage as it is.
+
+A copy is a run of words of the question, another word between two of them allowed, that holds
+`COPIED` of them and asks: it ends in a question mark, or has an interrogative of the question and
+what follows it there. A sentence that states the same, such as the answer to "Did Anna move?",
+does not ask and stays. A run that says `STUFFED` of the question's longer words and numbers twice
+is cut too, unless a title and a colon stand between.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from ecs_plugins.common.text import UNSPACED
+
+COPIED = 0.75
+"""Share of the question's words from which on a run of them is a copy."""
+STUFFED = 0.65
+"""Share of the longer words, two at least, that are said over again in stuffing."""
+
+_INTERROGATIVE_LIST = """
+what which who whom whose when where why how
+wer wen wem wessen wann wo wohin woher warum wieso weshalb wie welche welcher welches welchen
+qué quién quiénes cuál cuáles cuándo dónde cómo cuánto cuántos cuántas
+qui quoi quel quelle quels quelles quand où comment pourquoi combien
+"""
+_INTERROGATIVES = frozenset(_INTERROGATIVE_LIST.split())
+_TERM = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
+_ASKS = re.compile(r"[^\w\n]{0,9}?[?？؟]+")
+_BREAK = re.compile(r"[?？؟\n]")
+_SHORT = 3
+"""Characters of words whose repetition means nothing: articles and prepositions."""
+
+
+class Word(NamedTuple):
+    """A casefolded word with its first character and one past its last."""
+
+    text: str
+    start: int
+    end: int
+
+
+class _Words(NamedTuple):
+    """What of a question tells a copy of it.
+
+    Attributes:
+        counts: How often it has each word.
+        openings: Pairs of neighbours of which the first, or the last of all, is an interrogative.
+        longer: Its words that mean something when they are said again.
+    """
+
+    counts: Counter[str]
+    openings: frozenset[tuple[str, str]]
+    longer: tuple[str, ...]
+
+    @classmethod
+    def of(cls, query: str) -> _Words:
+        words = [word.text for word in _words(query)]
+        counts = Counter(words)
+        openings = {pair for pair in pairwise(words) if pair[0] in _INTERROGATIVES}
+        openings |= {pair for pair in pairwise(words[-2:]) if pair[1] in _INTERROGATIVES}
+        longer = (word for word in counts if len(word) > _SHORT or word.isdigit())
+        return cls(
+            counts,
+            frozenset(openings),
+            tuple(word for word in longer if word not in _INTERROGATIVES),
+        )
+
+    def asked_in(self, run: Sequence[Word]) -> bool:
+        """Whether a run of these words opens a question as this one does."""
+        return not self.openings.isdisjoint(pairwise(word.text for word in run))
+
+    def nearly_all_in(self, run: Sequence[Word]) -> bool:
+        """Whether a run holds so many of these words that it is a copy, if it asks."""
+        return len({word.text for word in run}) >= COPIED * len(self.counts)
+
+    def stuffed_into(self, run: Sequence[Word]) -> bool:
+        """Whether a run says so many of the longer words again that it is stuffing."""
+        counts = Counter(word.text for word in run)
+        again = sum(counts[word] >= 2 * self.counts[word] for word in self.longer)
+        return again >= max(2, STUFFED * len(self.longer))
+
+
+def beyond_question(query: str, text: str) -> str:
+    """The text without copies of the question; empty if no word is left.
+
+    >>> beyond_question("Where is Rome?", "FAQ: Where is Rome? In Italy.")
+    'FAQ: In Italy.'
+    """
+    question = _Words.of(query)
+    kept: list[str] = []
+    at = 0
+    for run in _runs(question.counts, text):
+        start, end = run[0].start, run[-1].end
+        marks = _ASKS.match(text, end)
+        is_question = marks is not None or question.asked_in(run)
+        is_copy = is_question and question.nearly_all_in(run)
+        titled = ": " in text[start:end]
+        if is_copy or (question.stuffed_into(run) and not titled):
+            kept.append(text[at:start].strip())
+            at = marks.end() if marks else end
+    if not at:
+        return text
+    kept.append(text[at:].strip())
+    left = " ".join(part for part in kept if part)
+    return left if _TERM.search(left) else ""
+
+
+def _words(text: str) -> Iterator[Word]:
+    for term in _TERM.finditer(text):
+        word = unicodedata.normalize("NFKC", term.group()).casefold()
+        yield Word(word, term.start(), term.end())
+
+
+def _runs(counts: Counter[str], text: str) -> Iterator[list[Word]]:
+    """Runs of words of the question, at most one other word between two of them."""
+    run: list[Word] = []
+    others = 0
+    for word in _words(text):
+        if word.text not in counts:
+            others += 1
+            continue
+        if run and (others > 1 or _BREAK.search(text, run[-1].end, word.start)):
+            yield run
+            run = []
+        run.append(word)
+        others = 0
+    if run:
+        yield run
