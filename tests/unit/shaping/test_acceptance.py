@@ -3,7 +3,8 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.shaping import ContextShaper, ShapingConfig
+from ecs_plugins.shaping import ContextShaper, ShapingConfig, UnitUtility
+from ecs_plugins.shaping.acceptance import Acceptance, Limits, NearRepetitions
 
 QUESTION = "In which country was the founder of the firm born?"
 FOUNDER = "The firm was founded by Mia Lund."
@@ -143,3 +144,42 @@ def test_places_of_acceptance_follow_the_scores_and_of_a_stream_the_input():
     streamed, _ = shape(passages, acceptance="stream")
     assert [v.index for v in streamed.accepted] == sorted(v.index for v in streamed.kept)
     assert [v.to_dict()["place"] for v in independent.verdicts if not v.kept] == [None]
+
+
+LIMITS = Limits(threshold=0.5, top_k=2, max_tokens=10, unit="nats")
+
+
+@pytest.mark.parametrize(
+    ("utility", "verdict"), [(0.5, "helps"), (0.49, "neutral"), (-0.5, "neutral"), (-0.51, "hurts")]
+)
+def test_at_the_threshold_a_passage_helps_and_at_minus_the_threshold_it_is_neutral(
+    utility, verdict
+):
+    decision = LIMITS.decide(UnitUtility(utility), place=1, of=1)
+    assert str(decision.verdict) == verdict
+    assert decision.kept == (verdict == "helps")
+
+
+def test_what_fills_the_budget_to_the_token_has_room_and_one_token_more_has_not():
+    assert LIMITS.no_room(kept=1, spent=4, tokens=6) is None
+    assert "(6 of 10)" in LIMITS.no_room(kept=1, spent=4, tokens=7)
+    assert "top_k" in LIMITS.no_room(kept=2, spent=0, tokens=1)
+
+
+def test_a_passage_as_similar_as_the_limit_repeats_and_one_less_similar_does_not():
+    passages = {3: "the tram was late again", 7: "the tram was late today"}
+    rows = NearRepetitions(passages, 1.0)._rows
+    cosine = float((rows @ rows.T).toarray()[0, 1])
+    assert NearRepetitions(passages, cosine).of(7, [3]) == 3
+    assert NearRepetitions(passages, cosine + 1e-9).of(7, [3]) is None
+
+
+def test_a_passage_that_helped_by_just_the_threshold_is_redundant_once_it_adds_nothing():
+    def score(indices, kept):
+        return {index: UnitUtility(0.0 if kept else 1.0 - 0.5 * index) for index in indices}
+
+    acceptance = Acceptance(score, LIMITS, [1, 1, 1], NearRepetitions({}, None))
+    outcome = acceptance.greedy([0, 1, 2], rounds=2)
+    assert str(outcome.decisions[1].verdict) == "redundant"
+    assert outcome.decisions[1].reason.endswith("once 0 is known")
+    assert str(outcome.decisions[2].verdict) == "neutral"

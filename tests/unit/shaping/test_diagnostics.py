@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import pytest
 
@@ -9,7 +8,6 @@ from ecs_plugins.shaping import ContextShaper, LabelledExample, ModelDiagnostics
 from ecs_plugins.shaping.diagnostics import Fitness
 from ecs_plugins.shaping.signals import QueryLikelihood
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "0.1.0"
 QUESTIONS = 22
 
 
@@ -184,14 +182,6 @@ def test_a_file_is_written_whole_read_back(tmp_path):
     assert ModelDiagnostics.load(found.save(tmp_path / "d.json")) == found
     with pytest.raises(StorageError):
         ModelDiagnostics.load(tmp_path / "missing.json")
-
-
-def test_what_0_1_0_wrote_opens():
-    found = ModelDiagnostics.load(FIXTURES / "diagnostics.json")
-    assert found.package_version == "0.1.0"
-    assert found.signal("query_likelihood").threshold.value > 0.0
-    assert found.config("query_likelihood").threshold == found.signals[0].threshold.value
-    assert ModelDiagnostics.from_json(found.to_json()) == found
 
 
 def broken(change):

@@ -275,7 +275,7 @@ def test_a_magnitude_only_ranks_and_never_says_that_a_passage_hurts(name):
 
 
 class Silent(FakeLanguageModel):
-    def _divergence(self, contexts, tokens):
+    def _divergence(self, context, base, tokens):
         return None
 
 
