@@ -79,7 +79,12 @@ def shape(
     ] = None,
     top_k: Annotated[int | None, typer.Option(help="Keep at most so many passages.")] = None,
     threshold: Annotated[
-        float | None, typer.Option(help="Nats that a passage must add to be kept.")
+        float | None,
+        typer.Option(help="With --answer: nats that a passage must add to be kept."),
+    ] = None,
+    min_probability: Annotated[
+        float | None,
+        typer.Option(help="Without --answer: how likely a passage must help to be kept, 0 to 1."),
     ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="Token budget of the kept passages.")
@@ -119,6 +124,7 @@ def shape(
             ranker=None if ranker == "none" else ranker,
             pool_size=pool_size,
             threshold=threshold,
+            min_probability=min_probability,
             top_k=top_k,
             max_tokens=max_tokens,
             on_error="raise",

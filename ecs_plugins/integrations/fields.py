@@ -94,7 +94,13 @@ class ShapingFields(StrictFields):
         description="Keep at most so many passages; overrides the config. Also as ``top_n``.",
     )
     threshold: float | None = Field(
-        default=None, description="Minimum utility in nats; overrides the config."
+        default=None,
+        description="Minimum utility in nats where an answer is known; overrides the config.",
+    )
+    min_probability: float | None = Field(
+        default=None,
+        description="Least probability that a passage helps where no answer is known; overrides "
+        "the config.",
     )
     max_tokens: int | None = Field(
         default=None, description="Token budget of the kept passages; overrides the config."
@@ -144,7 +150,8 @@ class ShapingFields(StrictFields):
 
     def shaping_config(self) -> ShapingConfig:
         """The config in effect: ``config`` with the fields set here in its place."""
-        fields = {"top_k": self.top_k, "threshold": self.threshold, "max_tokens": self.max_tokens}
+        names = ("top_k", "threshold", "min_probability", "max_tokens")
+        fields = {name: getattr(self, name) for name in names}
         given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
         if self.prune:
             given["unit"] = "sentence"

@@ -200,6 +200,7 @@ class _Endpoint:
                 top_k=None,
                 max_tokens=None,
                 threshold=None,
+                min_probability=None,
                 redundancy_similarity=None,
                 acceptance="independent",
                 unit="passage",

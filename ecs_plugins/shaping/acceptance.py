@@ -25,7 +25,7 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.lexical import tfidf_matrix
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.result import Verdict
-from ecs_plugins.shaping.signals.base import UnitUtility, by_score
+from ecs_plugins.shaping.signals.base import Signal, UnitUtility, by_score
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -42,24 +42,44 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds the selection; None is no limit. Without a threshold, a signal only ranks."""
+    """What bounds the selection; None is no limit. Without a threshold, a signal only ranks.
+
+    Attributes:
+        threshold: Least utility, in the signal's unit.
+        top_k: How many passages are kept at most.
+        max_tokens: How many tokens they may have together.
+        unit: Of the utility.
+        min_probability: Least probability; it takes the place of the threshold.
+    """
 
     threshold: float | None
     top_k: int | None
     max_tokens: int | None
     unit: str
+    min_probability: float | None = None
 
     @classmethod
-    def of(cls, config: ShapingConfig, own: float | None, signal: str, unit: str) -> Limits:
-        """The limits of a configuration and a signal whose own threshold is ``own``."""
-        threshold = config.threshold if config.threshold is not None else own
+    def of(cls, config: ShapingConfig, signal: Signal) -> Limits:
+        """The limits of a configuration, and of a signal that may have a threshold of its own.
+
+        Raises:
+            ConfigurationError: Passages are decided on one by one and there is no threshold, or
+                there is one of known answers and the answer is not known.
+        """
+        threshold = config.threshold
+        least = None
+        if not signal.needs_answer:
+            _check_threshold(config)
+            least = config.min_probability
+        if threshold is None:
+            threshold = signal.threshold
         if threshold is None and config.acceptance == "stream":
             raise ConfigurationError(
                 f'acceptance="stream" decides passage by passage and needs a threshold, which '
-                f"the signal {signal!r} does not have: set threshold=..., or use "
+                f"the signal {signal.name!r} does not have: set threshold=..., or use "
                 'acceptance="independent"'
             )
-        return cls(threshold, config.effective_top_k, config.max_tokens, unit)
+        return cls(threshold, config.effective_top_k, config.max_tokens, signal.unit, least)
 
     def no_room(self, kept: int, spent: int, tokens: int) -> str | None:
         """Why no passage of so many tokens may be kept any more; None if one may."""
@@ -74,6 +94,8 @@ class Limits:
 
     def decide(self, scored: UnitUtility, place: int, of: int) -> Decision:
         """The decision on a passage that is not redundant and has room."""
+        if self.min_probability is not None:
+            return self._by_probability(scored.probability)
         if self.threshold is None:
             reason = f"selected by rank, place {place} of {of}: there is no threshold"
             return Decision(Verdict.SELECTED, True, reason)
@@ -86,12 +108,43 @@ class Limits:
         }
         return Decision(verdict, verdict is Verdict.HELPS, reasons[verdict])
 
+    def _by_probability(self, probability: float | None) -> Decision:
+        least = self.min_probability or 0.0
+        if probability is None:
+            raise ConfigurationError(
+                "min_probability=... needs a probability, and none was fitted to this model and "
+                "signal: fit one with ecs-plugins diagnose, or set top_k=..."
+            )
+        if probability >= least:
+            reason = f"it helps with probability {probability:.2f}, at least {least:g}"
+            return Decision(Verdict.HELPS, True, reason)
+        reason = f"it helps with probability {probability:.2f}, less than {least:g}"
+        return Decision(Verdict.NEUTRAL, False, reason)
+
     def crowded_out(self, place: int, reason: str) -> Decision:
         """The decision on a passage that would be kept if there were room."""
+        if self.min_probability is not None:
+            return Decision(Verdict.HELPS, False, f"likely enough, but {reason}")
         if self.threshold is None:
             return Decision(Verdict.NEUTRAL, False, f"place {place}: {reason}")
         return Decision(
             Verdict.HELPS, False, f"reaches the threshold of {self.threshold:g}, but {reason}"
+        )
+
+
+def _check_threshold(config: ShapingConfig) -> None:
+    """Refuse a threshold of known answers where there is none and no probability takes its place.
+
+    Raises:
+        ConfigurationError: The threshold is for the signal that ``"auto"`` takes with an answer.
+    """
+    if config.threshold is None or config.min_probability is not None:
+        return
+    if config.signal == "auto":
+        raise ConfigurationError(
+            f"threshold={config.threshold:g} is in nats of a known answer, and there is none: "
+            "pass answer=..., or say how likely a passage must help by min_probability=..., or "
+            "name the signal whose threshold this is"
         )
 
 

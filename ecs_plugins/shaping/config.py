@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, TypeAdapter
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    model_validator,
+)
 
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
@@ -100,10 +107,15 @@ class ShapingConfig(Config):
         pool_size: How many passages the ranker hands to the model.
         threshold: Nats that a passage must add; None takes the signal's own, and a signal
             without one only ranks: what is kept is then `selected`, and nothing `helps` or
-            `hurts`. It belongs to a model: see `docs/ecs.md`.
+            `hurts`. It belongs to a model: see `docs/ecs.md`. With ``signal="auto"`` it is one of
+            known answers, and refused where there is none: take ``min_probability`` there.
+        min_probability: Least probability that a passage helps, in [0, 1], where the signal needs
+            no answer: what is less likely is not kept. It needs a fit for model and signal
+            (``probability``) and passages that are scored alone
+            (``acceptance="independent"``).
         length_penalty: Nats per passage token (beta of Definition 3.1).
         top_k: At most so many passages are kept. None means `DEFAULT_TOP_K` when neither
-            ``threshold`` nor ``max_tokens`` is set, and no limit otherwise.
+            ``threshold``, ``min_probability`` nor ``max_tokens`` is set, and no limit otherwise.
         max_tokens: Token budget of the kept passages.
         acceptance: ``"independent"`` scores every passage against the given context alone.
             ``"stream"`` is Algorithm 1: passages in the given order, and an accepted one joins
@@ -148,6 +160,7 @@ class ShapingConfig(Config):
     ] = "convex"
     pool_size: int = Field(default=40, ge=1)
     threshold: float | None = Field(default=None, ge=0.0)
+    min_probability: float | None = Field(default=None, ge=0.0, le=1.0)
     length_penalty: float = Field(default=0.0, ge=0.0)
     top_k: int | None = Field(default=None, ge=1)
     max_tokens: int | None = Field(default=None, ge=1)
@@ -162,6 +175,15 @@ class ShapingConfig(Config):
     budget_s: float | None = Field(default=None, gt=0.0)
     probability: Annotated[ProbabilityFit | None, BeforeValidator(_FIT.validate_python)] = None
 
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.min_probability is not None and self.acceptance != "independent":
+            raise ValueError(
+                f'min_probability is of passages that are scored alone: acceptance="independent", '
+                f"not {self.acceptance!r}"
+            )
+        return self
+
     @property
     def effective_top_k(self) -> int | None:
         """``top_k``, or `DEFAULT_TOP_K` where nothing that the user chose limits what is kept.
@@ -169,7 +191,7 @@ class ShapingConfig(Config):
         A threshold that a signal brings along is no such limit: it was not calibrated for the
         model at hand.
         """
-        chosen = (self.top_k, self.threshold, self.max_tokens)
+        chosen = (self.top_k, self.threshold, self.min_probability, self.max_tokens)
         return DEFAULT_TOP_K if all(limit is None for limit in chosen) else self.top_k
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ecs_plugins.shaping.signals.base import UnitUtility, by_score
 
@@ -31,18 +31,22 @@ class ProbabilityFit:
         logit = self.intercept + sum(self.weights[name] * parts[name] for name in self.weights)
         return 0.5 * (1.0 + math.tanh(0.5 * logit))
 
-    def of_each(self, scored: Mapping[int, UnitUtility]) -> dict[int, float]:
-        """By passage: the probabilities of all, the largest to the best by score.
+    def told(self, scored: Mapping[int, UnitUtility]) -> Mapping[int, UnitUtility]:
+        """The same with their probabilities, the largest to the best by score.
 
-        Empty where a passage lacks a part.
+        None has one where a passage lacks a part.
         """
         values: list[float] = []
         for utility in scored.values():
             value = self.of({**utility.parts, "utility": utility.utility})
             if value is None:
-                return {}
+                return scored
             values.append(value)
-        return dict(zip(by_score(scored), sorted(values, reverse=True), strict=True))
+        values.sort(reverse=True)
+        return {
+            index: replace(scored[index], probability=value)
+            for index, value in zip(by_score(scored), values, strict=True)
+        }
 
     @classmethod
     def fitted(

@@ -22,7 +22,14 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.lm.base import LanguageModel, prepare
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.shaping.acceptance import Acceptance, Decision, Limits, NearRepetitions, Outcome
+from ecs_plugins.shaping.acceptance import (
+    Acceptance,
+    Decision,
+    Limits,
+    NearRepetitions,
+    Outcome,
+    Scorer,
+)
 from ecs_plugins.shaping.config import ShapingConfig, make_parts, resolve_signal
 from ecs_plugins.shaping.flattery import beyond_question
 from ecs_plugins.shaping.passages import Pool, build_pool, split_passages
@@ -147,7 +154,7 @@ class ContextShaper:
 
     def _shaped(self, question: Question, signal: Signal, started: float) -> ShapedContext:
         config, model = self.config, self.model
-        limits = Limits.of(config, signal.threshold, signal.name, signal.unit)
+        limits = Limits.of(config, signal)
         answers = checked_answers(question.answer, model)
         if not question.passages:
             return ShapedContext(question.query, (), signal.name, model.name)
@@ -218,7 +225,7 @@ class ContextShaper:
         config = self.config
         pooled = {index: question.passages[index] for index in pool.units}
         repetitions = NearRepetitions(pooled, config.redundancy_similarity)
-        acceptance = Acceptance(scoring.score, limits, scoring.tokens, repetitions)
+        acceptance = Acceptance(self._scorer(scoring), limits, scoring.tokens, repetitions)
         if config.acceptance == "stream":
             return acceptance.stream(list(pool.units))
         # In time, only the first are scored: the best.
@@ -236,7 +243,6 @@ class ContextShaper:
     ) -> list[PassageVerdict]:
         """What is said of every passage."""
         places = outcome.places()
-        likely = self._probabilities(scoring.signal, outcome)
         decisions = {**outcome.decisions, **reading.settled}
         verdicts: list[PassageVerdict] = []
         for index, passage in enumerate(question.passages):
@@ -256,17 +262,17 @@ class ContextShaper:
                     reason=decision.reason,
                     score=utility.score if utility else None,
                     place=places.get(index),
-                    probability=likely.get(index),
+                    probability=utility.probability if utility else None,
                 )
             )
         return verdicts
 
-    def _probabilities(self, signal: Signal, outcome: Outcome) -> Mapping[int, float]:
-        """By passage; empty without a fit."""
-        if self.config.acceptance != "independent":
-            return {}
-        fit = self.config.probability or SHIPPED.get((self.model.name, signal.name))
-        return {} if fit is None else fit.of_each(outcome.scored)
+    def _scorer(self, scoring: PassageScoring) -> Scorer:
+        """What scores passages: with probabilities where one was fitted and they stand alone."""
+        fit = self.config.probability or SHIPPED.get((self.model.name, scoring.signal.name))
+        if fit is None or self.config.acceptance != "independent":
+            return scoring.score
+        return lambda indices, kept: fit.told(scoring.score(indices, kept))
 
     def _pruned(
         self, question: Question, verdicts: Sequence[PassageVerdict], scoring: PassageScoring

@@ -170,10 +170,12 @@ async def test_nothing_gives_nothing_without_a_model(kind):
 
 
 def test_threshold_and_token_budget_bound_what_is_kept(kind, make, given):
+    by_signal = ShapingConfig(signal="query_likelihood+bm25")
     scored = kind.shape(make(top_k=4), given)
     best = max(item.metadata["ecs"]["utility"] for item in scored)
     tokens = scored[-1].metadata["ecs"]["tokens"]
-    assert kind.ids(kind.shape(make(top_k=4, threshold=best), given)) == ["id-3"]
+    strict = make(top_k=4, threshold=best, config=by_signal)
+    assert kind.ids(kind.shape(strict, given)) == ["id-3"]
     assert kind.ids(kind.shape(make(top_k=None, max_tokens=tokens), given)) == ["id-3"]
 
 
@@ -296,7 +298,7 @@ def test_with_prune_only_sentences_that_help_stay_in_what_is_kept(kind, make, gi
     (kept,) = kind.shape(make(prune=prune, top_k=1), [before])
     assert kind.text(kept) == (LONG.split(". ")[1] + "." if prune else LONG)
     assert kind.text(before) == LONG
-    assert ("dropped" in kept.metadata["ecs"]) is prune
+    assert bool(kept.metadata["ecs"]["dropped"]) is prune
     assert kept.metadata["tag"] == "x"
     assert json.loads(json.dumps(kept.metadata)) == kept.metadata
 
@@ -396,7 +398,8 @@ class Recorder(BaseCallbackHandler):
 class TestInLangChain:
     def test_the_event_tells_of_every_document_also_of_the_dropped(self, kind, make, given):
         recorder = Recorder()
-        for fields in ({"threshold": 0.0}, {}):
+        by_signal = ShapingConfig(signal="query_likelihood+bm25", threshold=0.0)
+        for fields in ({"config": by_signal}, {}):
             make(**fields).compress_documents(given, QUERY, callbacks=[recorder])
         helped, ranked = (event[1]["passages"] for event in recorder.events)
         chain = RunnableLambda(lambda query: kind.shape(make(), given))

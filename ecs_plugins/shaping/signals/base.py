@@ -87,6 +87,7 @@ class UnitUtility:
         reason: Why the utility is NaN.
         by_token: Log-probability of every token of the question behind this passage, in nats,
             where the signal scores the question; empty where it does not.
+        probability: That the passage helps, in [0, 1]; None where nothing was fitted.
     """
 
     utility: float
@@ -94,6 +95,7 @@ class UnitUtility:
     order_by: float | None = None
     reason: str = ""
     by_token: tuple[float, ...] = ()
+    probability: float | None = None
 
     @property
     def score(self) -> float:

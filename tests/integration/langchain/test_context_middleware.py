@@ -13,11 +13,13 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from ecs_plugins.langchain import ECSContextMiddleware, ECSDocumentCompressor
 from ecs_plugins.lm import FakeLanguageModel
+from ecs_plugins.shaping import ShapingConfig
 from tests.integration.scripted_model import TALK, ScriptedModel, cached_share, call
 from tests.integration.shaping_setup import GIVEN_ORDER, QUERY
 from tests.integration.shaping_setup import TEXTS as PASSAGES
 
 EVIDENCE = PASSAGES[3]
+NOTHING_HELPS = ShapingConfig(signal="query_likelihood+bm25", threshold=1e9)
 MARK = re.compile(r"\[[^]]*left out; ecs_restore (\w+)\]")
 TEXTS = (PASSAGES[0], PASSAGES[2], EVIDENCE, "A kettle stands on the stove.")
 
@@ -77,7 +79,7 @@ def test_without_a_query_argument_the_users_question_counts():
 
 
 def test_when_nothing_helps_the_result_says_so():
-    strict = compressor(top_k=None, threshold=1e9)
+    strict = compressor(top_k=None, config=NOTHING_HELPS)
     message = run(ECSContextMiddleware(strict), call("search", query=QUERY))
     assert "Nothing in this result" in message.content
     assert message.artifact == []
@@ -132,10 +134,8 @@ def test_json_stays_json():
     )
     assert shown(None, records, named=True) == records
     content = json.dumps([{"n": n, "text": text} for n, text in enumerate(TEXTS)])
-    for threshold in (None, 1e9):
-        kept = json.loads(
-            shown(DOCUMENTS, content, threshold=threshold, top_k=None if threshold else 1)
-        )
+    for fields in ({"top_k": 1}, {"top_k": None, "config": NOTHING_HELPS}):
+        kept = json.loads(shown(DOCUMENTS, content, **fields))
         assert [each["n"] for each in kept] == [0, 1, 2, 3]
 
 

@@ -72,7 +72,11 @@ def test_a_known_answer_changes_the_signal(run, tmp_path) -> None:
 
 def test_a_threshold_and_a_token_budget_limit_what_is_kept(run, tmp_path) -> None:
     path = write(tmp_path / "notes.txt", f"{GULLS}\n{FERRY}\n")
-    assert shaped(run, path, "--threshold", "99")["kept"] == []
+    answered = shaped(run, path, "--answer", "at nine", "--threshold", "99")
+    assert answered["kept"] == []
+    status, _, err = run("shape", "-q", QUESTION, "-p", path, "--threshold", "99")
+    assert status != 0
+    assert "min_probability" in err
     assert shaped(run, path, "--max-tokens", "7")["tokens"]["after"] <= 7
 
 

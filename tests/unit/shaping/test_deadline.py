@@ -44,8 +44,15 @@ def test_what_there_is_time_for_is_scored_the_best_by_stage_1_first(unit):
 def test_every_way_to_accept_ends_in_time_and_keeps_what_was_found(acceptance):
     slow = Slow(lambda context, text: -1.0 if "Anna" in context else -5.0)
     passages = PASSAGES[20:] + PASSAGES[:20]
-    settings = {"acceptance": acceptance, "threshold": 0.5, "conversation": False}
-    shaped = shape(slow, passages, budget_s=0.05, **settings)
+    shaped = shape(
+        slow,
+        passages,
+        budget_s=0.05,
+        acceptance=acceptance,
+        signal="query_likelihood+bm25",
+        threshold=0.5,
+        conversation=False,
+    )
     assert [v.index for v in shaped.kept] == [0]
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, LabelledExample, ModelDiagnostics, ShapingConfig
 from ecs_plugins.shaping.config import AUTO_WITHOUT_ANSWER as AUTO
@@ -73,3 +74,41 @@ def test_own_examples_fit_a_probability_which_the_configuration_and_files_keep(t
     shaper = ContextShaper(FakeLanguageModel(), config)
     here, elsewhere = (shaper.shape(examples[0].question, e.passages) for e in examples[:2])
     assert here.answerable > 0.9 > elsewhere.answerable
+
+
+def test_what_is_less_likely_than_asked_for_is_not_kept():
+    by_rank = shape()
+    likely = by_rank.verdicts[1].probability
+    at_least = shape(min_probability=likely)
+    assert [v.index for v in at_least.kept] == [1]
+    assert str(at_least.verdicts[1].verdict) == "helps"
+    assert {str(v.verdict) for v in at_least.verdicts if not v.kept} == {"neutral"}
+    assert all(f"at least {likely:g}" in v.reason for v in at_least.kept)
+    assert not shape(min_probability=min(1.0, likely + 1e-6)).kept
+    assert "top_k" in shape(min_probability=0.0).verdicts[at_least.ranked[-1].index].reason
+
+
+def test_a_known_answer_is_judged_by_its_threshold_and_an_unknown_one_by_probability():
+    config = ShapingConfig(probability=FIT, threshold=0.05, min_probability=0.5)
+    shaper = ContextShaper(FakeLanguageModel(), config)
+    unknown = shaper.shape(QUESTION, PASSAGES)
+    assert [v.index for v in unknown.kept] == [1]
+    known = shaper.shape(QUESTION, PASSAGES, answer="Rome")
+    assert all("nats" in v.reason for v in known.verdicts if v.utility is not None)
+
+
+def test_a_threshold_of_answers_is_refused_where_there_is_none():
+    shaper = ContextShaper(FakeLanguageModel(), ShapingConfig(threshold=0.05))
+    with pytest.raises(ConfigurationError, match="min_probability"):
+        shaper.shape(QUESTION, PASSAGES)
+    assert shaper.shape(QUESTION, PASSAGES, answer="Rome").verdicts
+    named = ShapingConfig(threshold=0.05, signal=AUTO)
+    assert ContextShaper(FakeLanguageModel(), named).shape(QUESTION, PASSAGES).verdicts
+
+
+def test_a_least_probability_needs_a_fit_and_passages_that_stand_alone():
+    bare = ContextShaper(FakeLanguageModel(), ShapingConfig(min_probability=0.5))
+    with pytest.raises(ConfigurationError, match="diagnose"):
+        bare.shape(QUESTION, PASSAGES)
+    with pytest.raises(ConfigurationError, match="independent"):
+        ShapingConfig(min_probability=0.5, acceptance="greedy")
