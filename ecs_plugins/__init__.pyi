@@ -1,9 +1,9 @@
 from . import errors as errors
 from .errors import EcsPluginsError as EcsPluginsError
 from .frontier.calibration import calibrate as calibrate
-from .frontier.cost import PriceVector as PriceVector
 from .frontier.cost import StrategyPoint as StrategyPoint
 from .frontier.envelope import EfficiencyFrontier as EfficiencyFrontier
+from .frontier.prices import PriceVector as PriceVector
 from .frontier.reuse import ReuseLedger as ReuseLedger
 from .frontier.routing import Router as Router
 from .frontier.routing import RouterConfig as RouterConfig

@@ -18,8 +18,8 @@ import numpy as np
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import PointKey
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.forecast import ReuseModel, fit_reuse
 from ecs_plugins.frontier.rental import plan_random, plan_rental
-from ecs_plugins.frontier.reuse import ReuseModel, fit_reuse
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from benchmarks.deployment.simulation import REUSE_KINDS, reuse_counts, simulate
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import StrategyPoint
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.routing import decide_online
+from ecs_plugins.frontier.online import decide_online
 
 
 def hand_points():

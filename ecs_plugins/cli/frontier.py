@@ -16,7 +16,8 @@ from ecs_plugins.common.text import printable
 from ecs_plugins.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from ecs_plugins.frontier.envelope import EfficiencyFrontier, RoutingDecision
+    from ecs_plugins.frontier.decision import RoutingDecision
+    from ecs_plugins.frontier.envelope import EfficiencyFrontier
     from ecs_plugins.frontier.strategies import Grid
 
 CALIBRATE_HELP = """Measure every context strategy once on your own questions.
@@ -118,11 +119,6 @@ def calibrate(
         raise ConfigurationError("give --model or --answer-model, not both")
     # Everything that can be refused is refused before a model is loaded.
     journal = files.beside(out, f"{out.stem}.journal.db")
-    if not journal.exists() and (lines := journal.with_suffix(".jsonl")).exists():
-        raise ConfigurationError(
-            f"{lines} is a journal of version 0.1.0, which this version cannot go on with; move "
-            "it away to measure again"
-        )
     grid = _grid(
         sentences=sentences,
         documents=documents,
@@ -233,8 +229,8 @@ def report(
 
 
 def _load(path: Path, prices: Path | None) -> EfficiencyFrontier:
-    from ecs_plugins.frontier.cost import PriceVector
     from ecs_plugins.frontier.envelope import EfficiencyFrontier
+    from ecs_plugins.frontier.prices import PriceVector
 
     measured = EfficiencyFrontier.load(path)
     if prices is None:

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from ecs_plugins.errors import ConfigurationError, EcsPluginsError, ModelError
+from ecs_plugins.frontier.usage import CacheTokens, reported_usage
 from ecs_plugins.lm.base import LanguageModel, Segment
 from ecs_plugins.lm.prompts import split_cue
 
 _Reply = tuple[str, int | None, int | None]  # text, prompt tokens, written tokens
-CacheTokens = tuple[int, int, int]
-"""Of the prompt tokens, those read from a prompt cache, written for 5 minutes, and for 1 hour."""
 TokenCounter = Callable[[Sequence[str]], Sequence[int]]
 
 ANSWER_PROMPT = (
@@ -251,49 +250,15 @@ def _reply(said: Any) -> _Reply:
     return str(said.text), *reported_tokens(said)
 
 
-def reported_tokens(said: Any) -> tuple[int | None, int | None]:
+def reported_tokens(reply: Any) -> tuple[int | None, int | None]:
     """Prompt tokens and written tokens of a framework's reply, wherever it reports them."""
-    found = _reported(said)
-    prompt = found("input_tokens", "prompt_tokens")
-    if prompt is not None and found("cache_read_input_tokens") is not None:
-        # Anthropic's own report leaves out what its cache read and wrote.
-        prompt += sum(found(n) or 0 for n in ("cache_read_input_tokens", _WRITTEN))
-    return prompt, found("output_tokens", "completion_tokens")
+    usage = reported_usage(reply)
+    return usage.prompt, usage.written
 
 
-_WRITTEN = "cache_creation_input_tokens"
-
-
-def cache_tokens(said: Any) -> CacheTokens:
+def cache_tokens(reply: Any) -> CacheTokens:
     """What a framework's reply reports of its prompt cache."""
-    found = _reported(said)
-    read = found("cache_read", "cached_tokens", "cache_read_input_tokens") or 0
-    hour = found("ephemeral_1h_input_tokens") or 0
-    short = found("ephemeral_5m_input_tokens")
-    written = found("cache_creation", _WRITTEN) or 0
-    return read, max(0, written - hour) if short is None else short, hour
-
-
-def _reported(said: Any) -> Callable[..., int | None]:
-    """Looks for the first count of some names in all places where frameworks report."""
-    usages = [
-        _part(said, "usage_metadata"),  # LangChain
-        _part(said, "additional_kwargs"),  # LlamaIndex, in the names of OpenAI
-        _part(_part(said, "message"), "additional_kwargs"),
-        _part(_part(said, "raw"), "usage"),
-    ]
-    details = ("input_token_details", "prompt_tokens_details", "cache_creation")
-    usages += [_part(usage, name) for usage in usages for name in details]
-
-    def first(*names: str) -> int | None:
-        counts = (_part(place, name) for place in usages for name in names)
-        return next((count for count in counts if isinstance(count, int)), None)
-
-    return first
-
-
-def _part(owner: Any, name: str) -> Any:
-    return owner.get(name) if isinstance(owner, dict) else getattr(owner, name, None)
+    return reported_usage(reply).cache
 
 
 def normalize_answer(text: str) -> str:

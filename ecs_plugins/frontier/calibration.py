@@ -32,18 +32,13 @@ from ecs_plugins.frontier.answering import (
     exact_match,
     token_f1,
 )
-from ecs_plugins.frontier.cost import (
-    ConfigValue,
-    Dropped,
-    PointKey,
-    PriceVector,
-    Provenance,
-    config_json,
-)
+from ecs_plugins.frontier.cost import ConfigValue, Dropped, PointKey, Provenance, config_json
 from ecs_plugins.frontier.data import CalibrationQuestion, check_unique, data_hash
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.journal import Journal
-from ecs_plugins.frontier.measurements import TABLES, Arm, Measurements, check_choice
+from ecs_plugins.frontier.measured import check_choice
+from ecs_plugins.frontier.measurements import TABLES, Arm, Measurements
+from ecs_plugins.frontier.prices import PriceVector
 from ecs_plugins.frontier.strategies.base import Prepared, Strategy, prepare_all
 from ecs_plugins.tokens import Role, Stage, TokenLedger, flat
 
@@ -157,7 +152,7 @@ def _by_key(strategies: Iterable[Strategy]) -> dict[PointKey, Strategy]:
         if key in arms:
             raise InvalidInputError(f"{key[0]} {key[1]} is given twice; remove one")
         arms[key] = strategy
-    check_choice(strategy.name for strategy in arms.values() if strategy.routable)
+    check_choice(key for key, strategy in arms.items() if strategy.routable)
     return arms
 
 
@@ -250,7 +245,7 @@ class _Calibration:
         """All rows of the configurations that were measured on every question."""
         kept = {key: arm for key, arm in self.arms.items() if key not in self.dropped}
         reasons = "; ".join(f"{d.strategy}: {d.reason}" for d in self.dropped.values())
-        check_choice((arm.name for arm in kept.values() if arm.routable), reasons)
+        check_choice((key for key, arm in kept.items() if arm.routable), reasons)
         rows = [[self.rows[key, q.id] for q in self.questions] for key in kept]
         spent = [[flat(row.tokens) for row in line] for line in rows]
         used = sorted({account for line in spent for tokens in line for account in tokens})

@@ -4,66 +4,59 @@
 ``EfficiencyScore(w) = w * F1 - (1 - w) * ln(EffectiveTokens)`` (Eq. 2), natural logarithm.
 Two strategies score alike where ``w / (1 - w) = ln(T_a / T_b) / (F1_a - F1_b)``, a closed form.
 
-Any positive cost can take the place of tokens. `PriceVector` turns counted tokens and seconds
-into money, seconds or joules and keeps the form of Eq. 1: a provider's prompt cache, which the
-paper leaves out, only moves cost from stage 2 to stage 1. A measured point holds the cost and the
-quality of one configuration.
+Any positive cost can take the place of tokens; see `prices`. A measured point holds the cost and
+the quality of one configuration.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, PlainSerializer
 
-from ecs_plugins.common.config import Config
-from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.tokens import Account, Role, Stage, flat, nested
+from ecs_plugins.frontier.prices import PriceVector
+from ecs_plugins.tokens import Account, flat, nested
 
-_MILLION = 1_000_000
-_PER_TOKEN = {
-    "input": "input_cost_per_token",
-    "output": "output_cost_per_token",
-    "cached_input": "cache_read_input_token_cost",
-    "cache_write": "cache_creation_input_token_cost",
-    "cache_write_1h": "cache_creation_input_token_cost_above_1hr",
-}
-"""Prices of a model, and their names in LiteLLM's map."""
+_LARGEST_EXPONENT = 700.0
+_MOST_QUESTIONS = 2**53
+
+
+def check_number(name: str, value: object) -> float:
+    """Return a number, or refuse what is none; whole numbers beyond a float are infinite."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InvalidInputError(f"{name} must be a number, got {value!r:.60}")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if abs(value) == value else -math.inf
 
 
 def check_reuse(reuse: float) -> float:
     """Return N, or refuse it below 1 or NaN; ``math.inf`` stands for stage 1 being free."""
-    if not reuse >= 1:
+    value = check_number("reuse", reuse)
+    if not value >= 1:
         raise InvalidInputError(
             f"reuse N must be at least 1 (this query counts), got {reuse!r}; "
             "pass the number of queries that will share one prepared context"
         )
-    return float(bounded(reuse))
-
-
-def bounded(value: float) -> float:
-    """A number that a float can hold; whole numbers beyond that are infinite."""
-    try:
-        float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
     return value
 
 
 def check_weight(weight: float) -> float:
     """Return w, or refuse it outside [0, 1]."""
-    if not 0 <= weight <= 1:
+    value = check_number("weight", weight)
+    if not 0 <= value <= 1:
         raise InvalidInputError(
-            f"the performance weight w must lie in [0, 1], got {weight!r}; "
+            f"the performance weight w must lie in [0, 1], got {weight!r:.60}; "
             "0 looks at cost alone, 1 at quality alone"
         )
-    return float(weight)
+    return value
 
 
 def efficiency_score(f1: float, cost: float, weight: float) -> float:
@@ -80,7 +73,7 @@ def exchange_rate(weight: float, gain: float = 0.01) -> float:
     if weight == 1:
         return math.inf
     exponent = weight / (1 - weight) * gain
-    return math.expm1(exponent) if exponent < 700 else math.inf
+    return math.expm1(exponent) if exponent < _LARGEST_EXPONENT else math.inf
 
 
 def weight_crossover(f1_a: float, cost_a: float, f1_b: float, cost_b: float) -> float | None:
@@ -88,8 +81,13 @@ def weight_crossover(f1_a: float, cost_a: float, f1_b: float, cost_b: float) -> 
 
     None where F1 is equal, or one is both better and cheaper.
     """
-    odds = math.log(cost_a / cost_b) / (f1_a - f1_b) if f1_a != f1_b else -1.0
-    return odds / (1 + odds) if odds >= 0 else None
+    if f1_a == f1_b:
+        return None
+    # A difference of logarithms, as the ratio of two costs may be beyond a float.
+    odds = (math.log(cost_a) - math.log(cost_b)) / (f1_a - f1_b)
+    if odds < 0:
+        return None
+    return odds / (1 + odds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,157 +104,6 @@ class Usage:
     shared_input: float = 0.0
     prepare_seconds: float = 0.0
     query_seconds: float = 0.0
-
-
-class ModelPrice(Config):
-    """Price per token of one model.
-
-    Attributes:
-        input: Per prompt token.
-        output: Per written token.
-        cached_input: Per prompt token that a prompt cache serves; None for no cache.
-        cache_write: Per prompt token that is written to the cache; None for ``input``.
-        cache_write_1h: The same for an entry that lives an hour.
-        cache_seconds: How long an entry lives after it was last read.
-        cache_least: Shorter shared prompts are not cached.
-        hit_rate: The share of queries that find the entry while it lives.
-    """
-
-    input: float = Field(ge=0)
-    output: float = Field(ge=0)
-    cached_input: float | None = Field(default=None, ge=0)
-    cache_write: float | None = Field(default=None, ge=0)
-    cache_write_1h: float | None = Field(default=None, ge=0)
-    cache_seconds: float = Field(default=300.0, gt=0)
-    cache_least: int = Field(default=0, ge=0)
-    hit_rate: float = Field(default=1.0, ge=0, le=1)
-
-    def per_token(self) -> ModelPrice:
-        """These prices, if they are per million tokens."""
-        return self.replace(**{k: v / _MILLION for k, v in self if k in _PER_TOKEN and v})
-
-    def cache_extra(self, cached: float, written: float, written_1h: float) -> float:
-        """What prompt tokens cost beyond ``input`` that were read from the cache or written."""
-        base, write = self.input, self.cache_write
-        read = base if self.cached_input is None else self.cached_input
-        short = base if write is None else write
-        long = short if self.cache_write_1h is None else self.cache_write_1h
-        return cached * (read - base) + written * (short - base) + written_1h * (long - base)
-
-
-class PriceVector(Config):
-    """What each token and second costs; by default each token of any model costs one token.
-
-    Attributes:
-        unit: What costs are called: "tokens", "USD", "s", "J".
-        answer: The big model that answers.
-        compressor: The model that compresses contexts; None for the answering one.
-        scorer: Per token of the small scoring model.
-        prepare_factor: Multiplies the compressor's prices in stage 1: 0.5 for a batch interface
-            at half price.
-        per_second: Per second of wall time: rent of the machine, or its power in watts.
-    """
-
-    unit: str = Field(default="tokens", min_length=1)
-    answer: ModelPrice = ModelPrice(input=1.0, output=1.0)
-    compressor: ModelPrice | None = None
-    scorer: float = Field(default=1.0, ge=0)
-    prepare_factor: float = Field(default=1.0, ge=0)
-    per_second: float = Field(default=0.0, ge=0)
-
-    @classmethod
-    def read(
-        cls, path: str | os.PathLike[str], models: Mapping[str, str] | None = None
-    ) -> PriceVector:
-        """Read a price list: JSON with prices per million tokens, as providers quote them.
-
-            {"unit": "USD", "answer": {"input": 0.75, "cached_input": 0.075, "output": 4.5},
-             "compressor": {"input": 0.1, "output": 0.4}, "scorer": 0.0,
-             "prepare_factor": 0.5, "per_second": 0.0}
-
-        Only ``unit`` and ``answer`` are needed. The compressor costs what the answering model
-        costs and the local scorer nothing, unless the list says otherwise.
-
-        LiteLLM's public price map is read, too (``model_prices_and_context_window.json``), with
-        the names in ``models["answer"]`` and ``models["compressor"]``.
-
-        Raises:
-            StorageError: The file cannot be read.
-            ConfigurationError: It is no price list; says what is wrong.
-        """
-        try:
-            listed = json.loads(read_text(path, "the price list"))
-            if isinstance(listed, dict) and not {"unit", "answer"} & listed.keys():
-                return cls._from_map(listed, models or {})
-            quoted = cls.from_json({"unit": None, "answer": None, "scorer": 0.0, **listed})
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ConfigurationError(f"{path} is no price list: {error}") from error
-        priced: dict[str, Any] = {
-            name: price and price.per_token()
-            for name, price in (("answer", quoted.answer), ("compressor", quoted.compressor))
-        }
-        return quoted.replace(scorer=quoted.scorer / _MILLION, **priced)
-
-    @classmethod
-    def _from_map(cls, listed: Mapping[str, Any], models: Mapping[str, str]) -> PriceVector:
-        prices: dict[str, Any] = {}
-        for role in {"answer"} | models.keys() & {"compressor"}:
-            name = models.get(role, "")
-            # LiteLLM puts the provider before many names.
-            found = [v for k, v in listed.items() if k == name or k.endswith(f"/{name}")]
-            if not name or not found:
-                raise ValueError(f"it has no price of {name!r}, the model of the role {role}")
-            given = {kind: found[0].get(key) for kind, key in _PER_TOKEN.items()}
-            prices[role] = ModelPrice(**{k: v for k, v in given.items() if v is not None})
-        return cls(unit="USD", scorer=0.0, **prices)
-
-    @classmethod
-    def seconds(cls) -> PriceVector:
-        """Cost is wall time."""
-        free = ModelPrice(input=0.0, output=0.0)
-        return cls(unit="s", answer=free, scorer=0.0, per_second=1.0)
-
-    @classmethod
-    def joules(cls, watts: float) -> PriceVector:
-        """Cost is energy at a constant power draw."""
-        return cls.seconds().replace(unit="J", per_second=watts)
-
-    def of(self, role: Role) -> float:
-        """Price of one uncached token of ``role``."""
-        if role == Role.SCORER:
-            return self.scorer
-        answers = role in (Role.ANSWER_INPUT, Role.ANSWER_OUTPUT)
-        model = self.answer if answers else self.compressor or self.answer
-        return model.input if role.endswith("_input") else model.output
-
-    @property
-    def caches(self) -> bool:
-        """Whether a prompt cache makes the answering model cheaper."""
-        cached = self.answer.cached_input
-        return cached is not None and cached < self.answer.input and self.answer.hit_rate > 0
-
-    def stages(self, usage: Any) -> tuple[Any, Any]:
-        """Cost of stage 1 and of stage 2, such that Eq. 1 holds for every N.
-
-        Of a `Usage` in numbers; of anything with its attributes as arrays, in arrays.
-
-        With a prompt cache, c shared tokens cost ``c * write`` once and ``c * cached`` N - 1
-        times: ``c * cached`` per query in stage 2 and ``c * (write - cached)`` in stage 1. Queries
-        that miss the entry write it again.
-        """
-        one = self.per_second * usage.prepare_seconds
-        two = self.per_second * usage.query_seconds
-        for (stage, role), tokens in usage.tokens.items():
-            if stage == Stage.PREPARE:
-                one += (1 if role == Role.SCORER else self.prepare_factor) * self.of(role) * tokens
-            else:
-                two += self.of(role) * tokens
-        if not self.caches:
-            return one, two
-        shared = usage.shared_input * (usage.shared_input >= self.answer.cache_least)
-        hits = self.answer.hit_rate * shared
-        write, read = self.answer.cache_extra(0, 1, 0), self.answer.cache_extra(1, 0, 0)
-        return one + hits * (write - read), two + hits * read + (shared - hits) * write
 
 
 ConfigValue = str | int | float | bool | None
@@ -289,7 +136,7 @@ class StrategyPoint:
 
     Raises:
         InvalidInputError: F1 outside [0, 1] or NaN, a stage that is negative, not finite, or a
-            stage 2 of zero, or no question measured.
+            stage 2 of zero, no question measured, or a value of the wrong type.
     """
 
     strategy: str
@@ -305,27 +152,57 @@ class StrategyPoint:
     key: PointKey = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.strategy:
-            raise InvalidInputError("a point needs the name of its strategy")
+        self._check_name()
+        object.__setattr__(self, "key", (self.strategy, config_json(self.config)))
+        object.__setattr__(self, "config", dict(self.config))
+        fault = self._fault()
+        if fault:
+            raise InvalidInputError(f"{self.label}: {fault}")
+
+    def _check_name(self) -> None:
+        if not isinstance(self.strategy, str) or not self.strategy:
+            raise InvalidInputError(
+                f"a point needs the name of its strategy, got {self.strategy!r:.60}"
+            )
+        if not isinstance(self.config, Mapping):
+            raise InvalidInputError(
+                f"the configuration of {self.strategy!r} must be a mapping, got {self.config!r:.60}"
+            )
+        if any(not isinstance(name, str) for name in self.config):
+            raise InvalidInputError(
+                f"the configuration of {self.strategy!r} cannot be written as JSON: its names "
+                "must be texts"
+            )
         try:
-            key = (self.strategy, config_json(self.config))
-        except (TypeError, ValueError) as error:
+            config_json(self.config)
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInputError(
                 f"the configuration of {self.strategy!r} cannot be written as JSON: {error}"
             ) from error
-        object.__setattr__(self, "key", key)
-        object.__setattr__(self, "config", dict(self.config))
-        wrong = {
-            f"F1 must lie in [0, 1], got {self.f1!r}; divide percentages by 100": (
-                not 0 <= self.f1 <= 1
-            ),
-            f"stage 1 must be >= 0, got {self.stage1!r}": not 0 <= self.stage1 < math.inf,
-            f"stage 2 must be positive, got {self.stage2!r}; every query reads a prompt, so "
-            "count its tokens": not 0 < self.stage2 < math.inf,
-            "the number of questions n must lie in [1, 2**53]": not 1 <= self.n <= 2**53,
-        }
-        for reason in (text for text, holds in wrong.items() if holds):
-            raise InvalidInputError(f"{self.label}: {reason}")
+
+    def _fault(self) -> str:
+        """What is wrong with the numbers; empty where nothing is."""
+        f1 = check_number(f"{self.label}: F1", self.f1)
+        stage1 = check_number(f"{self.label}: stage 1", self.stage1)
+        stage2 = check_number(f"{self.label}: stage 2", self.stage2)
+        questions = check_number(f"{self.label}: n", self.n)
+        check_number(f"{self.label}: the standard error", self.f1_se)
+        if self.em is not None:
+            check_number(f"{self.label}: exact match", self.em)
+        if not 0 <= f1 <= 1:
+            return f"F1 must lie in [0, 1], got {self.f1!r}; divide percentages by 100"
+        if not 0 <= stage1 < math.inf:
+            return f"stage 1 must be >= 0, got {stage1!r}"
+        if not 0 < stage2 < math.inf:
+            return (
+                f"stage 2 must be positive, got {stage2!r}; every query reads a prompt, so count "
+                "its tokens"
+            )
+        if not 1 <= questions <= _MOST_QUESTIONS:
+            return "the number of questions n must lie in [1, 2**53]"
+        if self.usage is not None and not isinstance(self.usage, Usage):
+            return f"usage must be a Usage, got {type(self.usage).__name__}"
+        return ""
 
     @property
     def label(self) -> str:
@@ -379,7 +256,9 @@ class Provenance:
     @property
     def fingerprint(self) -> str:
         """What F1 and tokens depend on beside the data: models, prompt and dtype."""
-        parts = {**self.models, **{k: str(self.settings.get(k, "")) for k in ("prompt", "dtype")}}
+        parts: dict[str, Any] = dict(self.models)
+        for name in ("prompt", "dtype"):
+            parts[name] = self.settings.get(name, "")
         return ", ".join(f"{name}: {value}" for name, value in sorted(parts.items()) if value)
 
     def require(self, *, answer_model: str) -> None:

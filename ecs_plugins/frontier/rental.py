@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ecs_plugins.frontier.cost import ModelPrice
 from ecs_plugins.frontier.hull import upper_envelope
+from ecs_plugins.frontier.prices import ModelPrice
 
 Slope = tuple[float, float]
 """(stage 1 >= 0, stage 2 > 0) of a strategy."""

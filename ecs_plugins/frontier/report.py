@@ -25,7 +25,8 @@ from ecs_plugins.common.files import write_atomically
 from ecs_plugins.common.pages import rendered
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
 from ecs_plugins.frontier.cost import StrategyPoint, check_reuse
-from ecs_plugins.frontier.envelope import EfficiencyFrontier, amount
+from ecs_plugins.frontier.decision import amount
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.hull import non_dominated, weight_spans
 
 if TYPE_CHECKING:

@@ -1,141 +1,102 @@
-"""How often a context is asked: the ledger that counts it, and the forecast that follows.
+"""How often a context is asked: the ledger that counts it for all that route.
 
 The ledger is one SQLite file that all workers of a machine share, or tables of a PostgreSQL
 database that those of several do. Writers of a namespace wait for each other, every count is one
-atomic upsert, and readers do not block. It may be carried over a ``fork``. Only ids, counts and
-times are kept: no text.
-
-The forecast is empirical Bayes over the contexts seen so far. Each context stops after any query
-with a probability of its own, and these probabilities follow a beta distribution: the
-beta-geometric model, fitted by maximum likelihood. A context that was asked recently may go on,
-so its count is right-censored; but as long as few have ended, the forecast counts all as
-ended. A context that went on n - 1 times updates the beta to
-Beta(a, b + n - 1): one asked often is expected to be asked more.
+atomic upsert, and readers do not block. It may be carried over a ``fork``. Only ids, counts,
+costs and times are kept: no text.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
 import os
 import threading
 import time
+import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ecs_plugins.common.files import statements
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey
+from ecs_plugins.frontier.forecast import Gaps, ReuseModel, fit_carefully, fit_runs
 from ecs_plugins.storage.base import Connection, Schema, SqlDatabase, is_address
 from ecs_plugins.storage.sqlite import MEMORY, Database
 
 _TABLES = statements(__package__, "ledger.sql")
 _POLICIES = statements(__package__, "policies.sql")
-
-
-def _run(statements: Sequence[str], connection: Connection) -> None:
-    for statement in statements:
-        connection.execute(statement)
-
-
-_FILE = Schema("reuse ledger", version=2, make=partial(_run, _TABLES))
-_ON_SERVER = Schema("reuse ledger", version=2, make=partial(_run, (*_TABLES, *_POLICIES)))
-_COUNT, _PREPARE, _OBSERVE, *_EXPIRE = statements(__package__, "counts.sql")
-_TALLY = "SELECT queries, last_seen < ?, count(*) FROM contexts WHERE namespace = ? GROUP BY 1, 2"
+(
+    _COUNT,
+    _END_RUN,
+    _PREPARE,
+    _LEASE,
+    _OBSERVE,
+    _SPEND,
+    *_EXPIRE,
+) = statements(__package__, "counts.sql")
+_TALLY = (
+    "SELECT queries, lapses, run, last_seen < ?, last_seen < ?, count(*) FROM contexts "
+    "WHERE namespace = ? GROUP BY 1, 2, 3, 4, 5"
+)
+_RUNS = "SELECT queries, sum(times) FROM runs WHERE namespace = ? GROUP BY 1"
 _log = logging.getLogger(__name__)
 # What share of new contexts, and how much time, may pass before the model is fitted again.
 _REFIT_SHARE = 0.1
 _REFIT_SECONDS = 3600.0
-# How long a writer waits for another one, and a query at most for the ledger.
-_BUSY_SECONDS = 2.0
+_TIDY_SECONDS = 3600.0
+# How long a query waits for another writer: once when it is counted, once when it is settled.
+_BUSY_SECONDS = 1.0
+_FOREVER = 1e18  # seconds that no gap is longer than
+_DAY = 86_400.0
 
-HORIZON = 1000
-_PRIOR = (2.0, 2.0)
-_PRIOR_SPREAD = 2.0
 
+class Count(NamedTuple):
+    """How often a context was asked.
 
-@dataclass(frozen=True, slots=True)
-class ReuseModel:
-    """The beta-geometric distribution of queries per context: Beta(a, b) to stop after each.
-
-    Of the contexts it was fitted to, the share ``ended`` had ended; ``cautious`` is the fit where
-    all count as ended; ``counts`` are their (queries, contexts) so far.
+    Attributes:
+        queries: In all.
+        run: Since a gap let an entry of a prompt cache lapse.
+        lapses: How many such gaps there were.
     """
 
-    a: float = _PRIOR[0]
-    b: float = _PRIOR[1]
-    contexts: int = 0
-    ended: float = 1.0
-    cautious: ReuseModel | None = None
-    counts: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
-
-    def expected(self, seen: int) -> float:
-        """Expected further queries, carefully: `remaining` only as far as contexts have ended.
-
-        That a context may go on is no evidence that it does. Where none has ended yet, all count
-        as ended.
-        """
-        if self.cautious is None:
-            return self.remaining(seen)
-        low = self.cautious.remaining(seen)
-        return self.ended * self.remaining(seen) + (1 - self.ended) * low
-
-    def remaining(self, seen: int, horizon: int = HORIZON) -> float:
-        """Expected further queries of a context that was asked ``seen`` >= 1 times.
-
-        The expectation without a horizon, ``(b + seen - 1) / (a - 1)``, is infinite for a <= 1;
-        with one it is ``sum over k <= horizon of P(at least k more)``, a telescoping sum.
-        """
-        a, b = self.a, self.b + seen - 1
-        if abs(a - 1) < 1e-6:
-            a += 2e-6
-        # P(at least k more) = B(a, b + k) / B(a, b); its sum over all k >= 0 from b on is
-        # (a + b - 1) / (a - 1), and what lies beyond the horizon is the same sum from b + h + 1.
-        beyond = math.exp(_log_beta(a, b + horizon + 1) - _log_beta(a, b))
-        total = (a + b - 1) / (a - 1) - beyond * (a + b + horizon) / (a - 1) - 1.0
-        return min(float(horizon), max(0.0, total))
+    queries: int
+    run: int
+    lapses: int = 0
 
 
-def fit_reuse(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
-    """Fit the distribution by penalised maximum likelihood, close to a weak prior at first.
+class Preparation(NamedTuple):
+    """A stage 1 that was paid: what it cost, and how many seconds ago it was last used."""
 
-    Both map queries to how many contexts got that many: and no more, or so far.
-    """
-    # Only here: who decides without a forecast loads no SciPy.
-    from scipy.optimize import minimize
-
-    def loss(at: Sequence[float]) -> float:
-        a, b = map(math.exp, at)
-        gone = sum(m * _log_beta(a + 1, b + n - 1) for n, m in ended.items())
-        going_on = sum(m * _log_beta(a, b + n - 1) for n, m in alive.items())
-        away = sum((here - prior) ** 2 for here, prior in zip(at, start, strict=True))
-        return contexts * _log_beta(a, b) - gone - going_on + away / (2 * _PRIOR_SPREAD**2)
-
-    contexts = sum(ended.values()) + sum(alive.values())
-    start = [math.log(value) for value in _PRIOR]
-    a, b = minimize(loss, start, method="Nelder-Mead").x
-    return ReuseModel(math.exp(a), math.exp(b), contexts)
+    cost: float
+    age: float
 
 
-def _careful_fit(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
-    counts = Counter(ended) + Counter(alive)
-    share = sum(ended.values()) / max(1, counts.total())
-    cautious = fit_reuse(counts, {})
-    return replace(
-        fit_reuse(ended, alive),
-        ended=share,
-        cautious=cautious,
-        counts=tuple(sorted(counts.items())),
-    )
+class Booking(NamedTuple):
+    """What one query of a point cost, and what always the same strategy would have cost."""
+
+    key: PointKey
+    unit: str
+    cost: float
+    baseline: float
 
 
-def _log_beta(a: float, b: float) -> float:
-    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+class DaySpend(NamedTuple):
+    """What the queries of a day cost with one point; the day is counted from 1970, in UTC."""
+
+    namespace: tuple[str, ...]
+    day: int
+    key: PointKey
+    unit: str
+    queries: int
+    cost: float
+    baseline: float
 
 
 @runtime_checkable
@@ -146,19 +107,22 @@ class Ledger(Protocol):
     def unfitted(self) -> int:
         """Contexts first seen since the model was fitted."""
 
-    def record(self, context: str, queries: int = 1) -> int:
-        """Count, and return the total."""
+    def count_query(
+        self, context: str, *, game: str = "", life: float | None = None, add: bool = True
+    ) -> Count:
+        """Count a query, and return how often the context was asked."""
 
-    def count(self, context: str) -> int:
-        """The total."""
+    def finished_runs(self, context: str, game: str = "") -> Mapping[int, int]:
+        """How often a run of so many queries has ended."""
 
-    def prepared(
-        self, context: str, lives: Mapping[PointKey, float] | None = None
-    ) -> dict[PointKey, float]:
-        """What is prepared, and its cost."""
+    def preparations(self, context: str) -> dict[PointKey, Preparation]:
+        """What is prepared."""
 
     def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
         """Note what is prepared."""
+
+    def begin_preparation(self, context: str, key: PointKey, seconds: float) -> bool:
+        """Whether nobody else prepares it now."""
 
     def observe(self, key: PointKey, kind: str, value: float) -> None:
         """Add to what was observed."""
@@ -166,7 +130,19 @@ class Ledger(Protocol):
     def observed(self, kind: str) -> dict[PointKey, tuple[int, float, float]]:
         """Values, mean and its error, of each point."""
 
-    def latest_model(self) -> ReuseModel:
+    def book(
+        self,
+        context: str,
+        prepared: Mapping[PointKey, float],
+        ratio: float | None,
+        spent: Booking | None,
+    ) -> None:
+        """Note at once what a query prepared, how its cost was off, and what it spent."""
+
+    def spent_today(self, unit: str) -> float:
+        """What the queries of today cost so far."""
+
+    def latest_model(self, life: float | None = None) -> ReuseModel:
         """The forecast."""
 
 
@@ -179,7 +155,7 @@ class ReuseLedger:
         namespace: Tenant, as a tuple of names; another namespace is never read or written.
         idle_seconds: After this long without a query a context counts as ended.
         expire_seconds: After this long without a query a context is forgotten, with what was
-            prepared for it; looked at once an hour.
+            prepared for it; looked at once an hour, off the query's way.
         clock: Unix time, for tests.
 
     Raises:
@@ -214,10 +190,13 @@ class ReuseLedger:
         self._idle = idle_seconds
         self._expire = expire_seconds
         self._clock = clock
+        self._name = uuid.uuid4().hex
         self._model = ReuseModel()
-        self._fitting: threading.Thread | None = None
-        self._new = 0  # contexts first counted here since the fit
-        self._fitted = self._tidied = -math.inf
+        self._life: float | None = None
+        self._threads: dict[str, threading.Thread] = {}
+        self._new = 0  # contexts and runs first counted here since the fit
+        self._fitted = -math.inf
+        self._tidied = -math.inf
         self._database = _database(self._path)
 
     # Writing.
@@ -226,56 +205,157 @@ class ReuseLedger:
         """Count ``queries`` more and return how often the context was asked in total.
 
         Raises:
-            InvalidInputError: An empty id, or ``queries`` < 1.
+            InvalidInputError: No id, or ``queries`` < 1.
             StorageError: It cannot be written; nothing was counted.
         """
-        if not context or queries < 1:
-            raise InvalidInputError("count at least one query of a context with an id")
+        if not isinstance(queries, int) or queries < 1:
+            raise InvalidInputError(f"count at least one query, got {queries!r:.60}")
+        return self._count(context, queries, "", None).queries
+
+    def count_query(
+        self, context: str, *, game: str = "", life: float | None = None, add: bool = True
+    ) -> Count:
+        """Count one query more and return how often the context was asked, this one included.
+
+        Args:
+            context: Its id.
+            game: What is asked of it; each game is counted by itself.
+            life: After a gap of so many seconds an entry of the prompt cache has lapsed.
+            add: Whether it is counted; False to look ahead.
+
+        Raises:
+            InvalidInputError: No id.
+            StorageError: It cannot be written; nothing was counted.
+        """
+        if add:
+            return self._count(context, 1, game, life)
+        rows = self._run(
+            "SELECT queries, run, lapses, last_seen FROM contexts "
+            "WHERE namespace = ? AND context = ? AND game = ?",
+            (self._namespace, _stored(context), game),
+        )
+        if not rows:
+            return Count(1, 1)
+        queries, run, lapses, last_seen = rows[0]
+        if life is not None and last_seen < self._clock() - life:
+            return Count(queries + 1, 1, lapses + 1)
+        return Count(queries + 1, run + 1, lapses)
+
+    def _count(self, context: str, queries: int, game: str, life: float | None) -> Count:
         now = self._clock()
-        if now - self._tidied > _REFIT_SECONDS:
-            self._forget_expired(now)
-        row = self._run(_COUNT, (self._namespace, context, queries, now, now))
-        total = int(row[0][0])
-        self._new += total == queries
-        return total
+        self._tidy_when_due(now)
+        name = _stored(context)
+        gap = _FOREVER if life is None else life
+        values = (self._namespace, name, game, queries, queries, now, now, gap, gap, gap)
+        with self._database.write(scope=self._namespace) as connection:
+            total, run, lapses, ended = connection.execute(_COUNT, values).fetchone()
+            if ended:
+                connection.execute(_END_RUN, (self._namespace, name, game, ended))
+        if life is not None:
+            self._life = life
+        if total == queries or ended:
+            self._new += 1
+        return Count(total, run, lapses)
 
     def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
         """Note that stage 1 of a point was paid for this context, so it is sunk from now on."""
-        if not context:
-            raise InvalidInputError("a context needs an id")
-        self._run(_PREPARE, (self._namespace, context, *key, cost, self._clock()))
+        self._run(_PREPARE, (self._namespace, _stored(context), *key, cost, self._clock()))
+
+    def begin_preparation(self, context: str, key: PointKey, seconds: float) -> bool:
+        """Say that stage 1 of a point is being paid here; False where somebody else does so.
+
+        Who does not note it as prepared within ``seconds`` has failed, and the next may try.
+        """
+        now = self._clock()
+        holder = f"{self._name}-{os.getpid()}"
+        where = (self._namespace, _stored(context), *key)
+        return bool(self._run(_LEASE, (*where, holder, now + seconds, now)))
+
+    def end_preparation(self, context: str, key: PointKey) -> None:
+        """It was not paid after all: the next may try."""
+        self._run(
+            "DELETE FROM leases WHERE namespace = ? AND context = ? AND strategy = ? "
+            "AND config = ?",
+            (self._namespace, _stored(context), *key),
+        )
 
     def observe(self, key: PointKey, kind: str, value: float) -> None:
         """Add a value to what was observed of a point: a ``"score"``, or a ``"cost"`` ratio."""
         self._run(_OBSERVE, (self._namespace, *key, kind, value, value * value))
 
+    def book(
+        self,
+        context: str,
+        prepared: Mapping[PointKey, float],
+        ratio: float | None,
+        spent: Booking | None,
+    ) -> None:
+        """Note at once what one query of a context came to.
+
+        Args:
+            context: Its id; empty for a query about none.
+            prepared: Points whose stage 1 is now paid, and what it cost.
+            ratio: Cost over the forecast, where it can be compared.
+            spent: What it cost.
+
+        Raises:
+            StorageError: It cannot be written; nothing of it was.
+        """
+        now = self._clock()
+        with self._database.write(scope=self._namespace) as connection:
+            for key, cost in prepared.items():
+                where = (self._namespace, _stored(context), *key)
+                connection.execute(_PREPARE, (*where, cost, now))
+            if spent is None:
+                return
+            if ratio is not None:
+                values = (self._namespace, *spent.key, "cost", ratio, ratio * ratio)
+                connection.execute(_OBSERVE, values)
+            day = int(now // _DAY)
+            costs = (spent.unit, spent.cost, spent.baseline)
+            connection.execute(_SPEND, (self._namespace, day, *spent.key, *costs))
+
     def forget(self, context: str) -> bool:
         """Delete everything about a context; returns whether there was anything."""
-        tables = ("prepared", "contexts")
-        gone = [self._of_context(f"DELETE FROM {t}", context, "RETURNING 1") for t in tables]
-        return any(gone)
+        where = (self._namespace, _stored(context))
+        gone = False
+        for table in ("prepared", "leases", "runs", "contexts"):
+            statement = f"DELETE FROM {table} WHERE namespace = ? AND context = ? RETURNING 1"
+            gone |= bool(self._run(statement, where))
+        return gone
 
     # Reading.
 
     def count(self, context: str) -> int:
-        """How often a context was asked; 0 if never."""
-        found = self._of_context("SELECT queries FROM contexts", context)
-        return int(found[0][0]) if found else 0
+        """How often a context was asked, whatever was asked of it; 0 if never."""
+        rows = self._run(
+            "SELECT sum(queries) FROM contexts WHERE namespace = ? AND context = ?",
+            (self._namespace, _stored(context)),
+        )
+        return int(rows[0][0] or 0)
 
-    def prepared(
-        self, context: str, lives: Mapping[PointKey, float] | None = None
-    ) -> dict[PointKey, float]:
-        """Keys of the points for which a context is prepared, and what their stage 1 cost.
+    def finished_runs(self, context: str, game: str = "") -> Mapping[int, int]:
+        """How often a run of so many queries has ended, as the prompt cache lapsed."""
+        rows = self._run(
+            "SELECT queries, times FROM runs WHERE namespace = ? AND context = ? AND game = ?",
+            (self._namespace, _stored(context), game),
+        )
+        return dict(rows)
 
-        ``lives`` says of some for how many seconds they are once they were last noted.
-        """
-        rows = self._of_context("SELECT strategy, config, cost, at FROM prepared", context)
-        since = {key: self._clock() - life for key, life in (lives or {}).items()}
+    def preparations(self, context: str) -> dict[PointKey, Preparation]:
+        """Points for which a context was prepared."""
+        rows = self._run(
+            "SELECT strategy, config, cost, at FROM prepared WHERE namespace = ? AND context = ?",
+            (self._namespace, _stored(context)),
+        )
+        now = self._clock()
         return {
-            (name, config): cost
-            for name, config, cost, at in rows
-            if at >= since.get((name, config), -math.inf)
+            (strategy, config): Preparation(cost, now - at) for strategy, config, cost, at in rows
         }
+
+    def prepared(self, context: str) -> dict[PointKey, float]:
+        """Keys of the points for which a context was prepared, and what their stage 1 cost."""
+        return {key: each.cost for key, each in self.preparations(context).items()}
 
     def observed(self, kind: str) -> dict[PointKey, tuple[int, float, float]]:
         """How many values of a kind were observed of each point, their mean and its error."""
@@ -284,68 +364,92 @@ class ReuseLedger:
             "WHERE namespace = ? AND kind = ?",
             (self._namespace, kind),
         )
-        return {
-            (strategy, config): (n, mean, math.sqrt(max(0.0, squares - mean * mean) / n))
-            for strategy, config, n, mean, squares in rows
-        }
+        observed = {}
+        for strategy, config, n, mean, squares in rows:
+            variance = max(0.0, squares - mean * mean)
+            observed[strategy, config] = (n, mean, math.sqrt(variance / n))
+        return observed
+
+    def spent(self) -> list[DaySpend]:
+        """What was spent, by day and point, oldest first."""
+        rows = self._run(
+            "SELECT namespace, day, strategy, config, unit, queries, cost, baseline FROM spent "
+            "WHERE namespace = ? ORDER BY day, strategy, config",
+            (self._namespace,),
+        )
+        return [_day_spend(row) for row in rows]
+
+    def spent_today(self, unit: str) -> float:
+        """What the queries of today (UTC) have cost so far, in a unit."""
+        day = int(self._clock() // _DAY)
+        rows = self._run(
+            "SELECT sum(cost) FROM spent WHERE namespace = ? AND day = ? AND unit = ?",
+            (self._namespace, day, unit),
+        )
+        return float(rows[0][0] or 0.0)
+
+    def tenants(self) -> list[tuple[str, ...]]:
+        """Every namespace for which something was spent, as far as this role may see."""
+        rows = self._run("SELECT DISTINCT namespace FROM spent ORDER BY 1", ())
+        return [tuple(json.loads(name)) for (name,) in rows]
 
     def __len__(self) -> int:
         """Number of contexts."""
-        rows = self._run("SELECT count(*) FROM contexts WHERE namespace = ?", (self._namespace,))
+        rows = self._run(
+            "SELECT count(DISTINCT context) FROM contexts WHERE namespace = ?", (self._namespace,)
+        )
         return int(rows[0][0])
 
     # Forecasting.
 
-    def model(self) -> ReuseModel:
+    def model(self, life: float | None = None) -> ReuseModel:
         """The distribution of queries per context, fitted to all contexts of the namespace.
 
-        Fitted again when this process has seen a tenth more contexts, and once an hour.
+        Fitted again when this process has seen a tenth more contexts, and once an hour. With the
+        ``life`` of a prompt cache's entries in seconds it knows their runs as well.
         """
+        if life is not None:
+            self._life = life
         if self._due():
             self._refit()
         return self._model
 
-    def latest_model(self) -> ReuseModel:
+    def latest_model(self, life: float | None = None) -> ReuseModel:
         """The last `model`; where one is due, it is fitted in a thread, and no query waits."""
-        if self._due() and not (self._fitting and self._fitting.is_alive()):
-            if self._path == MEMORY:
-                return self.model()
-            self._fitting = threading.Thread(target=self._refit_quietly, daemon=True)
-            self._fitting.start()
+        if life is not None:
+            self._life = life
+        if self._due():
+            self._in_background("fit", self._refit)
         return self._model
 
     def _due(self) -> bool:
         late = self._clock() - self._fitted > _REFIT_SECONDS
         return late or self._new > self._model.contexts * _REFIT_SHARE
 
-    def _refit_quietly(self) -> None:
-        try:
-            self._refit()
-        except StorageError as error:
-            _log.warning("the forecast of reuse could not be fitted: %s", error)
-
     def _refit(self) -> None:
-        new, now = self._new, self._clock()
+        new = self._new
+        now = self._clock()
         try:
-            rows = self._run(_TALLY, (now - self._idle, self._namespace))
-            ended = {queries: contexts for queries, idle, contexts in rows if idle}
-            alive = {queries: contexts for queries, idle, contexts in rows if not idle}
-            self._model = _careful_fit(ended, alive)
+            life = self._life
+            lapsed = now - (_FOREVER if life is None else life)
+            rows = self._run(_TALLY, (now - self._idle, lapsed, self._namespace))
+            runs = self._run(_RUNS, (self._namespace,))
+            self._model = _fit(rows, runs, with_runs=life is not None)
             self._new -= new
         finally:
             self._fitted = now
 
     @property
     def unfitted(self) -> int:
-        """How many contexts this process has first seen since the model was fitted."""
+        """How many contexts and runs this process has first seen since the model was fitted."""
         return self._new
 
     # The file.
 
     def close(self) -> None:
-        """Close the file; a fit of the forecast that goes on ends first."""
-        if self._fitting:
-            self._fitting.join()
+        """Close the file; what goes on in the background ends first."""
+        for thread in list(self._threads.values()):
+            thread.join()
         self._database.close()
 
     def __enter__(self) -> ReuseLedger:
@@ -359,21 +463,101 @@ class ReuseLedger:
             raise TypeError("a ledger in memory cannot be pickled; give it a file")
         return self._again, ()
 
-    def _forget_expired(self, now: float) -> None:
-        self._tidied = now
-        for delete in _EXPIRE:
-            self._run(delete, (self._namespace, now - self._expire))
+    def _tidy_when_due(self, now: float) -> None:
+        if now - self._tidied > _TIDY_SECONDS:
+            self._tidied = now
+            self._in_background("tidy", self._forget_expired)
 
-    def _of_context(self, verb: str, context: str, end: str = "") -> list[Any]:
-        where = f"{verb} WHERE namespace = ? AND context = ? {end}"
-        return self._run(where, (self._namespace, context))
+    def _forget_expired(self) -> None:
+        now = self._clock()
+        for delete in _EXPIRE:
+            values: tuple[object, ...] = (self._namespace,)
+            if "?" in delete.partition("?")[2]:
+                values = (self._namespace, now - self._expire)
+            self._run(delete, values)
+
+    def _in_background(self, name: str, work: Callable[[], None]) -> None:
+        """Run in a thread, unless it runs already; a database in memory has no second user."""
+        if self._path == MEMORY:
+            work()
+            return
+        running = self._threads.get(name)
+        if running is not None and running.is_alive():
+            return
+
+        def quietly() -> None:
+            try:
+                work()
+            except StorageError as error:
+                _log.warning("the ledger could not %s: %s", name, error)
+
+        thread = threading.Thread(target=quietly, daemon=True)
+        self._threads[name] = thread
+        thread.start()
 
     def _run(self, statement: str, values: tuple[object, ...]) -> list[Any]:
-        reads = statement.startswith("SELECT")
         database = self._database
-        with database.read() if reads else database.write(scope=self._namespace) as connection:
+        if statement.startswith("SELECT"):
+            with database.read() as connection:
+                return list(connection.execute(statement, values).fetchall())
+        with database.write(scope=self._namespace) as connection:
             cursor = connection.execute(statement, values)
-            return cursor.fetchall() if cursor.description else []
+            return list(cursor.fetchall()) if cursor.description else []
+
+
+def _stored(context: str) -> str:
+    """An id as every database can keep it.
+
+    Lone surrogates and NUL have no place in UTF-8 or PostgreSQL: such an id is kept as its hash.
+    """
+    if not isinstance(context, str) or not context:
+        raise InvalidInputError(f"a context needs an id, a text, got {context!r:.60}")
+    if "\0" not in context and context.isascii():
+        return context
+    try:
+        context.encode()
+    except UnicodeEncodeError:
+        pass
+    else:
+        if "\0" not in context:
+            return context
+    return hashlib.sha256(context.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _day_spend(row: tuple[Any, ...]) -> DaySpend:
+    namespace, day, strategy, config, unit, queries, cost, baseline = row
+    tenant = tuple(json.loads(namespace))
+    return DaySpend(tenant, day, (strategy, config), unit, queries, cost, baseline)
+
+
+def _fit(
+    rows: Iterable[tuple[Any, ...]], runs: Iterable[tuple[Any, ...]], *, with_runs: bool
+) -> ReuseModel:
+    """The model of a tally: queries, lapses and run of contexts, and whether they have ended."""
+    ended: Counter[int] = Counter()
+    alive: Counter[int] = Counter()
+    gaps: Counter[Gaps] = Counter()
+    lengths: Counter[int] = Counter()
+    for queries, lapses, run, is_idle, has_lapsed, contexts in rows:
+        (ended if is_idle else alive)[queries] += contexts
+        lengths[run] += contexts
+        kept = queries - 1 - lapses
+        gaps[Gaps(lapses + bool(has_lapsed), kept)] += contexts
+    model = fit_carefully(ended, alive)
+    if not with_runs:
+        return model
+    for queries, times in runs:
+        lengths[queries] += int(times)
+    return replace(model, runs=fit_runs(gaps, lengths))
+
+
+def _execute(statements: Iterable[str], connection: Connection) -> None:
+    for statement in statements:
+        connection.execute(statement)
+
+
+_FILE = Schema("reuse ledger", version=3, make=partial(_execute, _TABLES))
+_ON_SERVER = Schema("reuse ledger", version=3, make=partial(_execute, (*_TABLES, *_POLICIES)))
 
 
 def _database(path: str) -> SqlDatabase:

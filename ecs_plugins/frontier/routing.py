@@ -2,121 +2,54 @@
 
 N comes, in this order, from the caller; from the ledger, as this query and the forecast of those
 to come; or is 1. With a policy, N is taken as unknown and rent or buy decides between strategies
-of equal quality, within a bound of the optimum that holds for every N: see `rental`.
+of equal quality, within a bound of the optimum that holds for every N: see `online`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import cached_property, lru_cache
-from typing import Any, Literal, Self
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Self
 
 from cachetools import TTLCache
 from pydantic import Field, model_validator
 
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.answering import CacheTokens
-from ecs_plugins.frontier.cost import PointKey, Usage, config_json
-from ecs_plugins.frontier.envelope import (
-    EfficiencyFrontier,
+from ecs_plugins.frontier.cost import PointKey, check_number, check_reuse
+from ecs_plugins.frontier.decision import (
     Objective,
     RoutingDecision,
-    amount,
+    UnreachableTargetError,
     objectives,
 )
-from ecs_plugins.frontier.measurements import FEW_QUESTIONS, wilson
-from ecs_plugins.frontier.rental import Slope, plan_forecast, plan_random, plan_rental
-from ecs_plugins.frontier.reuse import HORIZON, Ledger, ReuseModel
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.forecast import ReuseModel
+from ecs_plugins.frontier.observing import cautious_frontier, drift_alarms, key_of
+from ecs_plugins.frontier.online import (
+    Position,
+    coin,
+    decide_online,
+    expected_run,
+    trusted_gain,
+)
+from ecs_plugins.frontier.reuse import Booking, Ledger, Preparation
+from ecs_plugins.frontier.settlement import Settlement, newly_prepared, settled
+from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
 _LEARN_SECONDS = 60.0
-_NOT_KEPT = -math.inf  # for how long the ledger keeps what is in memory alone
-# What the scoring model of this process has read of a context, and its cost.
-_read: TTLCache[tuple[str, PointKey], float] = TTLCache(maxsize=4096, ttl=3600.0)
-_reading = threading.Lock()
+_LEASE_SECONDS = 120.0  # how long a preparation may take before the next may try
+_READ_CONTEXTS = 4096  # whose reading by the scoring model is remembered, and for how long
+_READ_SECONDS = 3600.0
 
 OnlinePolicy = Literal["deterministic", "randomised"]
 """How to decide without knowing N: within 4 times the optimum always, or e times in expectation."""
-
-
-def decide_online(
-    frontier: EfficiencyFrontier,
-    target_f1: float,
-    seen: int,
-    *,
-    prepared: Iterable[PointKey] = (),
-    free: Iterable[PointKey] = (),
-    max_seconds: float | None = None,
-    draw: float | None = None,
-) -> RoutingDecision:
-    """Rent or buy at equal quality, all `EfficiencyFrontier.reaching` it; the reason is the note.
-
-    It is query ``seen`` >= 1 of its context. Of the points ``prepared`` for it one is used where
-    what the plan would use costs no less per query. Those that were before the first query are
-    ``free``: the optimum has them too.
-    """
-    given = frozenset(free)
-    ready = given | frozenset(prepared)
-    able = frontier.reaching(target_f1, max_seconds)
-    slopes = tuple((0.0 if point.key in given else point.stage1, point.stage2) for point in able)
-    plan = plan_rental(slopes) if draw is None else plan_random(slopes, draw)
-    place = plan.at(seen)
-    chosen = able[plan.choices[place]]
-    owned = [point for point in able if point.key in ready]
-    if owned and (best := min(owned, key=lambda point: point.stage2)).stage2 <= chosen.stage2:
-        chosen = best
-    unit = frontier.unit
-    note = f"query {seen} of this context: {chosen.label} "
-    later = zip(plan.starts[place + 1 :], plan.choices[place + 1 :], strict=True)
-    cheaper = ((n, able[choice]) for n, choice in later if able[choice].stage2 < chosen.stage2)
-    start, following = next(cheaper, (0, None))
-    if following is None:
-        note += "from this query on, however many follow"
-    else:
-        note += (
-            f"for {start - seen} queries yet, then {following.label}, whose preparation costs "
-            f"{amount(following.stage1, unit)} and which costs "
-            f"{amount(chosen.stage2 - following.stage2, unit)} less per query"
-        )
-    most = "Never more than" if draw is None else "In expectation at most"
-    note += f". {most} {plan.bound:.2f} times the optimum, however many queries come"
-    said = {"note": note, "max_seconds": max_seconds}
-    return frontier.decided(chosen, Objective.TARGET_F1, target_f1, float(seen), ready, **said)
-
-
-def _draw(context_id: str) -> float:
-    """The coin of a context, in [0, 1): the same in every process, at every query."""
-    digest = hashlib.blake2b(context_id.encode("utf-8", "surrogatepass"), digest_size=6).digest()
-    return int.from_bytes(digest, "big") / 2**48
-
-
-@lru_cache(maxsize=256)
-def forecast_gain(slopes: tuple[Slope, ...], model: ReuseModel) -> tuple[float, float]:
-    """What the forecast had saved over rent or buy on the contexts that it was fitted to.
-
-    The second number is the dearest stage 1 that either of them buys.
-
-    Both are played on each context as far as it has come; what has not been asked yet is no
-    gain. Contexts beyond the horizon of the forecast count up to it.
-    """
-    counts = [(min(queries, HORIZON), contexts) for queries, contexts in model.counts]
-    longest = max((queries for queries, _ in counts), default=0)
-    plans = (
-        plan_rental(slopes),
-        plan_forecast(slopes, [model.expected(seen) for seen in range(1, longest + 1)]),
-    )
-    careful, bold = (
-        sum(contexts * plan.cost(slopes, queries) for queries, contexts in counts) for plan in plans
-    )
-    return careful - bold, max(slopes[choice][0] for plan in plans for choice in plan.choices)
 
 
 class RouterConfig(Config):
@@ -155,24 +88,44 @@ class RouterConfig(Config):
         return objectives(self.target_f1, self.budget, self.weight)
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """What a routed query cost, beside what was expected; a prepared stage 1 is expected as 0.
+class _Readings:
+    """What the scoring model behind one router has read of a context, and what that cost.
 
-    ``ledger_error`` says why the ledger could not note what was prepared; empty where it could.
+    It is in memory alone: a pickle begins without.
     """
 
-    expected_stage1: float
-    expected_stage2: float
-    actual_stage1: float
-    actual_stage2: float
-    unit: str
-    ledger_error: str = ""
+    def __init__(self) -> None:
+        self._costs: TTLCache[tuple[str, PointKey], float]
+        self._costs = TTLCache(maxsize=_READ_CONTEXTS, ttl=_READ_SECONDS)
+        self._lock = threading.Lock()
 
-    @property
-    def ratio(self) -> float:
-        """Actual over expected stage 2; far from 1, the traffic is not like the calibration."""
-        return self.actual_stage2 / self.expected_stage2
+    def note(self, context: str, key: PointKey, cost: float) -> None:
+        """A point's passages have been read."""
+        with self._lock:
+            self._costs[context, key] = cost
+
+    def costs(self, context: str, keys: Iterable[PointKey]) -> dict[PointKey, float]:
+        """Of those of ``keys`` that have been read."""
+        with self._lock:
+            read = [key for key in keys if (context, key) in self._costs]
+            return {key: self._costs[context, key] for key in read}
+
+    def expire(self, seconds: float) -> None:
+        """Forget what is older at a time of `time.monotonic`."""
+        with self._lock:
+            self._costs.expire(seconds)
+
+    def __reduce__(self) -> tuple[type[_Readings], tuple[()]]:
+        return _Readings, ()
+
+
+class _Known(NamedTuple):
+    """What the ledger knows at a query: its place in the game, and what of a stage 1 is due."""
+
+    at: Position
+    due: Mapping[PointKey, float]
+    free: frozenset[PointKey]
+    reuse: float | ReuseModel
 
 
 @dataclass(eq=False, repr=False)
@@ -192,6 +145,7 @@ class Router:
     ledger: Ledger | None = None
     _lower: EfficiencyFrontier | None = field(default=None, init=False)
     _learned: float = field(default=0.0, init=False)
+    _read: _Readings = field(default_factory=_Readings, init=False)
 
     def route(
         self,
@@ -216,77 +170,172 @@ class Router:
             count: Whether to count this query in the ledger; False for a dry run.
 
         Raises:
-            InvalidInputError: A value out of range.
+            InvalidInputError: A value out of range or of the wrong type.
             ConfigurationError: No objective is given.
             UnreachableTargetError: Nothing measured can do it.
 
         A ledger that fails costs no answer: the query is then decided as without one, and the
         note of the decision says so.
         """
+        asked = self._asked(target_f1, budget, weight)
+        ready = _keys(prepared)
+        if context_id is not None and not isinstance(context_id, str):
+            raise InvalidInputError(f"context_id must be a text, got {context_id!r:.60}")
+        queries = 1.0 if reuse is None else check_reuse(reuse)
+        note = "" if reuse is not None else self._why_alone()
+        if self.ledger is not None and context_id:
+            try:
+                known = self._known(self.ledger, context_id, asked, ready, reuse, count=count)
+                decision = self._by_ledger(context_id, asked, known)
+                return self._unless_leased(decision, context_id, asked, known, count=count)
+            except StorageError as failure:
+                note = (
+                    f"N = {queries:g}, as the ledger failed and the query was not counted: "
+                    f"{failure}"
+                )
+                _log.warning("%s", note)
+        decision = self._judged.decide(reuse=queries, prepared=ready, **asked)
+        return replace(decision, note=note)
+
+    def _asked(
+        self, target_f1: float | None, budget: float | None, weight: float | None
+    ) -> dict[str, Any]:
+        """The objective of a query, and what else is asked of it."""
         given = objectives(target_f1, budget, weight)
         if len(given) > 1:
             raise InvalidInputError("give at most one of target_f1, budget and weight")
+        for name, value in given.items():
+            check_number(name, value)
         asked: dict[str, Any] = given or self.config.objective
         if not asked:
             raise ConfigurationError(f"exactly one objective is needed: {', '.join(Objective)}")
         asked["max_seconds"] = self.config.max_seconds
-        ready = frozenset(prepared)
-        known = 1.0 if reuse is None else reuse
-        why = "" if reuse is not None else "N = 1: no reuse was given and there is no ledger"
-        if self.ledger is not None and context_id:
-            try:
-                paid = self.ledger.prepared(context_id, self._lives) | self._held(context_id)
-                if count:
-                    seen = self.ledger.record(context_id)
-                else:
-                    seen = self.ledger.count(context_id) + 1
-                known_reuse = self.ledger.latest_model() if reuse is None else reuse
-            except StorageError as failure:
-                why = (
-                    f"N = {known:g}, as the ledger failed and the query was not counted: {failure}"
-                )
-                _log.warning("%s", why)
-            else:
-                return self._by_ledger(context_id, asked, ready, paid, seen, known_reuse)
-        decision = self._judged.decide(reuse=known, prepared=ready, **asked)
-        return replace(decision, note=why)
+        return asked
 
-    def _by_ledger(
+    def _why_alone(self) -> str:
+        if self.ledger is None:
+            return "N = 1: no reuse was given and there is no ledger"
+        return "N = 1: no reuse was given, and no context_id by which the ledger could count"
+
+    def _known(
         self,
+        ledger: Ledger,
         context_id: str,
         asked: Mapping[str, Any],
         given: frozenset[PointKey],
-        paid: Mapping[PointKey, float],
-        seen: int,
-        reuse: float | ReuseModel,
+        reuse: float | None,
+        *,
+        count: bool,
+    ) -> _Known:
+        """Ask the ledger, and count the query."""
+        preparations = ledger.preparations(context_id)
+        game = self._game(asked)
+        counted = ledger.count_query(context_id, game=game, life=self._life, add=count)
+        finished: Mapping[int, int] = {}
+        if counted.lapses and self._mixed:
+            finished = ledger.finished_runs(context_id, game)
+        due = dict.fromkeys(self._read.costs(context_id, self._scored), 0.0)
+        due |= self._due(preparations)
+        due |= dict.fromkeys(given, 0.0)
+        found = {key for key, each in preparations.items() if not each.cost and key in due}
+        return _Known(
+            Position(counted.queries, counted.run, finished, counted.lapses),
+            due,
+            given | found,
+            ledger.latest_model(self._life) if reuse is None else check_reuse(reuse),
+        )
+
+    def _due(self, preparations: Mapping[PointKey, Preparation]) -> dict[PointKey, float]:
+        """What of a stage 1 that was paid is due all the same: an entry that has lapsed."""
+        due = {}
+        for key, preparation in preparations.items():
+            if key in self._scored:
+                continue  # the process that read it may be gone
+            written = self.frontier.lapsing.get(key, 0.0)
+            alive = self._life is None or preparation.age <= self._life
+            if alive or not written:
+                due[key] = 0.0
+            elif written < self._stage1.get(key, 0.0):
+                due[key] = written
+        return due
+
+    def _game(self, asked: Mapping[str, Any]) -> str:
+        """What queries of this objective are counted together as; empty for the configured one.
+
+        Targets that the same points reach are one game.
+        """
+        target = asked.get("target_f1")
+        if target is None or target == self.config.target_f1:
+            return ""
+        lowest = self._lowest_reaching(target)
+        usual = self.config.target_f1
+        if usual is not None and lowest == self._lowest_reaching(usual):
+            return ""
+        return f"F1 {lowest:.6g}"
+
+    def _lowest_reaching(self, target: float) -> float:
+        reaching = [point.f1 for point in self.frontier.routable if point.f1 >= target]
+        return min(reaching, default=target)
+
+    def _by_ledger(
+        self, context_id: str, asked: Mapping[str, Any], known: _Known
     ) -> RoutingDecision:
         """Decide with what the ledger knows, for a given N or a forecast of it."""
-        ready = given | paid.keys()
+        reuse = known.reuse
         if not isinstance(reuse, ReuseModel):
-            return self._judged.decide(reuse=reuse, prepared=ready, **asked)
+            return self._judged.decide(reuse=reuse, prepared=known.due, **asked)
+        seen = known.at.seen
         more = reuse.expected(seen)
-        decision = self._judged.decide(reuse=1 + more, prepared=ready, **asked)
+        run = 1 + min(more, expected_run(reuse, known.at)) if self._life else None
+        decision = self._judged.decide(reuse=1 + more, run=run, prepared=known.due, **asked)
         target = asked.get("target_f1")
         if target is None or (self.config.policy is None and self._trusted(reuse, target)):
             note = f"N = {1 + more:.1f}: query {seen} of this context, {more:.1f} more expected"
+            if run is not None:
+                note += f", {run - 1:.1f} of them before a prompt cache lapses"
             return replace(decision, note=note)
-        free = given | {key for key, cost in paid.items() if not cost}
-        draw = _draw(context_id) if self.config.policy == "randomised" else None
-        limit = self.config.max_seconds
         online = decide_online(
-            self._judged, target, seen, prepared=ready, free=free, max_seconds=limit, draw=draw
+            self._judged,
+            target,
+            known.at,
+            prepared=known.due,
+            free=known.free,
+            max_seconds=self.config.max_seconds,
+            draw=coin(context_id) if self.config.policy == "randomised" else None,
         )
-        cost = online.stage2 + online.stage1 / (1 + more)
-        return replace(online, reuse=1 + more, effective=cost)
+        effective = online.stage2 + online.stage1 / (1 + more)
+        return replace(online, reuse=1 + more, effective=effective)
 
     def _trusted(self, model: ReuseModel, target: float) -> bool:
         """Whether the forecast would have paid off so far, by more than one mistake costs."""
         able = self._judged.reaching(target, self.config.max_seconds)
-        slopes = tuple((point.stage1, point.stage2) for point in able)
         # Each context since the fit may have been a mistake, and this one may be the next.
         mistakes = 1 + (self.ledger.unfitted if self.ledger is not None else 0)
-        gain, price = forecast_gain(slopes, model)
-        return gain >= mistakes * price
+        gain = trusted_gain(self._judged, able, model)
+        return gain.saved >= mistakes * gain.price
+
+    def _unless_leased(
+        self,
+        decision: RoutingDecision,
+        context_id: str,
+        asked: Mapping[str, Any],
+        known: _Known,
+        *,
+        count: bool,
+    ) -> RoutingDecision:
+        """The decision, or another one while somebody else prepares its context."""
+        point = decision.point
+        preparing = decision.stage1 > self.frontier.lapsing.get(point.key, 0.0)
+        if not preparing or not count or self.ledger is None:
+            return decision
+        if self.ledger.begin_preparation(context_id, point.key, _LEASE_SECONDS):
+            return decision
+        elsewhere = f"{point.label} is being prepared elsewhere"
+        try:
+            without = self._judged.decide(reuse=1, prepared=known.due, without={point.key}, **asked)
+        except UnreachableTargetError:
+            return replace(decision, note=f"{decision.note}; {elsewhere}, too")
+        return replace(without, note=f"{elsewhere}; until then the cheapest without it")
 
     def settle(
         self,
@@ -295,7 +344,7 @@ class Router:
         *,
         context_id: str | None = None,
         seconds: float = 0.0,
-        cache: CacheTokens = (0, 0, 0),
+        cache: tuple[int, int, int] = NO_CACHE,
         prepared: Mapping[PointKey, TokenLedger] | None = None,
         answered: bool = True,
     ) -> Settlement:
@@ -319,30 +368,49 @@ class Router:
         Raises:
             InvalidInputError: More cached prompt tokens than prompt tokens.
         """
-        read = actual.total(Stage.QUERY, Role.ANSWER_INPUT)
-        if min(cache) < 0 or sum(cache) > read:
-            raise InvalidInputError(f"{cache} of {read} prompt tokens cannot be cached")
-        prices = self.frontier.prices
-        one, two = prices.stages(Usage(dict(actual), query_seconds=seconds))
-        two += prices.answer.cache_extra(*cache)
+        settlement = settled(decision, actual, self.frontier, CacheTokens(*cache), seconds)
+        if self.ledger is None:
+            return settlement
         if prepared is None:
-            prepared = {decision.point.key: actual} if actual.total(Stage.PREPARE) else {}
-        failed = ""
-        if self.ledger is not None and context_id:
-            try:
-                cached = bool(read) and answered
-                for key, cost in self._done(decision, prepared, cached=cached).items():
-                    if self._lives.get(key) == _NOT_KEPT:
-                        with _reading:
-                            _read[context_id, key] = cost
-                    else:
-                        self.ledger.mark_prepared(context_id, key, cost)
-                if answered:
-                    self.ledger.observe(decision.point.key, "cost", two / decision.stage2)
-            except StorageError as failure:
-                failed = str(failure)
-                _log.warning("what a routed query prepared could not be noted: %s", failure)
-        return Settlement(decision.stage1, decision.stage2, one, two, self.frontier.unit, failed)
+            paid = actual.total(Stage.PREPARE) > 0
+            prepared = {decision.point.key: actual} if paid else {}
+        read = actual.total(Stage.QUERY, Role.ANSWER_INPUT) > 0
+        noted = newly_prepared(decision, prepared, self.frontier, cached=read and answered)
+        for key in self._scored & noted.keys():
+            self._read.note(context_id or "", key, noted.pop(key))
+        try:
+            self._book(self.ledger, context_id or "", noted, settlement, decision, answered)
+        except StorageError as failure:
+            _log.warning("what a routed query prepared could not be noted: %s", failure)
+            return replace(settlement, ledger_error=str(failure))
+        return settlement
+
+    def _book(
+        self,
+        ledger: Ledger,
+        context_id: str,
+        noted: Mapping[PointKey, float],
+        settlement: Settlement,
+        decision: RoutingDecision,
+        answered: bool,
+    ) -> None:
+        total = settlement.actual_stage1 + settlement.actual_stage2
+        spent = Booking(decision.point.key, settlement.unit, total, self._baseline(decision))
+        ratio = settlement.ratio if answered and context_id else None
+        ledger.book(context_id, noted if context_id else {}, ratio, spent)
+
+    def _baseline(self, decision: RoutingDecision) -> float:
+        """What this query would have cost with always the full context, or with the dearest."""
+        full = self._full_context
+        written = self.frontier.lapsing.get(full.key, 0.0)
+        alive = decision.due.get(full.key) == 0
+        return full.stage2 + (0.0 if alive else written)
+
+    @cached_property
+    def _full_context(self) -> Any:
+        points = self.frontier.routable
+        named = [point for point in points if point.strategy == "full_context"]
+        return named[0] if named else max(points, key=lambda point: point.stage2)
 
     def observe(self, decision: RoutingDecision | Mapping[str, Any], score: float) -> None:
         """Note how good an answer was, in [0, 1], as F1 is measured; kept in the ledger.
@@ -353,15 +421,10 @@ class Router:
             InvalidInputError: The score is out of range, or there is no ledger.
             StorageError: It cannot be written.
         """
-        if self.ledger is None or not 0 <= score <= 1:
+        value = check_number("score", score)
+        if self.ledger is None or not 0 <= value <= 1:
             raise InvalidInputError(f"a score in [0, 1] and a ledger are needed, got {score!r}")
-        if isinstance(decision, Mapping):
-            if not {"strategy", "config"} <= decision.keys():
-                raise InvalidInputError("a decision as a mapping has a strategy and a config")
-            key = (str(decision["strategy"]), config_json(decision["config"]))
-        else:
-            key = decision.point.key
-        self.ledger.observe(key, "score", float(score))
+        self.ledger.observe(key_of(decision), "score", value)
         self._lower = None
 
     def drift(self) -> list[str]:
@@ -373,19 +436,7 @@ class Router:
         Raises:
             StorageError: The ledger cannot be read.
         """
-        alarms = []
-        for kind, shown in (("score", "F1"), ("cost", "cost over the forecast")):
-            seen = {} if self.ledger is None else self.ledger.observed(kind)
-            for point in self.frontier.routable:
-                n, mean, error = seen.get(point.key, (0, 0.0, 0.0))
-                known, own = point.f1, self.frontier.f1_interval(point)
-                if kind == "cost":
-                    known, own = 1.0, self.frontier.cost_interval(point)
-                away = 3 * math.hypot(error, (own.high - own.low) / (2 * 1.96))
-                if n >= FEW_QUESTIONS and abs(mean - known) > away:
-                    found = f"{shown} {mean:.3f} in {n} queries, measured {known:.3f}"
-                    alarms.append(f"{point.label}: {found}; calibrate again")
-        return alarms
+        return [] if self.ledger is None else drift_alarms(self.frontier, self.ledger)
 
     @property
     def _judged(self) -> EfficiencyFrontier:
@@ -394,51 +445,48 @@ class Router:
             return self.frontier
         now = time.monotonic()
         if self._lower is None or now - self._learned > _LEARN_SECONDS:
-            seen: dict[PointKey, tuple[int, float, float]] = {}
+            observed: dict[PointKey, tuple[int, float, float]] = {}
             try:
-                seen = {} if self.ledger is None else self.ledger.observed("score")
+                observed = {} if self.ledger is None else self.ledger.observed("score")
             except StorageError as failure:
                 _log.warning("observed scores could not be read: %s", failure)
-            lower = []
-            for point in self.frontier.points:
-                n, mean, _ = seen.get(point.key, (0, 0.0, 0.0))
-                pooled = (point.f1 * point.n + mean * n) / (point.n + n)
-                known = replace(point, f1=pooled, n=point.n + n)
-                low = self.frontier.f1_interval(point) if not n else wilson(known)
-                lower.append(replace(point, f1=low.low))
-            self._lower, self._learned = self.frontier.with_points(lower), now
+            self._lower = cautious_frontier(self.frontier, observed)
+            self._learned = now
         return self._lower
 
-    def _done(
-        self, decision: RoutingDecision, prepared: Mapping[PointKey, TokenLedger], *, cached: bool
-    ) -> dict[PointKey, float]:
-        """What the ledger does not know yet of the points that are prepared now, and its cost."""
-        prices, priced = self.frontier.prices, {p.key: p.stage1 for p in self.frontier.points}
-        done = {
-            key: float(prices.stages(Usage(dict(tokens)))[0])
-            for key, tokens in prepared.items()
-            if tokens.total(Stage.PREPARE) or (priced.get(key) and key not in decision.prepared)
-        }
-        if cached and decision.point.key in self._lives:
-            # Read again, it lives on from here.
-            done.setdefault(decision.point.key, decision.point.stage1)
-        return done
-
-    def _held(self, context_id: str) -> dict[PointKey, float]:
-        with _reading:
-            keys = [key for key in self._lives if (context_id, key) in _read]
-            return {key: _read[context_id, key] for key in keys}
+    @cached_property
+    def _life(self) -> float | None:
+        """How long an entry of the prompt cache lives; None where nothing is cached."""
+        return self.frontier.prices.answer.cache_seconds if self.frontier.lapsing else None
 
     @cached_property
-    def _lives(self) -> dict[PointKey, float]:
-        """For how long the ledger keeps a stage 1: as long as a prompt cache, or not at all."""
-        prices, lives = self.frontier.prices, {}
+    def _stage1(self) -> dict[PointKey, float]:
+        return {point.key: point.stage1 for point in self.frontier.points}
+
+    @cached_property
+    def _mixed(self) -> bool:
+        """Whether there are both caches that lapse and preparations that stay."""
+        lapsing = self.frontier.lapsing
+        stays = any(cost > lapsing.get(key, 0.0) for key, cost in self._stage1.items())
+        return bool(lapsing) and stays
+
+    @cached_property
+    def _scored(self) -> frozenset[PointKey]:
+        """The points whose stage 1 is what the scoring model has in memory."""
+        scored = set()
         for point in self.frontier.points:
             if point.stage1 and point.usage is not None:
                 tokens = point.usage.tokens.items()
                 paid = {role for (stage, role), n in tokens if n and stage == Stage.PREPARE}
                 if paid == {Role.SCORER}:
-                    lives[point.key] = _NOT_KEPT
-                elif prices.caches and not paid:
-                    lives[point.key] = prices.answer.cache_seconds
-        return lives
+                    scored.add(point.key)
+        return frozenset(scored)
+
+
+def _keys(prepared: Iterable[PointKey]) -> frozenset[PointKey]:
+    try:
+        return frozenset(prepared)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"prepared must hold keys of points, such as point.key, got {prepared!r:.60}"
+        ) from error

@@ -9,7 +9,6 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from typing import Annotated, Any, NamedTuple, Self
 
 from cachetools import LRUCache
@@ -20,6 +19,7 @@ from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation, 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.tracing import TracedDocument, span
 from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.lm.shared import as_model
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
 from ecs_plugins.shaping.config import ShapingConfig, by_name, make_parts
@@ -44,20 +44,6 @@ _RESTORING = threading.Lock()
 
 AnswerSource = Callable[[str], str | Sequence[str] | None]
 """From a query to its known answer or answers; None where none is known."""
-
-
-def as_model(model: str | LanguageModel | None) -> LanguageModel:
-    """The language model behind a ``model`` field."""
-    return _named_model(model) if model is None or isinstance(model, str) else model
-
-
-@cache
-def _named_model(name: str | None) -> LanguageModel:
-    # Weights live as long as a handle on them. Frameworks rebuild their objects, even for each
-    # call, so the handle is kept here and not by the object.
-    from ecs_plugins.lm.local import LocalLM  # torch is loaded when a model is needed
-
-    return LocalLM.bundled() if name is None else LocalLM.from_pretrained(name)
 
 
 def _check_model(value: object) -> object:

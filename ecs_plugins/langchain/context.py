@@ -17,9 +17,9 @@ from typing_extensions import TypedDict, override
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.answering import TokenCounter
+from ecs_plugins.frontier.building import ContextBuilder
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.data import Document as ContextDocument
-from ecs_plugins.integrations.routing import ContextBuilder
 from ecs_plugins.langchain.compressor import WritableFields, checked_documents
 
 CONTEXT_EVENT = "frontier_context"

@@ -31,17 +31,16 @@ from typing_extensions import override
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
+from ecs_plugins.frontier.building import ContextBuilder
 from ecs_plugins.frontier.cost import config_json
-from ecs_plugins.frontier.envelope import EfficiencyFrontier, RoutingDecision
+from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.reloading import check_frontier, check_names, chosen_name, open_frontier
 from ecs_plugins.frontier.strategies.base import Strategy
+from ecs_plugins.integrations.routed_query import RoutedQuery
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
-    ContextBuilder,
-    RoutedQuery,
     RoutingFields,
-    check_frontier,
-    check_names,
-    chosen_name,
     named_fallback,
     settings_of,
 )
@@ -154,8 +153,12 @@ class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, An
             "count_tokens": fields.get("count_tokens"),
         }
         builder = ContextBuilder(llm, [*strategies], **settings)
-        ledger = fields.get("ledger")
-        points = builder.points(source, prompt=prompt, same_model=same_model, ledger=ledger)
+        points = builder.points(
+            open_frontier(source),
+            prompt=prompt,
+            same_model=same_model,
+            lasting=isinstance(fields.get("ledger"), str),
+        )
         answer = _answer_template(prompt) | llm
         chains: dict[str, Runnable[Any, Any]] = {}
         for point in points:

@@ -25,11 +25,11 @@ from ecs_plugins.integrations.fields import (
     RESTORE_DESCRIPTION,
     RESTORE_TOOL,
     ShapingFields,
-    as_model,
     as_score,
     said_before,
     verdict_metadata,
 )
+from ecs_plugins.lm.shared import as_model
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.sentences import Span, by_handle, gaps, join_spans
 

@@ -31,20 +31,18 @@ from ecs_plugins.common.aio import bridged, run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
+from ecs_plugins.frontier.building import ContextBuilder
 from ecs_plugins.frontier.cost import StrategyPoint
 from ecs_plugins.frontier.data import Context, Document
-from ecs_plugins.frontier.envelope import EfficiencyFrontier, RoutingDecision, amount
+from ecs_plugins.frontier.decision import RoutingDecision, amount
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.reloading import check_frontier, check_names, chosen_name, open_frontier
 from ecs_plugins.frontier.strategies.base import Strategy
+from ecs_plugins.integrations.routed_query import RoutedQuery
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
-    ContextBuilder,
-    RoutedQuery,
     RoutingFields,
-    check_frontier,
-    check_names,
-    chosen_name,
     named_fallback,
-    open_frontier,
     settings_of,
 )
 
@@ -270,8 +268,12 @@ class FrontierQueryEngine(BaseQueryEngine):
             cache_dir=cache_dir,
             count_tokens=count_tokens,
         )
-        ledger = settings.get("ledger")
-        points = builder.points(source, prompt=prompt, same_model=same_model, ledger=ledger)
+        points = builder.points(
+            open_frontier(source),
+            prompt=prompt,
+            same_model=same_model,
+            lasting=isinstance(settings.get("ledger"), str),
+        )
         asked = as_context(nodes or ()) if retriever is None else retriever
         engines: dict[str, BaseQueryEngine] = {
             point.label: StrategyQueryEngine(point, builder, llm, asked, prompt) for point in points

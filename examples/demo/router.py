@@ -32,7 +32,7 @@ from ecs_plugins.frontier.answering import (
     answer_prompt,
 )
 from ecs_plugins.frontier.cost import ConfigValue, config_json
-from ecs_plugins.frontier.envelope import RoutingDecision
+from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.strategies import BuiltContext, Prepared, Strategy, StrategySet
 from ecs_plugins.frontier.strategies.retrieval import Retrieval, sentences_of
 from ecs_plugins.frontier.strategies.shaped import SIGNAL

@@ -32,8 +32,9 @@ from pydantic import Field
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier import EfficiencyFrontier, ReuseLedger, StrategyPoint, as_answer_model
-from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Provenance
-from ecs_plugins.frontier.envelope import UnreachableTargetError
+from ecs_plugins.frontier.cost import Provenance
+from ecs_plugins.frontier.decision import UnreachableTargetError
+from ecs_plugins.frontier.prices import ModelPrice, PriceVector
 from ecs_plugins.integrations import tracing
 from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain.context import FrontierContext
@@ -373,7 +374,7 @@ class TestCounting:
         def full(*_, **__):
             raise StorageError("the disk is full")
 
-        monkeypatch.setattr(ReuseLedger, "mark_prepared", full)
+        monkeypatch.setattr(ReuseLedger, "book", full)
         answer = kind.ask(kind.routed(frontier, reuse=40, ledger=ledger))
         assert answer.text == "Hester Vane did"
         assert answer.settlement["ledger_error"] == "the disk is full"

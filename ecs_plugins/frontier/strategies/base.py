@@ -87,6 +87,14 @@ def prepare_all(strategy: Strategy, contexts: Sequence[Context]) -> list[Prepare
     return [strategy.prepare(context) for context in contexts] if many is None else many(contexts)
 
 
+def writes_notes(strategy: Strategy) -> bool:
+    """Whether a model writes in its stage 1: a strategy says so by ``writes_notes = True``.
+
+    Notes are sized in tokens, and are lost with the process unless a folder keeps them.
+    """
+    return bool(getattr(strategy, "writes_notes", False))
+
+
 def check_depth(depth: object) -> int:
     """Return ``depth``, or refuse what is no whole number from 1 on."""
     if not isinstance(depth, int) or depth < 1:

@@ -41,6 +41,7 @@ class MemoryCompression:
 
     name = "memory_compression"
     routable = True
+    writes_notes = True
 
     def __init__(
         self, model: AnswerModel, ratio: float, *, cache_dir: str | Path | None = None

@@ -23,6 +23,7 @@ from ecs_plugins.frontier.strategies.base import (
     Strategy,
     check_depth,
     prepare_all,
+    writes_notes,
 )
 from ecs_plugins.frontier.strategies.retrieval import split_sentences
 from ecs_plugins.lm.base import LanguageModel
@@ -91,6 +92,7 @@ class ShapedPassages:
         self._scorer = scorer
         self._depth = check_depth(depth)
         self._after = after
+        self.writes_notes = after is not None and writes_notes(after)
         self.name = "ecs" if after is None else f"{after.name}+ecs"
         own: dict[str, ConfigValue] = {"depth": depth, "signal": scorer.signal}
         self.config: Mapping[str, ConfigValue] = own if after is None else {**after.config, **own}

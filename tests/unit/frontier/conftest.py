@@ -87,7 +87,7 @@ def measured_frontier():
             data_hash="ab" * 32,
             questions=400,
             created="2026-11-21T00:00:00+00:00",
-            package_version="0.1.0",
+            package_version="0.2.0",
             settings={"max_new_tokens": 16},
         ),
         dropped=[Dropped("bm25", {"depth": 1}, 50, "dominated by tfidf(depth=4)")],

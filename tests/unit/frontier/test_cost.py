@@ -6,14 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.cost import (
-    ModelPrice,
-    PriceVector,
-    Usage,
-    efficiency_score,
-    exchange_rate,
-    weight_crossover,
-)
+from ecs_plugins.frontier.cost import Usage, efficiency_score, exchange_rate, weight_crossover
+from ecs_plugins.frontier.prices import ModelPrice, PriceVector
 from ecs_plugins.frontier.rental import plan_cache
 from ecs_plugins.tokens import Role, Stage
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import ModelPrice, PriceVector
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.measurements import Arm, Bootstrap, Interval, Measurements
+from ecs_plugins.frontier.intervals import Bootstrap, Interval
+from ecs_plugins.frontier.measurements import Arm, Measurements
+from ecs_plugins.frontier.prices import ModelPrice, PriceVector
 from ecs_plugins.tokens import Role, Stage
 
 from .conftest import hand_points, sample_measurements

@@ -7,7 +7,8 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
-from ecs_plugins.frontier.envelope import EfficiencyFrontier, UnreachableTargetError
+from ecs_plugins.frontier.decision import UnreachableTargetError
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.report import colours, map_figure, write_report
 
 from .conftest import hand_points, point, sample_measurements

@@ -10,7 +10,8 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier import reuse
-from ecs_plugins.frontier.reuse import ReuseLedger, ReuseModel, fit_reuse
+from ecs_plugins.frontier.forecast import ReuseModel, fit_reuse
+from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.routing import Router, RouterConfig
 
 BOTH_ENGINES = True
@@ -46,7 +47,10 @@ def test_tenants_are_apart_and_what_is_forgotten_or_expired_is_gone(tmp_path, lo
         assert (ledger.prepared("x'; --"), len(ledger)) == ({}, 0)
     now[0] = 3 * 86_400.0
     with opened(tenants[1]) as ledger:
-        assert (ledger.record("y"), ledger.count("x'; --")) == (1, 0)
+        assert ledger.record("y") == 1
+        if "tidy" in ledger._threads:  # a file is tidied off the query's way
+            ledger._threads["tidy"].join()
+        assert ledger.count("x'; --") == 0
         assert ledger.prepared("x'; --") == {}
     with opened(tenants[2]) as ledger:
         assert ledger.count("x'; --") == 3
@@ -132,19 +136,19 @@ def test_a_relative_path_means_one_file_wherever_the_process_goes(tmp_path, monk
     with ReuseLedger("r.db") as ledger:
         monkeypatch.chdir("elsewhere")
         ledger.latest_model()
-        ledger._fitting.join()
+        ledger._threads["fit"].join()
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_no_query_waits_for_a_fit(frontier, ledger, monkeypatch):
     for index in range(30):
         ledger.record(f"c{index}", queries=200)
-    go, fit = threading.Event(), reuse._careful_fit
-    monkeypatch.setattr(reuse, "_careful_fit", lambda *counts: go.wait(60) and fit(*counts))
+    go, fit = threading.Event(), reuse.fit_carefully
+    monkeypatch.setattr(reuse, "fit_carefully", lambda *counts: go.wait(60) and fit(*counts))
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     assert router.route(context_id="a").strategy == "tfidf"
     go.set()
-    ledger._fitting.join()
+    ledger._threads["fit"].join()
     assert router.route(context_id="a").strategy == "memory"
 
 

@@ -7,13 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier import reuse, routing
+from ecs_plugins.frontier import reuse
 from ecs_plugins.frontier.answering import cache_tokens
-from ecs_plugins.frontier.cost import ModelPrice, PriceVector, StrategyPoint, Usage
-from ecs_plugins.frontier.envelope import EfficiencyFrontier, UnreachableTargetError
+from ecs_plugins.frontier.cost import StrategyPoint, Usage
+from ecs_plugins.frontier.decision import UnreachableTargetError
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.online import decide_online
+from ecs_plugins.frontier.prices import ModelPrice, PriceVector
 from ecs_plugins.frontier.rental import plan_rental
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.routing import Router, RouterConfig, decide_online
+from ecs_plugins.frontier.routing import Router, RouterConfig
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 from .conftest import point
@@ -146,7 +149,7 @@ def test_what_the_scoring_model_has_read_is_sunk_for_an_hour_of_its_process(ledg
     assert router.route(context_id="a", reuse=1).strategy == "full"
     router.settle(router.route(context_id="a", reuse=40), paid, context_id="a")
     assert router.route(context_id="a", reuse=1).strategy == "ecs"
-    routing._read.expire(time.monotonic() + 3700)
+    router._read.expire(time.monotonic() + 3700)
     assert router.route(context_id="a", reuse=1).strategy == "full"
     router.settle(router.route(context_id="b", reuse=40), paid, context_id="b")
     assert ledger.prepared("b") == {}  # nor does the next process take it for read

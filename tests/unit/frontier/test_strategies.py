@@ -337,7 +337,7 @@ def test_what_holds_the_text_of_users_is_private(tmp_path, write):
     try:
         write(tmp_path)
         for path in tmp_path.rglob("*.*"):
-            path.chmod(0o644)  # as version 0.1 wrote them
+            path.chmod(0o644)
         write(tmp_path)
     finally:
         os.umask(before)

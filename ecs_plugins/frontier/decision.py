@@ -1,0 +1,323 @@
+"""One decision of a frontier: the choice, its numbers, and why nothing else was chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from ecs_plugins.common.pages import rendered
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.cost import (
+    ConfigValue,
+    PointKey,
+    StrategyPoint,
+    efficiency_score,
+    exchange_rate,
+    weight_crossover,
+)
+from ecs_plugins.frontier.intervals import Interval
+from ecs_plugins.frontier.measured import MeasuredPoints
+from ecs_plugins.tokens import Stage, nested
+
+_SUMMARY = (
+    "label",
+    "strategy",
+    "config",
+    "objective",
+    "value",
+    "reuse",
+    "f1",
+    "effective",
+    "stage1",
+    "stage2",
+    "unit",
+    "sunk",
+    "note",
+)
+_LEAST_RISE = 0.005
+_MOST_RISE = 100.0
+
+
+class Objective(StrEnum):
+    """What a router is asked for."""
+
+    TARGET_F1 = "target_f1"
+    """The cheapest strategy that reaches an F1."""
+    BUDGET = "budget"
+    """The best strategy within a cost per query."""
+    WEIGHT = "weight"
+    """The best efficiency score (Eq. 2)."""
+
+
+def objectives(
+    target_f1: float | None, budget: float | None, weight: float | None
+) -> dict[str, float]:
+    """Those that are given, by name."""
+    named = zip(Objective, (target_f1, budget, weight), strict=True)
+    return {str(name): value for name, value in named if value is not None}
+
+
+class UnreachableTargetError(InvalidInputError):
+    """No measured strategy reaches the target, or none fits the budget.
+
+    Attributes:
+        nearest: The nearest target or budget that can be met.
+    """
+
+    def __init__(self, message: str, nearest: float) -> None:
+        super().__init__(message, nearest)
+        self.nearest = nearest
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Terms(NamedTuple):
+    """How many queries share what is paid before the first, and what of it is due.
+
+    A prepared context serves all ``reuse`` queries, an entry of a prompt cache only the ``run``
+    of queries until it lapses. ``due`` holds what of a stage 1 is still to be paid, by point; all
+    of it where the point is not there.
+    """
+
+    reuse: float
+    run: float
+    due: Mapping[PointKey, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingDecision:
+    """One decision of a frontier.
+
+    Cheap to make: intervals, ties and reasons are worked out when they are asked for.
+
+    Attributes:
+        point: What was chosen, with its measured F1 and its forecast cost per stage.
+        value: The target F1, budget or weight that was asked for.
+        reuse: N.
+        effective: Forecast cost per query at N, stage 1 included unless it is sunk.
+        stage1: Forecast cost of preparing the context; 0 when sunk.
+        run: Queries that share an entry of a prompt cache; N where no gap lets it lapse.
+        prepared: All strategies for which nothing of stage 1 is due.
+        note: What else led to it, such as where N comes from.
+        max_seconds: The limit of p95 latency that it keeps, if there was one.
+    """
+
+    point: StrategyPoint
+    objective: Objective
+    value: float
+    reuse: float
+    effective: float
+    stage1: float
+    unit: str
+    run: float
+    due: Mapping[PointKey, float] = field(repr=False, hash=False)
+    _measured: MeasuredPoints = field(repr=False, compare=False)
+    note: str = ""
+    max_seconds: float | None = None
+
+    @property
+    def strategy(self) -> str:
+        """Name of the chosen strategy."""
+        return self.point.strategy
+
+    @property
+    def config(self) -> Mapping[str, ConfigValue]:
+        """Its configuration."""
+        return self.point.config
+
+    @property
+    def label(self) -> str:
+        """Strategy and configuration in one string."""
+        return self.point.label
+
+    @property
+    def f1(self) -> float:
+        """Measured mean F1 of the choice."""
+        return self.point.f1
+
+    @property
+    def sunk(self) -> bool:
+        """Whether the context is already prepared for this strategy."""
+        return self.due.get(self.point.key) == 0
+
+    @property
+    def prepared(self) -> frozenset[PointKey]:
+        """The points of which nothing of stage 1 is due."""
+        return frozenset(key for key, cost in self.due.items() if not cost)
+
+    @property
+    def stage2(self) -> float:
+        """Forecast cost of this query."""
+        return self.point.stage2
+
+    @property
+    def tokens(self) -> dict[str, dict[str, float]]:
+        """Forecast tokens per stage and model role; empty for points without usage."""
+        if self.point.usage is None:
+            return {}
+        booked = dict(self.point.usage.tokens)
+        if self.point.key in self.due:
+            booked = {account: n for account, n in booked.items() if account[0] != Stage.PREPARE}
+        return nested(booked)
+
+    @property
+    def f1_interval(self) -> Interval:
+        """Bootstrap interval of the F1, or a normal one from the standard error."""
+        return self._measured.f1_interval(self.point)
+
+    @property
+    def exchange_rate(self) -> float | None:
+        """At a weight objective: the rise in cost that one point of F1 (0.01) is worth."""
+        return exchange_rate(self.value) if self.objective == Objective.WEIGHT else None
+
+    @property
+    def asked(self) -> str:
+        """What was asked for, in words."""
+        if self.objective == Objective.TARGET_F1:
+            return f"the cheapest with F1 >= {self.value:.3f}"
+        if self.objective == Objective.BUDGET:
+            return f"the best F1 within {amount(self.value, self.unit)} per query"
+        rate = exchange_rate(self.value)
+        worth = "any cost" if math.isinf(rate) else f"{rate:.1%} more cost"
+        return f"the best score at w = {self.value:g} (0.01 more F1 is worth {worth})"
+
+    @property
+    def split(self) -> str:
+        """The cost per query as its two stages, in words."""
+        per_query = amount(self.stage2, self.unit)
+        if self.sunk:
+            return f"{per_query}; the context is already prepared"
+        lapsing = min(self.stage1, self._measured.lapsing.get(self.point.key, 0.0))
+        if not lapsing or self.run == self.reuse:
+            return f"{per_query} + {amount(self.stage1, self.unit)} / {self.reuse:g}"
+        text = per_query
+        if self.stage1 > lapsing:
+            text += f" + {amount(self.stage1 - lapsing, self.unit)} / {self.reuse:g}"
+        return f"{text} + {amount(lapsing, self.unit)} / {self.run:.3g} until the cache lapses"
+
+    def ties(self) -> tuple[StrategyPoint, ...]:
+        """Points that the measurements cannot tell from the choice.
+
+        For a target F1 or a budget: points that are no dearer and whose paired F1 difference to
+        the choice has an interval that holds 0. For a weight: points whose paired difference in
+        score does. Empty when there are no measurements to resample.
+        """
+        if self._measured.measurements is None:
+            return ()
+        others = (point for point in self._measured.routable if point.key != self.point.key)
+        return tuple(point for point in others if self._alike(point))
+
+    def _alike(self, point: StrategyPoint) -> bool:
+        measured = self._measured
+        own, other = measured.row(self.point), measured.row(point)
+        if self.objective != Objective.WEIGHT:
+            difference = measured.bootstrap.f1_difference(own, other)
+            return self._cost(point) <= self.effective and 0.0 in difference
+        sunk = [measured.row(p) for p in measured.points if p.key in self.prepared]
+        difference = measured.bootstrap.score_difference(own, other, self.reuse, self.value, sunk)
+        return 0.0 in difference
+
+    def why_not(self) -> dict[str, str]:
+        """Label of every other point -> why it was not chosen."""
+        others = (point for point in self._measured.points if point.key != self.point.key)
+        return {point.label: self._reason(point) for point in others}
+
+    def explain(self) -> str:
+        """The decision in a few lines for a person."""
+        return rendered(
+            "decision.txt.j2",
+            "",
+            of=self,
+            amount=amount,
+            latency=self._measured.latency(self.point),
+            caution=self._measured.caution,
+        ).rstrip()
+
+    def summary(self) -> dict[str, object]:
+        """Plain values for traces and metadata, cheap enough for every query.
+
+        Without intervals, ties and reasons, which take resampling; `to_dict` has them.
+        """
+        values = {name: getattr(self, name) for name in _SUMMARY}
+        return values | {"config": dict(self.config), "objective": str(self.objective)}
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything, for ``--json`` and reports."""
+        interval = self.f1_interval
+        return {
+            **self.summary(),
+            "f1_interval": [interval.low, interval.high],
+            "latency": list(self._measured.latency(self.point) or ()),
+            "tokens": self.tokens,
+            "exchange_rate": self.exchange_rate,
+            "ties": [point.label for point in self.ties()],
+            "why_not": self.why_not(),
+        }
+
+    # Reasons.
+
+    def _cost(self, point: StrategyPoint) -> float:
+        terms = Terms(self.reuse, self.run, self.due)
+        return effective_cost(point, terms, self._measured.lapsing)
+
+    def _reason(self, point: StrategyPoint) -> str:
+        if not point.routable:
+            return "measured as an upper bound, never routed"
+        latency = self._measured.latency(point)
+        limit = self.max_seconds
+        if limit is not None and latency is not None and latency.p95 > limit:
+            return f"its p95 latency of {latency.p95:.3g} s is above {limit:g} s"
+        cost = self._cost(point)
+        if self.objective == Objective.TARGET_F1:
+            return self._below_or_dearer(point, cost)
+        if self.objective == Objective.BUDGET:
+            if cost > self.value:
+                return f"{amount(cost, self.unit)} is above the budget"
+            return f"fits, but its F1 {point.f1:.3f} is not higher than {self.f1:.3f}"
+        return self._scores_lower(point, cost)
+
+    def _below_or_dearer(self, point: StrategyPoint, cost: float) -> str:
+        if point.f1 < self.value:
+            return f"F1 {point.f1:.3f} is below the target {self.value:.3f}"
+        rise = cost / self.effective - 1
+        if rise > _MOST_RISE:
+            more = "many times more"
+        elif rise >= _LEAST_RISE:
+            more = f"{rise:.0%} more"
+        else:
+            more = "a bit more" if rise else "the same"
+        return f"reaches the target, but costs {amount(cost, self.unit)}, {more}"
+
+    def _scores_lower(self, point: StrategyPoint, cost: float) -> str:
+        as_good = [other for other in self._measured.routable if other.f1 >= point.f1]
+        rival = min(as_good, key=lambda other: (self._cost(other), -other.f1))
+        if (self._cost(rival), -rival.f1) < (cost, -point.f1):
+            return f"dominated by {rival.label}: at least as good and no dearer"
+        own = efficiency_score(self.f1, self.effective, self.value)
+        other = efficiency_score(point.f1, cost, self.value)
+        text = f"scores {own - other:.3g} lower"
+        crossing = weight_crossover(self.f1, self.effective, point.f1, cost)
+        if crossing is None:
+            return text
+        side = "above" if point.f1 > self.f1 else "below"
+        return f"{text}; would beat it {side} w = {crossing:.3f}"
+
+
+def effective_cost(point: StrategyPoint, terms: Terms, lapsing: Mapping[PointKey, float]) -> float:
+    """Cost per query (Eq. 1) of a point, with what is due of its stage 1 and ``lapsing`` of it."""
+    due = terms.due.get(point.key, point.stage1)
+    if not due:
+        return point.stage2
+    if terms.run == terms.reuse:
+        return point.stage2 + due / terms.reuse
+    entry = min(due, lapsing.get(point.key, 0.0))
+    return point.stage2 + (due - entry) / terms.reuse + entry / terms.run
+
+
+def amount(value: float, unit: str) -> str:
+    """A cost with its unit: whole tokens, three significant digits of anything else."""
+    return f"{value:,.0f} {unit}" if unit == "tokens" else f"{value:.3g} {unit}"

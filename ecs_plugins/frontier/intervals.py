@@ -1,0 +1,128 @@
+"""How sure what was measured is: paired bootstrap intervals, and Wilson's for few questions.
+
+The same questions are drawn for every strategy, so what makes a question hard for all of them
+cancels in differences. Where several questions share a context they are not independent;
+``by="context"`` draws whole contexts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ecs_plugins.frontier.cost import StrategyPoint, check_reuse, check_weight, weight_crossover
+from ecs_plugins.frontier.measurements import Array, Measurements
+from ecs_plugins.frontier.prices import PriceVector
+
+_LEVEL = 0.95  # of every interval
+_SEED = 42
+Z95 = 1.959963984540054
+FEW_QUESTIONS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A percentile interval, and the share of resamples in which the quantity exists at all."""
+
+    low: float
+    high: float
+    level: float = _LEVEL
+    share: float = 1.0
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"[{self.low:.3g}, {self.high:.3g}]"
+
+
+class Bootstrap:
+    """Resampled means of every configuration, and the intervals that follow.
+
+    One set of B ``replicates`` serves all configurations and quantities, so any difference or
+    crossover of them is paired. What is drawn ``by`` are questions, or contexts with all their
+    questions.
+    """
+
+    def __init__(
+        self,
+        measurements: Measurements,
+        prices: PriceVector | None = None,
+        *,
+        replicates: int = 2000,
+        by: Literal["question", "context"] = "question",
+    ) -> None:
+        context, questions_of = measurements.grouped
+        member = context if by == "context" else np.arange(len(measurements.questions))
+        groups = int(member.max()) + 1
+        rng = np.random.default_rng(_SEED)
+        drawn = rng.multinomial(groups, np.full(groups, 1 / groups), replicates)
+        # How much each question counts in each resample, [Q, B].
+        weights = drawn[:, member].T.astype(np.float64)
+        weights /= weights.sum(axis=0)
+        one, two = (prices or PriceVector()).stages(measurements)
+        # Means per configuration and resample, [P, B].
+        self.f1 = measurements.f1 @ weights
+        self.stage2 = two @ weights
+        # Stage 1 is paid once per context: a question counts as its share of one.
+        weights /= questions_of[context, None]
+        self.stage1 = one @ (weights / weights.sum(axis=0))
+
+    def interval(self, values: Array) -> Interval:
+        """Percentile interval of B resampled values; NaN marks resamples without one."""
+        existing = values[np.isfinite(values)]
+        if not len(existing):
+            return Interval(math.nan, math.nan, share=0.0)
+        tail = (1 - _LEVEL) / 2
+        low, high = np.quantile(existing, [tail, 1 - tail])
+        return Interval(float(low), float(high), share=len(existing) / len(values))
+
+    def f1_interval(self, row: int) -> Interval:
+        """Of the mean F1 of one configuration."""
+        return self.interval(self.f1[row])
+
+    def cost(self, row: int, reuse: float, *, sunk: bool = False) -> Array:
+        """Resampled cost per query at N = ``reuse``, ``[B]``."""
+        shared_by = math.inf if sunk else check_reuse(reuse)
+        total: Array = self.stage2[row] + self.stage1[row] / shared_by
+        return total
+
+    def f1_difference(self, a: int, b: int) -> Interval:
+        """Of ``F1_a - F1_b``, paired."""
+        return self.interval(self.f1[a] - self.f1[b])
+
+    def score_difference(
+        self, a: int, b: int, reuse: float, weight: float, prepared: Container[int] = ()
+    ) -> Interval:
+        """Of the difference of efficiency scores (Eq. 2), paired; ``prepared`` rows are sunk."""
+        check_weight(weight)
+        cost_a = self.cost(a, reuse, sunk=a in prepared)
+        cost_b = self.cost(b, reuse, sunk=b in prepared)
+        quality = self.f1[a] - self.f1[b]
+        saved = np.log(cost_a) - np.log(cost_b)
+        return self.interval(weight * quality - (1 - weight) * saved)
+
+    def weight_crossover(self, a: int, b: int, reuse: float) -> Interval:
+        """Of the w at which two configurations score alike at N = ``reuse``."""
+        columns = (self.f1[a], self.cost(a, reuse), self.f1[b], self.cost(b, reuse))
+        weights = map(weight_crossover, *columns)
+        return self.interval(np.array([math.nan if w is None else w for w in weights]))
+
+
+def wilson(point: StrategyPoint) -> Interval:
+    """The score interval of a share (Wilson 1927), as if every F1 were 0 or 1."""
+    share = Z95**2 / point.n
+    middle = (point.f1 + share / 2) / (1 + share)
+    variance = point.f1 * (1 - point.f1) * share + share**2 / 4
+    half = math.sqrt(variance) / (1 + share)
+    return Interval(max(0.0, middle - half), min(1.0, middle + half))
+
+
+def normal(point: StrategyPoint) -> Interval:
+    """From the standard error of a mean F1."""
+    half = Z95 * point.f1_se
+    return Interval(max(0.0, point.f1 - half), min(1.0, point.f1 + half))

@@ -1,0 +1,224 @@
+"""Measured points with what is behind them: rows, prices, provenance, intervals."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.cost import ConfigValue, Dropped, PointKey, Provenance, StrategyPoint
+from ecs_plugins.frontier.intervals import FEW_QUESTIONS, Bootstrap, Interval, normal, wilson
+from ecs_plugins.frontier.measurements import Measurements
+from ecs_plugins.frontier.prices import PriceVector
+
+PARTS = ("points", "measurements", "prices", "provenance", "dropped")
+"""What a frontier is made of."""
+
+
+class Latency(NamedTuple):
+    """Seconds of a query in the calibration."""
+
+    p50: float
+    p95: float
+
+
+def check_choice(routable: Iterable[PointKey], why: str = "") -> None:
+    """Refuse a choice between fewer than two points; ``why`` ends the message."""
+    keys = set(routable)
+    if len(keys) < 2:
+        names = ", ".join(sorted(strategy for strategy, _ in keys)) or "none"
+        raise InvalidInputError(
+            "a frontier chooses between strategies and needs at least two that can be "
+            f"routed, got {names}; measure another one as well. {why}".strip()
+        )
+
+
+class MeasuredPoints:
+    """Points, and what is behind them.
+
+    Args:
+        points: At least two that can be routed; no strategy and configuration twice.
+        measurements: The rows behind the points, for intervals and prices; in their order.
+        prices: What the costs of the points are counted in.
+        provenance: Where the points come from.
+        dropped: Configurations that calibration gave up.
+
+    Raises:
+        InvalidInputError: Fewer than two routable points, or a duplicate.
+    """
+
+    def __init__(
+        self,
+        points: Iterable[StrategyPoint],
+        *,
+        measurements: Measurements | None = None,
+        prices: PriceVector | None = None,
+        provenance: Provenance | None = None,
+        dropped: Sequence[Dropped] = (),
+    ) -> None:
+        self.points: tuple[StrategyPoint, ...] = tuple(points)
+        self.measurements = measurements
+        self.prices = prices or PriceVector()
+        self.provenance = provenance or Provenance()
+        self.dropped = tuple(dropped)
+        self.routable = tuple(point for point in self.points if point.routable)
+        self._rows = {point.key: row for row, point in enumerate(self.points)}
+        counts = Counter(point.key for point in self.points)
+        repeated = [key for key, count in counts.items() if count > 1]
+        if repeated:
+            strategy, config = repeated[0]
+            raise InvalidInputError(
+                f"{strategy} {config} is given twice; average repeated measurements first"
+            )
+        check_choice(point.key for point in self.routable)
+
+    @classmethod
+    def from_measurements(cls, measurements: Measurements, **parts: Any) -> Self:
+        """From rows; the points are their means."""
+        points = measurements.points(parts.get("prices"))
+        return cls(points, measurements=measurements, **parts)
+
+    def parts(self, **changes: Any) -> dict[str, Any]:
+        """What it is made of, with some changed."""
+        return {name: getattr(self, name) for name in PARTS} | changes
+
+    def with_points(self, points: Iterable[StrategyPoint], **changes: Any) -> Self:
+        """A copy with other points, and with what else is changed."""
+        return type(self)(**self.parts(points=points, **changes))
+
+    def priced(self, prices: PriceVector) -> Self:
+        """The same measurements in another unit.
+
+        Raises:
+            InvalidInputError: A point has no usage to price.
+        """
+        if self.measurements is None:
+            points = tuple(point.priced(prices) for point in self.points)
+        else:
+            points = self.measurements.points(prices)
+        return self.with_points(points, prices=prices)
+
+    def only(self, names: Iterable[str]) -> Self:
+        """The same measurements with fewer points: what there are chains for.
+
+        ``names`` are labels (``"bm25(depth=4)"``) or strategies (``"bm25"``, all configurations).
+
+        Raises:
+            InvalidInputError: A name was not measured, or fewer than two routable points are
+                left.
+        """
+        wanted = set(names)
+        known_names = {name for point in self.points for name in (point.label, point.strategy)}
+        unknown = wanted - known_names
+        if unknown:
+            raise self._not_measured(", ".join(sorted(unknown)))
+        rows = [
+            row
+            for row, point in enumerate(self.points)
+            if not wanted.isdisjoint((point.label, point.strategy))
+        ]
+        kept = None
+        if self.measurements is not None:
+            kept = self.measurements.select(rows)
+        return self.with_points([self.points[row] for row in rows], measurements=kept)
+
+    def get(self, strategy: str, **config: ConfigValue) -> StrategyPoint:
+        """The point of a strategy and configuration.
+
+        Raises:
+            InvalidInputError: It was not measured.
+        """
+        for point in self.points:
+            if point.strategy == strategy and dict(point.config) == config:
+                return point
+        raise self._not_measured(f"{strategy} {config}")
+
+    def _not_measured(self, what: str) -> InvalidInputError:
+        labels = ", ".join(point.label for point in self.points)
+        return InvalidInputError(f"{what} was not measured; measured are {labels}")
+
+    @property
+    def unit(self) -> str:
+        """What costs are counted in."""
+        return self.prices.unit
+
+    def row(self, point: StrategyPoint) -> int:
+        """Row of a point in `points` and in the measurements."""
+        return self._rows[point.key]
+
+    @cached_property
+    def lapsing(self) -> Mapping[PointKey, float]:
+        """What of a stage 1 a prompt cache forgets, where that is something."""
+        if not self.prices.caches:
+            return {}
+        written = {}
+        for point in self.points:
+            if point.usage is not None:
+                cost = min(point.stage1, float(self.prices.lapsing(point.usage)))
+                if cost > 0:
+                    written[point.key] = cost
+        return written
+
+    @cached_property
+    def bootstrap(self) -> Bootstrap:
+        """Paired resamples of the measurements.
+
+        Raises:
+            InvalidInputError: There are points alone.
+        """
+        if self.measurements is None:
+            raise InvalidInputError(
+                "this frontier holds means only; intervals need the measurements that "
+                "calibrate() keeps"
+            )
+        return Bootstrap(self.measurements, self.prices)
+
+    def f1_interval(self, point: StrategyPoint) -> Interval:
+        """Bootstrap interval of a point's F1, or a normal one from its standard error.
+
+        It is Wilson's, which is never too narrow for values in [0, 1], where there are few
+        questions or all scored alike. One question without its rows has none.
+        """
+        if self.measurements is not None:
+            interval = self.bootstrap.f1_interval(self.row(point))
+        else:
+            interval = normal(point)
+            if point.n == 1:
+                return interval
+        if point.n < FEW_QUESTIONS or interval.low == interval.high:
+            return wilson(point)
+        return interval
+
+    def cost_interval(self, point: StrategyPoint) -> Interval:
+        """Interval of a point's stage 2, as a ratio to its mean; none without measurements."""
+        if self.measurements is None:
+            return Interval(1.0, 1.0)
+        costs = self.bootstrap.cost(self.row(point), math.inf)
+        return self.bootstrap.interval(costs / point.stage2)
+
+    def latency(self, point: StrategyPoint) -> Latency | None:
+        """Seconds of a query, p50 and p95; None without measurements."""
+        return self._latencies[self.row(point)] if self._latencies else None
+
+    @cached_property
+    def _latencies(self) -> list[Latency]:
+        if self.measurements is None:
+            return []
+        quantiles = np.quantile(self.measurements.query_seconds, [0.5, 0.95], axis=1)
+        return [Latency(float(p50), float(p95)) for p50, p95 in quantiles.T]
+
+    @property
+    def caution(self) -> str:
+        """What to say where there are too few questions to compare; empty where there are not."""
+        questions = max(point.n for point in self.points)
+        counted = questions > 1 or self.measurements is not None
+        if questions >= FEW_QUESTIONS or not counted:
+            return ""
+        return (
+            f"measured on {questions} questions, fewer than {FEW_QUESTIONS}: too few to compare F1"
+        )

@@ -1,0 +1,81 @@
+"""Learning from what happens: what was observed beside what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.cost import PointKey, StrategyPoint, config_json
+from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.intervals import FEW_QUESTIONS, Z95, Interval, wilson
+from ecs_plugins.frontier.reuse import Ledger
+
+_ALARM_ERRORS = 3.0
+_NOTHING = (0, 0.0, 0.0)
+
+
+def key_of(decision: RoutingDecision | Mapping[str, Any]) -> PointKey:
+    """The key of what was chosen; the decision may be its summary.
+
+    Raises:
+        InvalidInputError: It is neither.
+    """
+    if isinstance(decision, RoutingDecision):
+        return decision.point.key
+    if not isinstance(decision, Mapping) or not {"strategy", "config"} <= decision.keys():
+        raise InvalidInputError("a decision as a mapping has a strategy and a config")
+    return (str(decision["strategy"]), config_json(decision["config"]))
+
+
+def drift_alarms(frontier: EfficiencyFrontier, ledger: Ledger) -> list[str]:
+    """Where scores or costs have left what was measured; see `Router.drift`."""
+    alarms = []
+    scores = ledger.observed("score")
+    costs = ledger.observed("cost")
+    for point in frontier.routable:
+        n, mean, error = scores.get(point.key, _NOTHING)
+        interval = frontier.f1_interval(point)
+        if n >= FEW_QUESTIONS and _is_away(mean - point.f1, error, interval):
+            alarms.append(_alarm(point, f"F1 {mean:.3f} in {n} queries, measured {point.f1:.3f}"))
+    for point in frontier.routable:
+        n, mean, error = costs.get(point.key, _NOTHING)
+        interval = frontier.cost_interval(point)
+        if n >= FEW_QUESTIONS and _is_away(mean - 1.0, error, interval):
+            text = f"cost over the forecast {mean:.3f} in {n} queries, measured 1.000"
+            alarms.append(_alarm(point, text))
+    return alarms
+
+
+def _alarm(point: StrategyPoint, what: str) -> str:
+    return f"{point.label}: {what}; calibrate again"
+
+
+def _is_away(difference: float, error: float, measured: Interval) -> bool:
+    """Whether a difference is more than three times the errors of both sides."""
+    own = (measured.high - measured.low) / (2 * Z95)
+    # What floats differ by is no drift.
+    least = 1e-9
+    return abs(difference) > max(least, _ALARM_ERRORS * math.hypot(error, own))
+
+
+def cautious_frontier(
+    frontier: EfficiencyFrontier, observed: Mapping[PointKey, tuple[int, float, float]]
+) -> EfficiencyFrontier:
+    """The frontier with the lower end of its interval as the F1 of every point.
+
+    Scores that were ``observed`` narrow it.
+    """
+    lower = []
+    for point in frontier.points:
+        n, mean, _ = observed.get(point.key, _NOTHING)
+        if n:
+            pooled = (point.f1 * point.n + mean * n) / (point.n + n)
+            interval = wilson(replace(point, f1=pooled, n=point.n + n))
+        else:
+            interval = frontier.f1_interval(point)
+        lower.append(replace(point, f1=interval.low))
+    return frontier.with_points(lower)

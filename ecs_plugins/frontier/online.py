@@ -1,0 +1,207 @@
+"""Deciding without knowing how many queries come: rent or buy, per context and target.
+
+Where nothing lapses it is the game of `rental`, counted in all queries of a context. Where all
+that is bought is an entry of a prompt cache, it is the same game, begun anew with every run of
+queries that no gap ends. Where both occur it is that of `lapsing`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from ecs_plugins.frontier.cost import PointKey, StrategyPoint
+from ecs_plugins.frontier.decision import Objective, RoutingDecision, Terms, amount
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.forecast import HORIZON, ReuseModel
+from ecs_plugins.frontier.lapsing import Line, lapsing_game
+from ecs_plugins.frontier.rental import Slope, plan_forecast, plan_random, plan_rental
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a context has come to in its game.
+
+    Attributes:
+        seen: Its queries, this one included; at least 1.
+        run: Those of them since its cache lapsed; all where nothing lapses.
+        finished: How often a run of so many queries has ended before.
+        lapses: How many have.
+    """
+
+    seen: int
+    run: int
+    finished: Mapping[int, int] = field(default_factory=dict)
+    lapses: int = 0
+
+
+class _Play(NamedTuple):
+    """What the game says at a query: a point, what it costs at most, and what comes next."""
+
+    point: StrategyPoint
+    bound: float
+    step: str
+    more: str
+
+
+def decide_online(
+    frontier: EfficiencyFrontier,
+    target_f1: float,
+    at: Position | int,
+    *,
+    prepared: Iterable[PointKey] | Mapping[PointKey, float] = (),
+    free: Iterable[PointKey] = (),
+    max_seconds: float | None = None,
+    draw: float | None = None,
+) -> RoutingDecision:
+    """Rent or buy at equal quality, all `EfficiencyFrontier.reaching` it; the reason is the note.
+
+    Args:
+        frontier: What was measured.
+        target_f1: What must be reached.
+        at: Where the context has come to; a number is that of the query where nothing lapses.
+        prepared: Points prepared for it, as in `EfficiencyFrontier.decide`. One of them is used
+            where what the plan would use costs no less per query.
+        free: Those that were before the first query: the optimum has them too.
+        max_seconds: As in `EfficiencyFrontier.decide`.
+        draw: Uniform in [0, 1) for the randomised plan; None for the deterministic one.
+    """
+    position = Position(at, at) if isinstance(at, int) else at
+    given = frozenset(free)
+    due = dict.fromkeys(given, 0.0)
+    due |= prepared if isinstance(prepared, Mapping) else dict.fromkeys(prepared, 0.0)
+    able = frontier.reaching(target_f1, max_seconds)
+    lines = tuple(_line(point, frontier, free=point.key in given) for point in able)
+    play = _play(able, lines, position, frontier.unit, draw)
+    chosen = play.point
+    ready = [point for point in able if due.get(point.key) == 0]
+    if ready:
+        best = min(ready, key=lambda point: point.stage2)
+        if best.stage2 <= chosen.stage2:
+            chosen = best
+            play = play._replace(more="from this query on, however many follow")
+    most = "Never more than" if draw is None else "In expectation at most"
+    note = (
+        f"{play.step} of this context: {chosen.label} {play.more}. {most} {play.bound:.2f} times "
+        f"the optimum for its queries at this target, however many queries come"
+    )
+    if any(line.write for line in lines):
+        note += " and whenever the cache lapses"
+    terms = Terms(float(position.seen), float(position.run), due)
+    return frontier.decided(
+        chosen, Objective.TARGET_F1, target_f1, terms, note=note, max_seconds=max_seconds
+    )
+
+
+def _line(point: StrategyPoint, frontier: EfficiencyFrontier, *, free: bool) -> Line:
+    write = frontier.lapsing.get(point.key, 0.0)
+    prepare = 0.0 if free else point.stage1 - write
+    return Line(max(0.0, prepare), write, point.stage2)
+
+
+def _play(
+    able: Sequence[StrategyPoint],
+    lines: tuple[Line, ...],
+    at: Position,
+    unit: str,
+    draw: float | None,
+) -> _Play:
+    if not any(line.write for line in lines):
+        slopes = tuple((line.prepare, line.rate) for line in lines)
+        return _planned(able, slopes, at.seen, f"query {at.seen}", unit, draw)
+    step = f"query {at.run} since a gap let the cache of this context lapse, and {at.seen}"
+    if at.run == at.seen:
+        step = f"query {at.seen}"
+    if not any(line.prepare for line in lines):
+        slopes = tuple((line.write, line.rate) for line in lines)
+        return _planned(able, slopes, at.run, step, unit, draw)
+    game = lapsing_game(lines)
+    point = able[game.choose(at.run, at.finished)]
+    return _Play(point, game.bound, step, "is what would have cost the least so far")
+
+
+def _planned(
+    able: Sequence[StrategyPoint],
+    slopes: tuple[Slope, ...],
+    query: int,
+    step: str,
+    unit: str,
+    draw: float | None,
+) -> _Play:
+    plan = plan_rental(slopes) if draw is None else plan_random(slopes, draw)
+    place = plan.at(query)
+    chosen = able[plan.choices[place]]
+    more = "from this query on, however many follow"
+    for start, choice in zip(plan.starts[place + 1 :], plan.choices[place + 1 :], strict=True):
+        following = able[choice]
+        if following.stage2 < chosen.stage2:
+            less = chosen.stage2 - following.stage2
+            more = (
+                f"for {start - query} queries yet, then {following.label}, whose preparation "
+                f"costs {amount(following.stage1, unit)} and which costs {amount(less, unit)} "
+                "less per query"
+            )
+            break
+    return _Play(chosen, plan.bound, step, more)
+
+
+def coin(context_id: str) -> float:
+    """The coin of a context, in [0, 1): the same in every process, at every query."""
+    digest = hashlib.blake2b(context_id.encode("utf-8", "surrogatepass"), digest_size=6).digest()
+    return int.from_bytes(digest, "big") / 2**48
+
+
+class Gain(NamedTuple):
+    """What a forecast had saved over rent or buy, and the dearest stage 1 that either buys."""
+
+    saved: float
+    price: float
+
+
+@lru_cache(maxsize=256)
+def forecast_gain(slopes: tuple[Slope, ...], model: ReuseModel) -> Gain:
+    """What the forecast had saved over rent or buy on the contexts that it was fitted to.
+
+    Both are played on each context as far as it has come; what has not been asked yet is no
+    gain. Contexts beyond the horizon of the forecast count up to it.
+    """
+    counts = [(min(queries, HORIZON), contexts) for queries, contexts in model.counts]
+    longest = max((queries for queries, _ in counts), default=0)
+    careful = plan_rental(slopes)
+    bold = plan_forecast(slopes, [model.expected(seen) for seen in range(1, longest + 1)])
+    carefully_paid = sum(contexts * careful.cost(slopes, n) for n, contexts in counts)
+    boldly_paid = sum(contexts * bold.cost(slopes, n) for n, contexts in counts)
+    bought = [slopes[choice][0] for plan in (careful, bold) for choice in plan.choices]
+    return Gain(carefully_paid - boldly_paid, max(bought))
+
+
+def expected_run(model: ReuseModel, at: Position) -> float:
+    """Further queries before the cache of a context lapses."""
+    if model.runs is None:
+        return model.expected(at.seen)
+    return model.runs.remaining(at.seen, stops=at.lapses)
+
+
+def trusted_gain(
+    frontier: EfficiencyFrontier, able: Sequence[StrategyPoint], model: ReuseModel
+) -> Gain:
+    """`forecast_gain` in the game of these points: over all queries, or over those of a run.
+
+    Where some are prepared and others cached, an entry counts as what it costs per query of the
+    mean run.
+    """
+    lines = [_line(point, frontier, free=False) for point in able]
+    if model.runs is None or not any(line.write for line in lines):
+        slopes = tuple((line.prepare + line.write, line.rate) for line in lines)
+        return forecast_gain(slopes, model)
+    if not any(line.prepare for line in lines):
+        slopes = tuple((line.write, line.rate) for line in lines)
+        return forecast_gain(slopes, model.runs)
+    runs = sum(times for _, times in model.runs.counts)
+    queries = sum(length * times for length, times in model.runs.counts)
+    mean = max(1.0, queries / max(1, runs))
+    slopes = tuple((line.prepare, line.rate + line.write / mean) for line in lines)
+    return forecast_gain(slopes, model)

@@ -1,0 +1,236 @@
+"""What tokens and seconds cost: in money, seconds or joules, in the form of Eq. 1.
+
+`PriceVector` turns counted tokens and seconds into a cost. A provider's prompt cache, which the
+paper leaves out, only moves cost from stage 2 to stage 1.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from ecs_plugins.common.config import Config
+from ecs_plugins.tokens import Role, Stage
+
+_MILLION = 1_000_000
+PER_TOKEN = ("input", "output", "cached_input", "cache_write", "cache_write_1h")
+"""The settings of a `ModelPrice` that are prices."""
+
+
+class PriceTier(Config):
+    """Prices of prompts that are longer than ``above`` tokens; None for that of shorter ones."""
+
+    above: int = Field(gt=0)
+    input: float | None = Field(default=None, ge=0)
+    output: float | None = Field(default=None, ge=0)
+    cached_input: float | None = Field(default=None, ge=0)
+    cache_write: float | None = Field(default=None, ge=0)
+    cache_write_1h: float | None = Field(default=None, ge=0)
+
+
+def _as_tiers(given: Any) -> Any:
+    """Tiers as JSON has them: a list of objects."""
+    if not isinstance(given, list):
+        return given
+    return tuple(PriceTier.from_any(tier) for tier in given)
+
+
+class ModelPrice(Config):
+    """Price per token of one model.
+
+    Attributes:
+        input: Per prompt token.
+        output: Per written token.
+        cached_input: Per prompt token that a prompt cache serves; None for no cache.
+        cache_write: Per prompt token that is written to the cache; None for ``input``.
+        cache_write_1h: The same for an entry that lives an hour.
+        cache_seconds: How long an entry lives after it was last read.
+        cache_least: Shorter shared prompts are not cached.
+        hit_rate: The share of queries that find the entry while it lives.
+        tiers: Other prices for longer prompts, by rising length.
+    """
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+    cached_input: float | None = Field(default=None, ge=0)
+    cache_write: float | None = Field(default=None, ge=0)
+    cache_write_1h: float | None = Field(default=None, ge=0)
+    cache_seconds: float = Field(default=300.0, gt=0)
+    cache_least: int = Field(default=0, ge=0)
+    hit_rate: float = Field(default=1.0, ge=0, le=1)
+    tiers: Annotated[tuple[PriceTier, ...], BeforeValidator(_as_tiers)] = ()
+
+    def per_token(self) -> ModelPrice:
+        """These prices, if they are per million tokens."""
+        tiers = tuple(tier.replace(**_per_token(tier)) for tier in self.tiers)
+        return self.replace(**_per_token(self), tiers=tiers)
+
+    def without_tiers(self, prompt_tokens: float) -> ModelPrice:
+        """The prices of prompts of a length."""
+        prices: dict[str, Any] = {}
+        for tier in self.tiers:
+            if prompt_tokens > tier.above:
+                own = {name: getattr(tier, name) for name in PER_TOKEN}
+                prices |= {name: price for name, price in own.items() if price is not None}
+        return self.replace(**prices, tiers=())
+
+    @property
+    def read_price(self) -> float:
+        """Per prompt token that the cache serves."""
+        return self.input if self.cached_input is None else self.cached_input
+
+    @property
+    def write_price(self) -> float:
+        """Per prompt token that is written to the cache."""
+        return self.input if self.cache_write is None else self.cache_write
+
+    def cache_extra(self, cached: float, written: float, written_1h: float) -> float:
+        """What prompt tokens cost beyond ``input`` that were read from the cache or written."""
+        long = self.write_price if self.cache_write_1h is None else self.cache_write_1h
+        read_extra = cached * (self.read_price - self.input)
+        short_extra = written * (self.write_price - self.input)
+        long_extra = written_1h * (long - self.input)
+        return read_extra + short_extra + long_extra
+
+
+def _per_token(quoted: ModelPrice | PriceTier) -> dict[str, float]:
+    """The prices that are given per million tokens, per token."""
+    prices = {name: getattr(quoted, name) for name in PER_TOKEN}
+    return {name: price / _MILLION for name, price in prices.items() if price is not None}
+
+
+class PriceVector(Config):
+    """What each token and second costs; by default each token of any model costs one token.
+
+    Attributes:
+        unit: What costs are called: "tokens", "USD", "s", "J".
+        answer: The big model that answers.
+        compressor: The model that compresses contexts; None for the answering one.
+        scorer: Per token of the small scoring model.
+        prepare_factor: Multiplies the compressor's prices in stage 1: 0.5 for a batch interface
+            at half price.
+        per_second: Per second of wall time: rent of the machine, or its power in watts.
+    """
+
+    unit: str = Field(default="tokens", min_length=1)
+    answer: ModelPrice = ModelPrice(input=1.0, output=1.0)
+    compressor: ModelPrice | None = None
+    scorer: float = Field(default=1.0, ge=0)
+    prepare_factor: float = Field(default=1.0, ge=0)
+    per_second: float = Field(default=0.0, ge=0)
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        models: Mapping[str, str] | None = None,
+        *,
+        batch: bool = False,
+    ) -> PriceVector:
+        """Read a price list: JSON with prices per million tokens, as providers quote them.
+
+            {"unit": "USD", "answer": {"input": 0.75, "cached_input": 0.075, "output": 4.5},
+             "compressor": {"input": 0.1, "output": 0.4}, "scorer": 0.0,
+             "prepare_factor": 0.5, "per_second": 0.0}
+
+        Only ``unit`` and ``answer`` are needed. The compressor costs what the answering model
+        costs and the local scorer nothing, unless the list says otherwise.
+
+        LiteLLM's public price map is read, too (``model_prices_and_context_window.json``), with
+        the names in ``models["answer"]`` and ``models["compressor"]``: the exact name, else that
+        behind a provider's where all providers ask the same. ``batch`` prices stage 1 by the
+        map's batch interface.
+
+        Raises:
+            StorageError: The file cannot be read.
+            ConfigurationError: It is no price list; says what is wrong.
+        """
+        from ecs_plugins.frontier.price_list import read_prices
+
+        return read_prices(path, models or {}, batch=batch)
+
+    @classmethod
+    def seconds(cls) -> PriceVector:
+        """Cost is wall time."""
+        free = ModelPrice(input=0.0, output=0.0)
+        return cls(unit="s", answer=free, scorer=0.0, per_second=1.0)
+
+    @classmethod
+    def joules(cls, watts: float) -> PriceVector:
+        """Cost is energy at a constant power draw."""
+        return cls.seconds().replace(unit="J", per_second=watts)
+
+    def of(self, role: Role) -> float:
+        """Price of one uncached token of ``role``."""
+        if role == Role.SCORER:
+            return self.scorer
+        model = self.answer
+        if role in (Role.COMPRESS_INPUT, Role.COMPRESS_OUTPUT) and self.compressor is not None:
+            model = self.compressor
+        return model.input if role.endswith("_input") else model.output
+
+    @property
+    def caches(self) -> bool:
+        """Whether a prompt cache makes the answering model cheaper."""
+        return self.answer.read_price < self.answer.input and self.answer.hit_rate > 0
+
+    def stages(self, usage: Any) -> tuple[Any, Any]:
+        """Cost of stage 1 and of stage 2, such that Eq. 1 holds for every N.
+
+        Of a `Usage` in numbers; of anything with its attributes as arrays, in arrays.
+
+        With a prompt cache, c shared tokens cost ``c * write`` once and ``c * cached`` N - 1
+        times: ``c * cached`` per query in stage 2 and ``c * (write - cached)`` in stage 1. Queries
+        that miss the entry write it again. Prompts of a length have the prices of their tier.
+        """
+        if not self.answer.tiers:
+            return self._stages(usage)
+        prompt = usage.tokens.get((Stage.QUERY, Role.ANSWER_INPUT), 0.0)
+        prepare: Any = 0.0
+        query: Any = 0.0
+        edges = (-1.0, *(float(tier.above) for tier in self.answer.tiers), math.inf)
+        for low, high in pairwise(edges):
+            within = (prompt > low) & (prompt <= high)
+            alike = self.replace(answer=self.answer.without_tiers(low + 1))
+            one, two = alike._stages(usage)
+            prepare += within * one
+            query += within * two
+        return prepare, query
+
+    def _stages(self, usage: Any) -> tuple[Any, Any]:
+        prepare = self.per_second * usage.prepare_seconds
+        query = self.per_second * usage.query_seconds
+        for (stage, role), tokens in usage.tokens.items():
+            if stage == Stage.QUERY:
+                query += self.of(role) * tokens
+            elif role == Role.SCORER:
+                prepare += self.scorer * tokens
+            else:
+                prepare += self.prepare_factor * self.of(role) * tokens
+        if not self.caches:
+            return prepare, query
+        shared = self._cached_tokens(usage)
+        missed = (1 - self.answer.hit_rate) * shared
+        hits = self.answer.hit_rate * shared
+        query += hits * self.answer.cache_extra(1, 0, 0)
+        query += missed * self.answer.cache_extra(0, 1, 0)
+        return prepare + hits * (self.answer.write_price - self.answer.read_price), query
+
+    def lapsing(self, usage: Any) -> Any:
+        """The part of stage 1 that a prompt cache forgets: writing its entry instead of reading."""
+        if not self.caches:
+            return 0.0
+        hits = self.answer.hit_rate * self._cached_tokens(usage)
+        price = self.answer
+        if price.tiers:
+            price = price.without_tiers(usage.tokens.get((Stage.QUERY, Role.ANSWER_INPUT), 0.0))
+        return hits * (price.write_price - price.read_price)
+
+    def _cached_tokens(self, usage: Any) -> Any:
+        """Shared prompt tokens, where they are enough to be cached."""
+        return usage.shared_input * (usage.shared_input >= self.answer.cache_least)

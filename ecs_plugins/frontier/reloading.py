@@ -1,0 +1,140 @@
+"""Frontiers in files: opened when they are needed, read again when they change."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from ecs_plugins.errors import ConfigurationError, EcsPluginsError, StorageError
+from ecs_plugins.frontier.cost import StrategyPoint
+from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+
+_log = logging.getLogger(__name__)
+
+
+def check_frontier(value: object) -> EfficiencyFrontier | str:
+    """A frontier, or the path of an artefact that exists.
+
+    Raises:
+        ConfigurationError: It is neither.
+        StorageError: There is no such file.
+    """
+    # A dict is what `langchain_core.load.dumps` made of an object.
+    if isinstance(value, Mapping) and isinstance(value.get("artefact"), str):
+        return EfficiencyFrontier.from_json(value["artefact"], source="the router's frontier")
+    if isinstance(value, EfficiencyFrontier):
+        return value
+    if not isinstance(value, str | os.PathLike):
+        raise ConfigurationError(
+            f"frontier must be an EfficiencyFrontier or the path of one, got {type(value).__name__}"
+        )
+    if not Path(value).is_file():
+        raise StorageError(
+            f"there is no frontier at {value}; make one with: ecs-plugins calibrate --out {value}"
+        )
+    return str(value)
+
+
+def open_frontier(
+    source: EfficiencyFrontier | str, names: Iterable[str] = ()
+) -> EfficiencyFrontier:
+    """The frontier behind a source; a file is read again when it has changed.
+
+    With the ``names`` of what runs its choices, what else a newer file may choose is refused.
+    """
+    if isinstance(source, EfficiencyFrontier):
+        return source
+    return _artefact(source, frozenset(names)).current()
+
+
+class _Stamp(NamedTuple):
+    """What tells one version of a file from another."""
+
+    modified: int
+    size: int
+    inode: int
+
+
+class _Artefact:
+    """A frontier in a file. The first reading pins what was measured with which models.
+
+    A newer file that does not go with them is reported and not taken: what runs goes on as it is.
+    """
+
+    def __init__(self, path: str, names: frozenset[str]) -> None:
+        self._path = path
+        self._names = names
+        self._taken: EfficiencyFrontier | None = None
+        self._stamp: _Stamp | None = None
+        self._lock = threading.Lock()
+
+    def current(self) -> EfficiencyFrontier:
+        """What was taken last, read again where the file is another."""
+        stamp = self._stamp  # where the file is gone, what was taken goes on
+        with contextlib.suppress(OSError):
+            status = Path(self._path).stat()
+            stamp = _Stamp(status.st_mtime_ns, status.st_size, status.st_ino)
+        with self._lock:
+            if self._taken is None:
+                first = EfficiencyFrontier.load(self._path)
+                check_names(self._names, first)
+                self._taken = first
+            elif self._stamp != stamp:
+                self._taken = self._newer(self._taken)
+            self._stamp = stamp
+            return self._taken
+
+    def _newer(self, old: EfficiencyFrontier) -> EfficiencyFrontier:
+        try:
+            new = EfficiencyFrontier.load(self._path)
+            self._check(new, old)
+        except EcsPluginsError as error:
+            _log.warning("the frontier %s is not taken: %s; restart to use it", self._path, error)
+            return old
+        return new
+
+    def _check(self, new: EfficiencyFrontier, old: EfficiencyFrontier) -> None:
+        before = (old.provenance.fingerprint, old.unit)
+        after = (new.provenance.fingerprint, new.unit)
+        if before != after:
+            raise ConfigurationError(f"it was measured with {after}, not {before}")
+        if self._names:
+            for point in new.routable:
+                chosen_name(point, self._names)
+
+
+_artefact = lru_cache(maxsize=32)(_Artefact)
+
+
+def chosen_name(decision: RoutingDecision | StrategyPoint, names: Collection[str]) -> str:
+    """Which of ``names`` runs a choice: its label or, for all configurations, its strategy.
+
+    Raises:
+        ConfigurationError: None of them does.
+    """
+    for name in (decision.label, decision.strategy):
+        if name in names:
+            return name
+    raise ConfigurationError(
+        f"the frontier chose {decision.label}, and nothing runs that: there is "
+        f"{', '.join(sorted(names)) or 'nothing'}. Add {decision.label!r} or "
+        f"{decision.strategy!r}, or route among fewer: frontier.only([...])"
+    )
+
+
+def check_names(names: Iterable[str], frontier: EfficiencyFrontier) -> None:
+    """Refuse names that no decision of ``frontier`` can have."""
+    possible = {name for point in frontier.routable for name in (point.label, point.strategy)}
+    unknown = sorted(set(names) - possible)
+    if unknown:
+        raise ConfigurationError(
+            f"the frontier never chooses {', '.join(unknown)}; it chooses among "
+            f"{', '.join(point.label for point in frontier.routable)}"
+        )
