@@ -1,16 +1,13 @@
-"""The model that answers and compresses, and how its answers are judged.
+"""The model that answers and compresses.
 
 A local `LanguageModel`, a LangChain chat model and a LlamaIndex LLM are recognised by what they
-can do, so no framework is imported here. Answers are judged by exact match and token F1 as in the
-HotpotQA evaluation: yes, no and "noanswer" count only when both sides say the same.
+can do, so no framework is imported here.
 """
 
 from __future__ import annotations
 
 import contextvars
 import re
-import string
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -30,10 +27,6 @@ ANSWER_PROMPT = (
     "Context:\n{context}\n\nQuestion: {question}\nAnswer:"
 )
 """The context stands first, so that a prompt cache can serve it to the next question."""
-
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_CLOSED = frozenset({"yes", "no", "noanswer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,27 +252,3 @@ def reported_tokens(reply: Any) -> tuple[int | None, int | None]:
 def cache_tokens(reply: Any) -> CacheTokens:
     """What a framework's reply reports of its prompt cache."""
     return reported_usage(reply).cache
-
-
-def normalize_answer(text: str) -> str:
-    """Lower case, no punctuation, no articles, single spaces."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """1.0 if the prediction equals one of the answers after normalisation, else 0.0."""
-    return float(any(normalize_answer(prediction) == normalize_answer(a) for a in answers))
-
-
-def token_f1(prediction: str, answers: Sequence[str]) -> float:
-    """The best F1 over the answers, in [0, 1]; 0.0 without answers."""
-    said = normalize_answer(prediction)
-    return max((_f1(said, normalize_answer(answer)) for answer in answers), default=0.0)
-
-
-def _f1(said: str, known: str) -> float:
-    if said != known and (said in _CLOSED or known in _CLOSED):
-        return 0.0
-    ours, theirs = Counter(said.split()), Counter(known.split())
-    # The harmonic mean of precision and recall.
-    return 2 * (ours & theirs).total() / max(1, ours.total() + theirs.total())

@@ -1,8 +1,9 @@
 """Measure every strategy once on a user's own questions: the rows behind a frontier.
 
 All strategies answer the same questions with the same model, prompt and greedy decoding
-(section III-D of the paper). Each fixed batch of questions is measured for every configuration
-before the next begins, so that a killed run goes on with what its journal lacks.
+(section III-D of the paper); chains of the user's answer by themselves. Each fixed batch of
+questions is measured for every configuration before the next begins, so that a killed run goes on
+with what its journal lacks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter
@@ -22,27 +23,33 @@ from tqdm import tqdm
 
 from ecs_plugins import __version__
 from ecs_plugins.common.config import Config
-from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.answering import (
     ANSWER_PROMPT,
     AnswerModel,
     answer_prompt,
     as_answer_model,
     check_template,
-    exact_match,
-    token_f1,
 )
 from ecs_plugins.frontier.cost import ConfigValue, Dropped, PointKey, Provenance, config_json
 from ecs_plugins.frontier.data import CalibrationQuestion, check_unique, data_hash
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.journal import Journal
+from ecs_plugins.frontier.judging import Judged, Metric, as_metric, exact_match
 from ecs_plugins.frontier.measured import check_choice
 from ecs_plugins.frontier.measurements import TABLES, Arm, Measurements
 from ecs_plugins.frontier.prices import PriceVector
-from ecs_plugins.frontier.strategies.base import Prepared, Strategy, prepare_all
-from ecs_plugins.tokens import Role, Stage, TokenLedger, flat
+from ecs_plugins.frontier.strategies.base import (
+    AnsweringStrategy,
+    BuiltContext,
+    Prepared,
+    Strategy,
+    prepare_all,
+)
+from ecs_plugins.tokens import Account, Role, Stage, TokenLedger, flat
 
 SEED = 42
+_MEMBERS = ("name", "config", "routable", "prepare")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +87,10 @@ class CalibrationConfig(Config):
 
 def calibrate(
     questions: Sequence[CalibrationQuestion],
-    strategies: Iterable[Strategy],
-    answer_model: object,
+    strategies: Iterable[Strategy | AnsweringStrategy],
+    answer_model: object = None,
     *,
+    metric: object = "f1",
     config: CalibrationConfig | None = None,
     journal: str | os.PathLike[str] | None = None,
     prices: PriceVector | None = None,
@@ -94,8 +102,9 @@ def calibrate(
 
     Args:
         questions: What to ask; see `read_questions`.
-        strategies: Each a strategy in one configuration.
-        answer_model: What `as_answer_model` takes.
+        strategies: Each a strategy in one configuration, or a chain of your own: `RoutedChain`.
+        answer_model: What `as_answer_model` takes; chains answer by themselves and need none.
+        metric: How answers are judged; what `as_metric` takes.
         config: How to measure.
         journal: File that keeps what is measured; give it again to go on after a kill.
         prices: What costs are counted in; tokens by default.
@@ -105,9 +114,10 @@ def calibrate(
             measured with other models or settings is refused.
 
     Raises:
-        InvalidInputError: No question, repeated ids, fewer than two routable strategies, or a
+        InvalidInputError: No question, repeated ids, fewer than two routable points, or a
             strategy and configuration given twice.
-        ConfigurationError: The journal belongs to another calibration.
+        ConfigurationError: Something is no strategy, or the journal belongs to another
+            calibration.
         StorageError: The journal cannot be written; what it holds is kept.
         ModelError: The answering model failed; run again to go on.
     """
@@ -117,37 +127,75 @@ def calibrate(
     if not questions:
         raise InvalidInputError("there is no question to calibrate with")
     check_unique(questions)
-    model = as_answer_model(answer_model)
-    named = {"answer": model.name, **(models or {})}
-    recorded: dict[str, ConfigValue] = {
-        "max_new_tokens": chosen.max_new_tokens,
-        "batch_size": chosen.batch_size,
-        "prompt": hashlib.sha256(chosen.prompt.encode()).hexdigest()[:16],
-        **(settings or {}),
-    }
+    model = _answer_model(answer_model, arms.values())
+    named = {} if model is None else {"answer": model.name}
+    recorded = _recorded(chosen, metric, settings or {})
     asked = data_hash(questions)
-    identity = {"answering model": model.name, "data hash": asked, **recorded}
-    identity |= {f"{role} model": name for role, name in (models or {}).items()}
-    run = _Calibration(questions, arms, model, chosen)
+    identity = {"answering model": named.get("answer", ""), "data hash": asked, **recorded}
+    for role, name in (models or {}).items():
+        identity[f"{role} model"] = name
+    run = _Calibration(questions, arms, model, chosen, as_metric(metric))
     with closing(Journal(journal, _KIND, identity)) as run.journal:
         for record in run.journal.records:
-            key, batch = _ROWS.validate_python((record["key"], record["rows"]))
-            run.rows |= {(key, row.question): row for row in batch}
+            run.restore(record)
         run.measure()
         measured = run.measurements()
-    now = datetime.now(UTC).isoformat(timespec="seconds")
     provenance = Provenance(
-        named, data, asked, len(questions), now, __version__, SEED, settings=recorded
+        models={**named, **(models or {})},
+        data=data,
+        data_hash=asked,
+        questions=len(questions),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        package_version=__version__,
+        seed=SEED,
+        settings=recorded,
     )
     return EfficiencyFrontier.from_measurements(
         measured, prices=prices, provenance=provenance, dropped=list(run.dropped.values())
     )
 
 
-def _by_key(strategies: Iterable[Strategy]) -> dict[PointKey, Strategy]:
+def _recorded(
+    config: CalibrationConfig, metric: object, settings: Mapping[str, ConfigValue]
+) -> dict[str, ConfigValue]:
+    """What shapes the result, for the record."""
+    recorded: dict[str, ConfigValue] = {
+        "max_new_tokens": config.max_new_tokens,
+        "batch_size": config.batch_size,
+        "prompt": hashlib.sha256(config.prompt.encode()).hexdigest()[:16],
+    }
+    if metric != "f1":
+        name = metric if isinstance(metric, str) else getattr(metric, "__name__", None)
+        recorded["metric"] = str(name or getattr(metric, "name", type(metric).__name__))
+    return recorded | dict(settings)
+
+
+def _answer_model(
+    answer_model: object, arms: Iterable[Strategy | AnsweringStrategy]
+) -> AnswerModel | None:
+    """The model that answers from the contexts of strategies; chains answer by themselves."""
+    if answer_model is not None:
+        return as_answer_model(answer_model)
+    needing = [arm.name for arm in arms if not isinstance(arm, AnsweringStrategy)]
+    if needing:
+        raise ConfigurationError(
+            f"{', '.join(needing)} only build contexts; give the model that answers from them"
+        )
+    return None
+
+
+def _by_key(
+    strategies: Iterable[Strategy | AnsweringStrategy],
+) -> dict[PointKey, Strategy | AnsweringStrategy]:
     """The strategies by key, checked before anything is measured."""
-    arms: dict[PointKey, Strategy] = {}
+    arms: dict[PointKey, Strategy | AnsweringStrategy] = {}
     for strategy in strategies:
+        if any(not hasattr(strategy, member) for member in _MEMBERS):
+            raise ConfigurationError(
+                f"{strategy!r:.60} is no strategy; a chain of your own is measured as "
+                "RoutedChain('its name', answer=chain), of ecs_plugins.langchain or "
+                "ecs_plugins.llama_index"
+            )
         key = (strategy.name, config_json(strategy.config))
         if key in arms:
             raise InvalidInputError(f"{key[0]} {key[1]} is given twice; remove one")
@@ -156,18 +204,35 @@ def _by_key(strategies: Iterable[Strategy]) -> dict[PointKey, Strategy]:
     return arms
 
 
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """What a strategy answered to one question, and what that cost in stage 2."""
+
+    text: str
+    ledger: TokenLedger
+    shared_input: float
+    seconds: float
+
+
 @dataclass
 class _Calibration:
     """One calibration: its rows so far and what was given up."""
 
     questions: Sequence[CalibrationQuestion]
-    arms: Mapping[PointKey, Strategy]
-    model: AnswerModel
+    arms: Mapping[PointKey, Strategy | AnsweringStrategy]
+    model: AnswerModel | None
     settings: CalibrationConfig
+    metric: Metric
     journal: Journal = field(init=False)
     rows: dict[tuple[PointKey, str], CalibrationRow] = field(default_factory=dict)
     dropped: dict[PointKey, Dropped] = field(default_factory=dict)
     _prepared: dict[PointKey, dict[str, Prepared]] = field(default_factory=dict)
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """Take the rows of a record of the journal."""
+        key, batch = _ROWS.validate_python((record["key"], record["rows"]))
+        for row in batch:
+            self.rows[key, row.question] = row
 
     def measure(self) -> None:
         """Everything that the journal does not hold yet."""
@@ -183,82 +248,133 @@ class _Calibration:
                     bar.update(len(batch))
 
     def _measure(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> None:
-        known = all((key, question.id) in self.rows for question in batch)
-        if known or key in self.dropped:
+        is_measured = all((key, question.id) in self.rows for question in batch)
+        if is_measured or key in self.dropped:
             return
         try:
             rows = self._rows(key, batch)
-            self.journal.append({"key": key, "rows": [asdict(row) for row in rows]})
-            self.rows |= {(key, row.question): row for row in rows}
         except InvalidInputError as error:
             measured = sum(1 for of, _ in self.rows if of == key)
             reason = f"could not be measured: {error}"
             self.dropped[key] = Dropped(key[0], dict(self.arms[key].config), measured, reason)
+            return
+        self.journal.append({"key": key, "rows": [asdict(row) for row in rows]})
+        for row in rows:
+            self.rows[key, row.question] = row
 
     def _rows(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> list[CalibrationRow]:
-        arm, template = self.arms[key], self.settings.prompt
+        arm = self.arms[key]
         ready = self._prepare(key, batch)
-        built = [arm.build(p, q.question) for p, q in zip(ready, batch, strict=True)]
-        prompts = [
-            answer_prompt(made.text, question.question, template)
-            for made, question in zip(built, batch, strict=True)
+        if isinstance(arm, AnsweringStrategy):
+            replies = [
+                self._by_itself(arm, prepared, question.question)
+                for prepared, question in zip(ready, batch, strict=True)
+            ]
+        else:
+            replies = self._by_the_model(arm, ready, batch)
+        return [
+            self._row(question, prepared, reply)
+            for question, prepared, reply in zip(batch, ready, replies, strict=True)
         ]
-        started = time.perf_counter()
-        replies = self.model.complete(prompts, max_new_tokens=self.settings.max_new_tokens)
-        share = (time.perf_counter() - started) / len(batch)
-        rows = []
-        for question, before, made, prompt, reply in zip(
-            batch, ready, built, prompts, replies, strict=True
-        ):
-            ledger = TokenLedger(dict(before.ledger))
-            ledger.add(made.ledger)
-            ledger.book(Stage.QUERY, Role.ANSWER_INPUT, reply.input_tokens)
-            ledger.book(Stage.QUERY, Role.ANSWER_OUTPUT, reply.output_tokens)
-            # By characters: counting tokens apart would cost a call and differ at the seam.
-            shared = len(template.partition("{context}")[0]) + len(made.text)
-            prediction = reply.text.strip()
-            # Small models go on talking behind their answer: the first line is judged.
-            answer = prediction.partition("\n")[0]
-            row = CalibrationRow(
-                question.id,
-                prediction,
-                token_f1(answer, question.answers),
-                exact_match(answer, question.answers),
-                ledger.to_dict(),
-                reply.input_tokens * shared / len(prompt) if made.shared else 0.0,
-                before.seconds,
-                made.seconds + share,
-            )
-            rows.append(row)
-        return rows
+
+    def _row(
+        self, question: CalibrationQuestion, prepared: Prepared, reply: _Reply
+    ) -> CalibrationRow:
+        ledger = TokenLedger(dict(prepared.ledger))
+        ledger.add(reply.ledger)
+        prediction = reply.text.strip()
+        # Small models go on talking behind their answer: the first line is judged.
+        answer = prediction.partition("\n")[0]
+        documents = tuple(document.titled for document in question.context.documents)
+        judged = Judged(question.question, answer, question.answers, documents)
+        return CalibrationRow(
+            question.id,
+            prediction,
+            self.metric(judged),
+            exact_match(answer, question.answers),
+            ledger.to_dict(),
+            reply.shared_input,
+            prepared.seconds,
+            reply.seconds,
+        )
+
+    def _by_itself(self, arm: AnsweringStrategy, prepared: Prepared, question: str) -> _Reply:
+        answer = arm.answer(prepared, question)
+        return _Reply(answer.text, answer.ledger, answer.shared_input, answer.seconds)
+
+    def _by_the_model(
+        self, arm: Strategy, ready: Sequence[Prepared], batch: Sequence[CalibrationQuestion]
+    ) -> list[_Reply]:
+        assert self.model is not None, "checked before anything is measured"
+        template = self.settings.prompt
+        built = [
+            arm.build(prepared, question.question)
+            for prepared, question in zip(ready, batch, strict=True)
+        ]
+        prompts = [
+            answer_prompt(context.text, question.question, template)
+            for context, question in zip(built, batch, strict=True)
+        ]
+        began = time.perf_counter()
+        completions = self.model.complete(prompts, max_new_tokens=self.settings.max_new_tokens)
+        share = (time.perf_counter() - began) / len(batch)
+        replies = []
+        for context, prompt, completion in zip(built, prompts, completions, strict=True):
+            ledger = TokenLedger(dict(context.ledger))
+            ledger.book(Stage.QUERY, Role.ANSWER_INPUT, completion.input_tokens)
+            ledger.book(Stage.QUERY, Role.ANSWER_OUTPUT, completion.output_tokens)
+            shared = completion.input_tokens * _shared_part(context, prompt, template)
+            replies.append(_Reply(completion.text, ledger, shared, context.seconds + share))
+        return replies
 
     def _prepare(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> list[Prepared]:
         wanted = {question.context.id: question.context for question in batch}
         # Questions about one context tend to follow each other: only this batch's are kept.
-        known = {name: p for name, p in self._prepared.get(key, {}).items() if name in wanted}
-        missing = [context for name, context in wanted.items() if name not in known]
-        known |= {p.context.id: p for p in prepare_all(self.arms[key], missing)}
-        self._prepared[key] = known
-        return [known[question.context.id] for question in batch]
+        before = self._prepared.get(key, {})
+        kept = {name: prepared for name, prepared in before.items() if name in wanted}
+        missing = [context for name, context in wanted.items() if name not in kept]
+        for prepared in prepare_all(self.arms[key], missing):
+            kept[prepared.context.id] = prepared
+        self._prepared[key] = kept
+        return [kept[question.context.id] for question in batch]
 
     def measurements(self) -> Measurements:
         """All rows of the configurations that were measured on every question."""
         kept = {key: arm for key, arm in self.arms.items() if key not in self.dropped}
-        reasons = "; ".join(f"{d.strategy}: {d.reason}" for d in self.dropped.values())
+        reasons = "; ".join(f"{each.strategy}: {each.reason}" for each in self.dropped.values())
         check_choice((key for key, arm in kept.items() if arm.routable), reasons)
-        rows = [[self.rows[key, q.id] for q in self.questions] for key in kept]
-        spent = [[flat(row.tokens) for row in line] for line in rows]
-        used = sorted({account for line in spent for tokens in line for account in tokens})
+        rows = [[self.rows[key, question.id] for question in self.questions] for key in kept]
+        tables: dict[str, Any] = {name: _table(rows, name) for name in TABLES}
         return Measurements(
             tuple(Arm(arm.name, dict(arm.config), arm.routable) for arm in kept.values()),
             tuple(question.id for question in self.questions),
             tuple(question.context.id for question in self.questions),
-            tokens={
-                account: np.array([[tokens.get(account, 0) for tokens in line] for line in spent])
-                for account in used
-            },
-            **{
-                name: np.array([[getattr(row, name) for row in line] for line in rows])
-                for name in TABLES
-            },
+            tokens=_token_tables(rows),
+            **tables,
         )
+
+
+def _shared_part(context: BuiltContext, prompt: str, template: str) -> float:
+    """The share of a prompt that is the same for every question about its context.
+
+    By characters: counting tokens apart would cost a call and differ at the seam.
+    """
+    if not context.shared:
+        return 0.0
+    before = len(template.partition("{context}")[0])
+    return (before + len(context.text)) / len(prompt)
+
+
+def _table(rows: Sequence[Sequence[CalibrationRow]], name: str) -> np.ndarray:
+    return np.array([[getattr(row, name) for row in line] for line in rows])
+
+
+def _token_tables(rows: Sequence[Sequence[CalibrationRow]]) -> dict[Account, np.ndarray]:
+    """A table of tokens for every account that something was booked to."""
+    spent: list[list[dict[Account, int]]] = [[flat(row.tokens) for row in line] for line in rows]
+    accounts = sorted({account for line in spent for tokens in line for account in tokens})
+    tables = {}
+    for account in accounts:
+        counts = [[tokens.get(account, 0) for tokens in line] for line in spent]
+        tables[account] = np.array(counts)
+    return tables

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.frontier.prices import ModelPrice as ModelPrice
 from ecs_plugins.frontier.prices import PriceVector
 from ecs_plugins.tokens import Account, flat, nested
 

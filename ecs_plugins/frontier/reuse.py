@@ -424,7 +424,9 @@ class ReuseLedger:
 
     def _due(self) -> bool:
         late = self._clock() - self._fitted > _REFIT_SECONDS
-        return late or self._new > self._model.contexts * _REFIT_SHARE
+        runs = self._model.runs
+        learned_from = self._model.contexts if runs is None else runs.contexts
+        return late or self._new > learned_from * _REFIT_SHARE
 
     def _refit(self) -> None:
         new = self._new

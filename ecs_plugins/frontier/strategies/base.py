@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.cost import ConfigValue
@@ -18,13 +18,17 @@ from ecs_plugins.tokens import TokenLedger
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What stage 1 made of a context, and what that cost; sunk where it is ``reused``."""
+    """What stage 1 made of a context, and what that cost; sunk where it is ``reused``.
+
+    ``value`` is what a chain of the user's made, where that is no text.
+    """
 
     context: Context
     text: str = ""
     ledger: TokenLedger = field(default_factory=TokenLedger)
     seconds: float = 0.0
     reused: bool = False
+    value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,46 @@ class Strategy(Protocol):
         """Stage 2."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a strategy that answers by itself said, and what that cost.
+
+    Attributes:
+        text: The answer.
+        ledger: Tokens of stage 2.
+        seconds: Of stage 2.
+        shared_input: Prompt tokens that are the same for every question about the context.
+    """
+
+    text: str
+    ledger: TokenLedger = field(default_factory=TokenLedger)
+    seconds: float = 0.0
+    shared_input: float = 0.0
+
+
+@runtime_checkable
+class AnsweringStrategy(Protocol):
+    """A strategy that answers by itself, such as a chain of the user's own."""
+
+    @property
+    def name(self) -> str:
+        """As of a `Strategy`."""
+
+    @property
+    def config(self) -> Mapping[str, ConfigValue]:
+        """As of a `Strategy`."""
+
+    @property
+    def routable(self) -> bool:
+        """As of a `Strategy`."""
+
+    def prepare(self, context: Context) -> Prepared:
+        """Stage 1."""
+
+    def answer(self, prepared: Prepared, question: str) -> Answered:
+        """Stage 2, to the end."""
+
+
 class NoPreparation:
     """A strategy without a stage 1, to derive from."""
 
@@ -80,7 +124,9 @@ class NoPreparation:
         return Prepared(context)
 
 
-def prepare_all(strategy: Strategy, contexts: Sequence[Context]) -> list[Prepared]:
+def prepare_all(
+    strategy: Strategy | AnsweringStrategy, contexts: Sequence[Context]
+) -> list[Prepared]:
     """Stage 1 of several contexts: in one call of ``prepare_many`` where the strategy has it."""
     many: Callable[[Sequence[Context]], list[Prepared]] | None
     many = getattr(strategy, "prepare_many", None)

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.frontier.answering import exact_match, token_f1
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, data_hash, read_questions
+from ecs_plugins.frontier.judging import exact_match, token_f1
 
 
 def line(**changes):

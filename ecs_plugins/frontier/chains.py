@@ -1,0 +1,166 @@
+"""Chains of the user's own: what is prepared once per context, kept, and answered from.
+
+A chain has a stage 1, which may make something of a context, and a stage 2, which answers a
+question from it. What was prepared is kept in memory, and in a directory for other processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cachetools import LRUCache
+
+from ecs_plugins.common.files import private, write_atomically
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.frontier.answering import TokenCounter
+from ecs_plugins.frontier.cost import PointKey
+from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, reported_usage
+from ecs_plugins.tokens import Role, Stage, TokenLedger
+
+_KEPT = 256  # contexts whose preparation is in memory
+
+
+@dataclass(slots=True)
+class CallCounter:
+    """Counts the calls of models in one stage of a chain.
+
+    Calls that neither reported nor could be counted are ``uncounted``.
+    """
+
+    stage: Stage
+    count_tokens: TokenCounter | None = None
+    ledger: TokenLedger = field(default_factory=TokenLedger)
+    cache: CacheTokens = NO_CACHE
+    uncounted: int = 0
+
+    def add_call(self, prompt: str, reply: str, message: object = None) -> None:
+        """Count one call: as it reports, else by ``count_tokens``."""
+        usage = reported_usage(message)
+        read, written = usage.prompt, usage.written
+        self.cache = self.cache.plus(usage.cache)
+        if read is None or written is None:
+            if self.count_tokens is None:
+                self.uncounted += 1
+            else:
+                counted = self.count_tokens([prompt, reply])
+                read = int(counted[0]) if read is None else read
+                written = int(counted[1]) if written is None else written
+        prepares = self.stage == Stage.PREPARE
+        inputs = Role.COMPRESS_INPUT if prepares else Role.ANSWER_INPUT
+        outputs = Role.COMPRESS_OUTPUT if prepares else Role.ANSWER_OUTPUT
+        self.ledger.book(self.stage, inputs, read or 0)
+        self.ledger.book(self.stage, outputs, written or 0)
+
+
+class ChainPreparation(NamedTuple):
+    """What a chain prepared of a context, what that cost, and whether it was found."""
+
+    value: Any
+    ledger: TokenLedger
+    seconds: float
+    found: bool = False
+
+
+class ChainAnswer(NamedTuple):
+    """The answer of a chain, and what it cost."""
+
+    text: str
+    ledger: TokenLedger
+    seconds: float
+
+
+class _Kept:
+    """A preparation that is being made or is there; whoever comes second waits for the first."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.preparation: ChainPreparation | None = None
+
+
+class PreparationStore:
+    """What chains prepared, by chain and context; thread-safe.
+
+    Args:
+        directory: Keeps it for other processes and the next start, as JSON; None for the life of
+            this process alone.
+    """
+
+    def __init__(self, directory: str | Path | None = None) -> None:
+        self.directory = None if directory is None else Path(directory)
+        self._kept: LRUCache[tuple[PointKey, str], _Kept] = LRUCache(_KEPT)
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def _one(self, key: PointKey, context: str) -> Iterator[_Kept]:
+        """What is kept of a chain and context, for one user at a time."""
+        with self._lock:
+            kept = self._kept.setdefault((key, context), _Kept())
+        with kept.lock:
+            yield kept
+
+    def prepared(
+        self, key: PointKey, context: str, make: Callable[[], ChainPreparation]
+    ) -> ChainPreparation:
+        """What is kept, or what ``make`` makes now.
+
+        Raises:
+            ConfigurationError: It cannot be written as JSON, and there is a directory.
+            StorageError: It cannot be written.
+        """
+        with self._one(key, context) as kept:
+            if kept.preparation is None:
+                kept.preparation = self._read(key, context)
+            if kept.preparation is not None:
+                return kept.preparation._replace(found=True)
+            made = make()
+            self._write(key, context, made)
+            kept.preparation = made
+            return made
+
+    def _path(self, key: PointKey, context: str) -> Path | None:
+        if self.directory is None:
+            return None
+        text = json.dumps([*key, context])
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return self.directory / digest[:2] / f"{digest}.json"
+
+    def _read(self, key: PointKey, context: str) -> ChainPreparation | None:
+        path = self._path(key, context)
+        if path is None:
+            return None
+        try:
+            with open(path, encoding="utf-8", opener=private) as file:
+                data = json.load(file)
+            ledger = TokenLedger.from_dict(data["ledger"])
+            return ChainPreparation(data["value"], ledger, float(data["seconds"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None  # not there, or damaged: it is made again
+
+    def _write(self, key: PointKey, context: str, made: ChainPreparation) -> None:
+        path = self._path(key, context)
+        if path is None:
+            return
+        data = {"value": made.value, "ledger": made.ledger.to_dict(), "seconds": made.seconds}
+        try:
+            text = json.dumps(data, ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"what {key[0]} prepared cannot be kept in {self.directory}: {error}; let prepare "
+                "give text or plain values, or leave the directory out"
+            ) from error
+        write_atomically(path, text)
+
+
+@contextmanager
+def timed() -> Iterator[Callable[[], float]]:
+    """The seconds since the block began."""
+    began = time.perf_counter()
+    yield lambda: time.perf_counter() - began

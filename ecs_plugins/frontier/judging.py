@@ -1,0 +1,140 @@
+"""How good an answer is: exact match, token F1, and whatever else the user judges by.
+
+Exact match and token F1 are as in the HotpotQA evaluation: yes, no and "noanswer" count only when
+both sides say the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_CLOSED = frozenset({"yes", "no", "noanswer"})
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case, no punctuation, no articles, single spaces."""
+    plain = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", plain).split())
+
+
+def exact_match(prediction: str, answers: Sequence[str]) -> float:
+    """1.0 if the prediction equals one of the answers after normalisation, else 0.0."""
+    given = normalize_answer(prediction)
+    return float(any(given == normalize_answer(answer) for answer in answers))
+
+
+def token_f1(prediction: str, answers: Sequence[str]) -> float:
+    """The best F1 over the answers, in [0, 1]; 0.0 without answers."""
+    given = normalize_answer(prediction)
+    return max((_f1(given, normalize_answer(answer)) for answer in answers), default=0.0)
+
+
+def _f1(given: str, expected: str) -> float:
+    if given != expected and not _CLOSED.isdisjoint((given, expected)):
+        return 0.0
+    ours = Counter(given.split())
+    theirs = Counter(expected.split())
+    # The harmonic mean of precision and recall.
+    return 2 * (ours & theirs).total() / max(1, ours.total() + theirs.total())
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An answer to be judged, with all that a metric may look at."""
+
+    question: str
+    prediction: str
+    answers: tuple[str, ...]
+    documents: tuple[str, ...] = ()
+
+
+Metric = Callable[[Judged], float]
+"""The score of an answer, in [0, 1]."""
+
+
+def as_metric(metric: object) -> Metric:
+    """A metric by its name, of a function, or of an evaluator.
+
+    ``"f1"`` and ``"exact"``; a function of a prediction and its answers; an evaluator of
+    LangSmith's form, a function of ``inputs``, ``outputs`` and ``reference_outputs``; or one of
+    RAGAS' form, with ``single_turn_score``.
+
+    Raises:
+        ConfigurationError: It is none of these.
+    """
+    if metric == "f1":
+        return lambda judged: token_f1(judged.prediction, judged.answers)
+    if metric == "exact":
+        return lambda judged: exact_match(judged.prediction, judged.answers)
+    scorer = getattr(metric, "single_turn_score", None)
+    if callable(scorer):
+        return lambda judged: _checked(scorer(_sample(judged)))
+    if not callable(metric):
+        raise ConfigurationError(
+            f"a metric is 'f1', 'exact', a function or an evaluator, got {metric!r:.60}"
+        )
+    if "outputs" in _parameters(metric):
+        return _of_langsmith(metric)
+    return lambda judged: _checked(metric(judged.prediction, judged.answers))
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, Any]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def _of_langsmith(evaluator: Callable[..., Any]) -> Metric:
+    wanted = _parameters(evaluator)
+
+    def score(judged: Judged) -> float:
+        values = {
+            "inputs": {"question": judged.question, "documents": list(judged.documents)},
+            "outputs": {"answer": judged.prediction},
+            "reference_outputs": {"answer": judged.answers[0], "answers": list(judged.answers)},
+        }
+        return _checked(evaluator(**{name: values[name] for name in values if name in wanted}))
+
+    return score
+
+
+def _sample(judged: Judged) -> Any:
+    """What RAGAS scores: its own class where it is installed, else one with the same fields."""
+    fields = {
+        "user_input": judged.question,
+        "response": judged.prediction,
+        "reference": judged.answers[0],
+        "retrieved_contexts": list(judged.documents),
+    }
+    try:
+        from ragas import SingleTurnSample
+    except ModuleNotFoundError:
+        return SimpleNamespace(**fields)
+    return SingleTurnSample(**fields)
+
+
+def _checked(result: Any) -> float:
+    """The score in what a metric gave: a number, or a mapping or an object with a ``score``."""
+    if isinstance(result, Mapping):
+        result = result.get("score")
+    elif not isinstance(result, int | float) and hasattr(result, "score"):
+        result = result.score
+    try:
+        score = float(result)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"a metric must give a number, got {result!r:.60}") from error
+    if not 0 <= score <= 1:
+        raise InvalidInputError(f"a metric must give a number in [0, 1], got {score!r}")
+    return score
