@@ -125,8 +125,10 @@ def _statement(sql: str) -> tuple[str, frozenset[int]]:
         lists.add(at - 1)
         return f"= ANY(${at}::{kind or 'text'}[])"
 
-    for wanted, written in _TYPES.items() if sql.startswith("CREATE TABLE") else ():
-        sql = re.sub(wanted, written, sql)
+    if sql.startswith("CREATE TABLE"):
+        for wanted, written in _TYPES.items():
+            sql = re.sub(wanted, written, sql)
+    sql = sql.replace("group_concat(", "string_agg(")
     return _VALUE.sub(number, sql), frozenset(lists)
 
 

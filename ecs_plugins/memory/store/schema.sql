@@ -103,8 +103,8 @@ CREATE TABLE claims (
     at REAL NOT NULL
 );
 CREATE INDEX claims_by_message ON claims (message);
-CREATE INDEX claims_by_key ON claims (namespace, key);
-CREATE INDEX provenance_by_memory ON provenance (item, version);
+CREATE INDEX claims_by_key ON claims (namespace, key, at, row, value, corrects);
+CREATE INDEX provenance_by_memory ON provenance (item, version, message);
 CREATE TABLE decisions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     sleep INTEGER NOT NULL REFERENCES sleeps(id) ON DELETE CASCADE,

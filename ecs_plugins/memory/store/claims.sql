@@ -1,0 +1,46 @@
+-- What is read of claims and corrections; lists of ids are JSON. The messages behind items, in the
+-- order of their joining:
+
+SELECT item, group_concat(message, ' ') FROM (
+    SELECT item, message FROM provenance WHERE item IN (SELECT value FROM json_each(?))
+    ORDER BY item, version, message
+) p GROUP BY item;
+
+-- When messages were said, or what they claim, if the log has them no more:
+
+SELECT id, created FROM messages WHERE id IN (SELECT value FROM json_each(?1))
+UNION ALL SELECT message, min(at) FROM claims c WHERE message IN (SELECT value FROM json_each(?1))
+    AND falls = 1 AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = c.message)
+    GROUP BY message;
+
+-- The first correction of each claim of messages ?1 that has not expired by ?2: one of the same
+-- time, or a later one. Of a comparison of both columns at once SQLite seeks by the first alone.
+
+SELECT c.message, n.at, n.message FROM claims c LEFT JOIN claims n ON n.row = coalesce((
+    SELECT later.row FROM claims later
+    WHERE later.namespace = c.namespace AND later.key = c.key AND later.corrects = 1
+        AND later.at = c.at AND later.row > c.row
+        AND later.value != c.value AND later.message != c.message
+        AND NOT EXISTS (SELECT 1 FROM messages x WHERE x.id = later.message AND x.expires <= ?2)
+    ORDER BY later.row LIMIT 1
+), (
+    SELECT later.row FROM claims later
+    WHERE later.namespace = c.namespace AND later.key = c.key AND later.corrects = 1
+        AND later.at > c.at
+        AND later.value != c.value AND later.message != c.message
+        AND NOT EXISTS (SELECT 1 FROM messages x WHERE x.id = later.message AND x.expires <= ?2)
+    ORDER BY later.at, later.row LIMIT 1
+))
+WHERE c.falls = 1 AND c.message IN (SELECT value FROM json_each(?1));
+
+-- The claims of messages that fall when they are corrected:
+
+SELECT message, namespace, key, value, at, row FROM claims
+WHERE falls = 1 AND message IN (SELECT value FROM json_each(?));
+
+-- What corrects claims of the keys ?2 in a namespace ?1 and has not expired by ?3, in order:
+
+SELECT key, at, row, value, message FROM claims c
+WHERE namespace = ?1 AND key IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)) AND corrects = 1
+    AND NOT EXISTS (SELECT 1 FROM messages x WHERE x.id = c.message AND x.expires <= ?3)
+ORDER BY key, at, row;
