@@ -68,6 +68,8 @@ _TURN = re.compile(
     re.VERBOSE,
 )
 _QUESTION_MARKS = "?？؟"
+_CLOSING = "\"')]}»”’」』）】"
+"""What may stand between the mark at the end of a sentence and the next one."""
 _NO_WORD_BACKWARDS = re.compile(r"[\W_]*")
 
 
@@ -129,7 +131,8 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Character spans of sentences and lines; they partition the text.
 
     A sentence ends where it does by the rules of English, German, French and Spanish alike, which
-    know the marks of other scripts too. White space belongs to the sentence before it.
+    know the marks of other scripts too, and not inside a name such as ``java.util.List``. White
+    space belongs to the sentence before it.
     """
     ends = [0]
     for line in _LINE.finditer(text):
@@ -138,7 +141,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
         plain = _ODD.sub(" ", line.group().rstrip("\n"))
         found = (accumulate(map(len, segment(language, plain))) for language in _LANGUAGES)
         within = set.intersection(*map(set, found)) - {len(plain)}
-        ends += sorted(line.start() + end for end in within)
+        ends += sorted(line.start() + end for end in within if not _in_a_name(plain, end))
         if len(plain) < len(line.group()):
             ends.append(line.end())
     spans: list[tuple[int, int]] = []
@@ -148,6 +151,19 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
         else:
             spans[-1] = (spans[-1][0], end)
     return spans
+
+
+def _in_a_name(line: str, end: int) -> bool:
+    """Whether a mark has no space behind it, as in ``java.util`` and ``a.B/c?d=E.F``.
+
+    The marks of scripts that are written without spaces need none.
+    """
+    following = line[end]
+    if line[end - 1].isspace() or following.isspace():
+        return False
+    mark = line[:end].rstrip(_CLOSING)[-1:]
+    is_spaced = following.isascii() or following.islower() or following.isupper()
+    return mark.isascii() and is_spaced
 
 
 def names_and_numbers(text: str) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from ecs_plugins.shaping.choosing import prune
 from ecs_plugins.shaping.passages import TokenCounter
 from ecs_plugins.shaping.result import PassageVerdict
-from ecs_plugins.shaping.sentences import Span, prune
+from ecs_plugins.shaping.sentences import Span
 from ecs_plugins.shaping.signals.fused import z_scores
 
 NONE_STAYS = "none of its sentences is among the best"

@@ -1,59 +1,63 @@
-"""Inside a kept passage: its sentences, what each needs to be understood, and which of them stay.
+"""Inside a passage: its pieces, and what each needs to be understood.
 
-A passage falls into pieces that are kept or dropped whole: sentences, list items, table rows, code
-blocks. Some pieces say nothing by themselves and stay wherever a piece stays that needs them:
-the title and the last heading, the head of a list, the header rows of a table, the name before a
-turn, and the sentence before one that begins with a pronoun. Text is only left out, never
-rewritten, and what is left out can be restored.
+A passage falls into blocks (`ecs_plugins.shaping.blocks`), and these into pieces that are kept or
+dropped whole: sentences, list items, rows, lines of a configuration, code. Some pieces say nothing
+by themselves and stay wherever a piece stays that needs them: the title and the headings above,
+the head of a list and the items above, the header of a table, the keys above a key, the name before
+a turn and the question that it replies to, what announces with a colon, and the sentence before one
+that begins with a pronoun or takes something back.
 
-The first sentence behind a title is the lead. It stays where a sentence of its passage stays, and
-comes sooner where the question or a sentence that stays elsewhere names that title, or the sentence
-shares a rare name with it: a second hop need not have a word of the question.
+A line break inside a paragraph ends no sentence. Text is only left out, never rewritten, and what
+is left out can be restored; only for scoring are broken lines joined, and hyphens at their ends
+healed.
+
+The first sentence behind a title is the lead, which stays where a sentence of its passage stays.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
-from ecs_plugins.common.text import WORD, names_and_numbers, sentence_spans, terms
-from ecs_plugins.shaping.signals.fused import LINKED
-
-KEPT_SHARE = 0.4
-"""Share of the characters of the kept passages that their best sentences may take, with what these
-need to be understood."""
+from ecs_plugins.common.text import asks, sentence_spans
+from ecs_plugins.shaping.blocks import blocks_of, broken_on_purpose, mark_of
+from ecs_plugins.shaping.looks import Block, Kind, filled, turn_head
 
 Span = tuple[int, int]
 """First character, and one past the last."""
 
-_PRONOUN_LIST = """
+_LEANING_LIST = """
 he she it they this that these those his her its their him them such both either neither
 er sie es dies dieser diese dieses ihr sein il elle ils elles ce cela cette ces él ella ello
 ellos ellas esto este esta estos estas
+however but yet otherwise instead nor so therefore no yes nein ja doch aber sonst jedoch mais
+sinon pourtant non oui pero sino
 """
-_PRONOUNS = frozenset(_PRONOUN_LIST.split())
+_LEANING = frozenset(_LEANING_LIST.split())
+"""First words of sentences that are understood with the one before: pronouns, and what takes back
+or concludes."""
+_EXCEPTION_LIST = "except unless excepting außer ausser sauf excepto salvo not nicht pas"
+_EXCEPTIONS = frozenset(_EXCEPTION_LIST.split())
+"""First words of fragments without which the sentence before says too much."""
 _FIRST_WORD = re.compile(r"\W*(\w+)")
-_FENCE = re.compile(r"\s*(```|~~~)")
-_HEADING = re.compile(r"#{1,6}\s")
-_ITEM = re.compile(r"(\s*)(?:[-*•+‣]|\d{1,3}[.)])\s+\S")
-_RULE = re.compile(r"[\s:|-]+$")
-_HEAD = re.compile(r"\s*(?:[(\[][^\n]{1,60}?[)\]]\s*)?[^\W\d_][^:：\n.?？؟!]{0,39}[:：]\s+(?=\S)")
+_ANNOUNCES = (":", "：")
 # A first line of about 100 characters at most, without a mark behind its last word that ends a
 # sentence or announces something.
-_TITLE = re.compile(r"[^\n]{0,98}\w[^\w.!?…。！？:：]*+")
-_QUALIFIER = re.compile(r"\([^()\n]*\)\s*\Z")  # as in "Mercury (planet)"
+_TITLE = re.compile(r"[^\n]{0,98}\w[^\w.!?…。！？:：,;]*+")
+_BROKEN_WORD = re.compile(r"(?<=[^\W\d_])[-\u2010\u00ad](?:\r\n?|\n)[^\S\n]*+(?=[^\W\d_A-Z])")
+_BREAK = re.compile(r"\r\n?|\n")
+_OPENS = ("{", "[", "(")
 
 
 class Piece(NamedTuple):
     """What is kept or dropped whole, with the white space behind it.
 
     It ``needs`` the pieces at these places to be understood. What is not ``said``, such as a title
-    or a header row, only stays with what it heads. The ``lead`` follows the title.
+    or a header row, only stays with what it heads. The ``lead`` follows the title. The line breaks
+    of a ``flowing`` piece mean nothing.
     """
 
     start: int
@@ -61,116 +65,269 @@ class Piece(NamedTuple):
     needs: tuple[int, ...] = ()
     said: bool = True
     lead: tuple[int, ...] = ()
+    flowing: bool = False
+
+
+class _Level(NamedTuple):
+    """An open item, key or heading: how deep it stands, how it is marked, and its place."""
+
+    depth: int
+    place: int
+    style: str = ""
 
 
 def pieces_of(text: str) -> list[Piece]:
     """The pieces of a passage; they partition it."""
-    outline = _Outline()
-    for start, end in _blocks(text):
-        outline.read(text[start:end], start, last=end == len(text))
+    blocks = blocks_of(text)
+    outline = _Outline(text)
+    if blocks and blocks[0].kind is Kind.PROSE:
+        title, blocks[0:1] = _title_of(blocks)
+        outline.title(title)
+    for block in blocks:
+        outline.read(block)
     return outline.pieces
 
 
-class _Outline:
-    """The pieces so far, and which of them the next line may need."""
+def _title_of(blocks: Sequence[Block]) -> tuple[Block | None, list[Block]]:
+    """The first line of a text, if it is a title, and what is left of the first block."""
+    first = blocks[0]
+    line, *others = first.lines
+    texts = filled(others)
+    if not _TITLE.fullmatch(line.text) or not (texts or len(blocks) > 1):
+        return None, [first]
+    width = max(len(each.text) for each in first.lines)
+    if texts and not others[0].blank and not broken_on_purpose(line, others[0], width):
+        return None, [first]
+    title = first._replace(lines=(line,))
+    if not texts:
+        return first, []
+    return title, [first._replace(lines=tuple(others))]
 
-    def __init__(self) -> None:
+
+class _Outline:
+    """The pieces so far, and which of them the next block may need."""
+
+    def __init__(self, text: str) -> None:
         self.pieces: list[Piece] = []
+        self._text = text
         self._title: tuple[int, ...] = ()
         self._lead: tuple[int, ...] = ()
-        self._heading: tuple[int, ...] = ()
-        self._before: tuple[int, ...] = ()  # the sentence before, in the same paragraph
+        self._headings: list[_Level] = []
+        self._before: tuple[int, ...] = ()  # the sentence before
+        self._announced: tuple[int, ...] = ()  # the piece before, if it ends in a colon
+        self._question: tuple[int, ...] = ()  # the last sentence of the turn before, if it asks
+        self._items: list[_Level] = []
         self._list_head: tuple[int, ...] = ()
-        self._items: list[tuple[int, int]] = []  # indentation and place of the open items
-        self._rows: list[int] = []  # of the open table
-        self._header: tuple[int, ...] = ()  # of the open table
-        self._announced = False  # whether the piece before ends in a colon
+        self._keys: list[_Level] = []
+        self._row_head: tuple[int, ...] = ()
 
-    def read(self, line: str, start: int, *, last: bool) -> None:
-        if line.lstrip().startswith("|") or (self._rows and "|" in line):
-            self._row(line, start)
-            return
-        self._rows, self._header = [], ()
-        if _FENCE.match(line):
-            self._add(line, start, self._before)
-        elif item := _ITEM.match(line):
-            self._item(line, start, len(item[1].expandtabs()))
-        elif not line.strip():
-            self._before = self._before if self._announced else ()
-            self.pieces.append(Piece(start, start + len(line), said=False))
-        elif self._items and line[0].isspace():
-            self._add(line, start, (*self._list_head, *(place for _, place in self._items)))
-        else:
+    def title(self, block: Block | None) -> None:
+        """Begin with a title, if there is one."""
+        if block is not None:
+            self._title = self._add(block.start, block.end, said=False)
+
+    def read(self, block: Block) -> None:
+        """Add the pieces of a block."""
+        if block.kind is not Kind.KEY:
+            self._keys = []
+        if block.kind not in (Kind.ROW, Kind.ROW_HEAD):
+            self._row_head = ()
+        if block.kind is not Kind.ITEM and not block.inside:
             self._items = []
-            self._prose(line, start, last=last)
+        {
+            Kind.PROSE: self._prose,
+            Kind.ITEM: self._item,
+            Kind.HEADING: self._heading,
+            Kind.ROW_HEAD: self._rows_begin,
+            Kind.ROW: self._row,
+            Kind.KEY: self._key,
+            Kind.TURN: self._turn,
+            Kind.WHOLE: self._whole,
+        }[block.kind](block)
 
     def _add(
-        self, line: str, start: int, needs: Iterable[int] = (), *, said: bool = True
+        self,
+        start: int,
+        end: int,
+        needs: Iterable[int] = (),
+        *,
+        said: bool = True,
+        flowing: bool = False,
     ) -> tuple[int]:
-        needed = tuple(dict.fromkeys((*self._title, *self._heading, *needs)))
-        self.pieces.append(Piece(start, start + len(line), needed, said, self._lead))
-        self._announced = line.rstrip().endswith((":", "："))
-        return (len(self.pieces) - 1,)
+        headings = (level.place for level in self._headings)
+        needed = tuple(dict.fromkeys((*self._title, *headings, *needs)))
+        self.pieces.append(Piece(start, end, needed, said, self._lead, flowing))
+        place = (len(self.pieces) - 1,)
+        announces = self._text[start:end].rstrip().endswith(_ANNOUNCES)
+        self._announced = (*needed, *place) if announces else ()
+        return place
 
-    def _row(self, line: str, start: int) -> None:
-        if len(self._rows) == 1 and "-" in line and _RULE.match(line):
-            (head,) = self._rows
-            self.pieces[head] = self.pieces[head]._replace(said=False)
-            self._header = (head, *self._add(line, start, said=False))
-        else:
-            self._rows += self._add(line, start, self._header)
+    def _open_items(self) -> tuple[int, ...]:
+        return (*self._list_head, *(level.place for level in self._items))
 
-    def _item(self, line: str, start: int, depth: int) -> None:
+    def _whole(self, block: Block) -> None:
+        blank = not self._text[block.start : block.end].strip()
+        needs = (*self._open_items(), *(self._announced or self._before))
+        self._add(block.start, block.end, needs, said=not blank)
+        self._before = ()
+
+    def _heading(self, block: Block) -> None:
+        self._headings = [level for level in self._headings if level.depth < block.depth]
+        self._before = self._announced = ()
+        (place,) = self._add(block.start, block.end, said=False)
+        self._headings.append(_Level(block.depth, place))
+        self._announced = ()
+
+    def _rows_begin(self, block: Block) -> None:
+        self._row_head = self._add(block.start, block.end, self._announced, said=False)
+        self._before = ()
+
+    def _row(self, block: Block) -> None:
+        self._add(block.start, block.end, (*self._row_head, *self._open_items()))
+
+    def _key(self, block: Block) -> None:
+        self._keys = [level for level in self._keys if level.depth < block.depth]
+        parents = [level.place for level in self._keys]
+        if block.closes:
+            self._close(block, parents)
+            return
+        text = self._text[block.start : block.end].rstrip()
+        opens = text.endswith((*_ANNOUNCES, *_OPENS))
+        needs = parents or self._announced
+        (place,) = self._add(block.start, block.end, needs, said=not opens)
+        self._keys.append(_Level(block.depth, place))
+        self._announced = ()
+
+    def _close(self, block: Block, parents: Sequence[int]) -> None:
+        """Add what closes a bracket, and let it stay with what opened it."""
+        (place,) = self._add(block.start, block.end, parents, said=False)
+        opener = next(
+            (
+                number
+                for number in range(place - 1, -1, -1)
+                if self.pieces[number].needs == self.pieces[place].needs
+                and self._text[slice(*self.pieces[number][:2])].rstrip().endswith(_OPENS)
+            ),
+            None,
+        )
+        for number in range(place):
+            piece = self.pieces[number]
+            if opener is not None and (number == opener or opener in piece.needs):
+                self.pieces[number] = piece._replace(needs=(*piece.needs, place))
+
+    def _turn(self, block: Block) -> None:
+        text_line = filled(block.lines)[0]
+        head_end = text_line.start + block.head
+        named = self._add(block.start, head_end, said=False)
+        question, self._question = self._question, ()
+        self._before = ()
+        first = len(self.pieces)
+        self._sentences(head_end, block.end, named)
+        if len(self.pieces) == first:
+            return
+        reply = self.pieces[first]
+        self.pieces[first] = reply._replace(needs=(*reply.needs, *question))
+        last = self.pieces[-1]
+        if asks(self._text[last.start : last.end]):
+            self._question = (*named, len(self.pieces) - 1)
+
+    def _item(self, block: Block) -> None:
+        mark = mark_of(block.lines[0].text)
+        style = mark.style if mark else ""
         if not self._items:
-            self._list_head = self._before
-        self._items = [(indent, place) for indent, place in self._items if indent < depth]
-        parents = (place for _, place in self._items)
-        (place,) = self._add(line, start, (*self._list_head, *parents))
-        self._items.append((depth, place))
+            self._list_head = self._announced or self._before
+        self._items = _above(self._items, block.depth, style)
+        needs = self._open_items()
+        first = len(self.pieces)
+        self._before = ()
+        self._sentences(block.start, block.end, needs, carried=True)
+        self._items.append(_Level(block.depth, first, style))
+        self._before = ()
 
-    def _prose(self, line: str, start: int, *, last: bool) -> None:
-        if _HEADING.match(line):
-            self._heading = self._before = ()
-            self._heading = self._add(line, start, said=False)
-            return
-        if not self.pieces and not last and _TITLE.fullmatch(line):
-            self._title = self._add(line, start, said=False)
-            return
-        named: tuple[int, ...] = ()
-        if head := _HEAD.match(line):
-            named = self._add(head.group(), start, said=False)
-            start, line = start + head.end(), line[head.end() :]
+    def _prose(self, block: Block) -> None:
+        needs = self._open_items() if block.inside else ()
+        announced = self._announced
+        start = block.start
+        if block.head:  # the mark of a quotation, which each sentence of it needs
+            (mark,) = self._add(start, start + block.head, said=False)
+            needs = (*needs, mark)
+            start += block.head
+        if not announced:
             self._before = ()
-        for begin, end in sentence_spans(line):
-            word = _FIRST_WORD.match(line, begin, end)
-            leans = word is not None and word[1].casefold() in _PRONOUNS
-            needs = (*named, *self._before) if leans else named
+        first = len(self.pieces)
+        head = turn_head(block.lines[0].text)
+        self._sentences(start, block.end, needs, carried=head is not None)
+        if announced and len(self.pieces) > first:
+            piece = self.pieces[first]
+            self.pieces[first] = piece._replace(needs=(*piece.needs, *announced))
+
+    def _sentences(
+        self,
+        start: int,
+        end: int,
+        needs: tuple[int, ...] = (),
+        *,
+        carried: bool = False,
+    ) -> None:
+        """Add sentences; where the first is ``carried``, the others need it."""
+        first: tuple[int, ...] = ()
+        for begin, stop in _sentences_in(self._text, start, end):
+            sentence = self._text[begin:stop]
+            word = _FIRST_WORD.match(sentence)
+            leans = word is not None and word[1].casefold() in _LEANING
+            needed = (*needs, *first, *self._before) if leans else (*needs, *first)
             if self._title and not self._lead:
                 self._lead = (len(self.pieces),)
-            self._before = self._add(line[begin:end], start + begin, needs)
+            self._before = self._add(begin, stop, needed, flowing=True)
+            if carried and not first:
+                first = self._before
 
 
-def _blocks(text: str) -> list[Span]:
-    """Lines with their end; a fenced code block is one."""
-    blocks: list[Span] = []
-    fence = ""
-    at = 0
-    for line in text.splitlines(keepends=True):
-        mark = _FENCE.match(line)
-        if fence:
-            blocks[-1] = (blocks[-1][0], at + len(line))
-            if mark and mark[1] == fence:
-                fence = ""
+def _above(levels: Sequence[_Level], depth: int, style: str) -> list[_Level]:
+    """The open items above a new one.
+
+    A style that was there at this depth goes on; one that was not is nested, also where it is not
+    indented, as in contracts.
+    """
+    for number, level in enumerate(levels):
+        if level.depth >= depth and level.style == style:
+            return list(levels[:number])
+    return [level for level in levels if level.depth <= depth]
+
+
+def _sentences_in(text: str, start: int, end: int) -> list[Span]:
+    """Sentences over broken lines; a fragment that makes an exception stays with the one before."""
+    plain = _BREAK.sub(lambda found: " " * len(found.group()), text[start:end])
+    spans: list[Span] = []
+    for begin, stop in sentence_spans(plain):
+        word = _FIRST_WORD.match(plain, begin, stop)
+        if spans and word is not None and word[1].casefold() in _EXCEPTIONS:
+            spans[-1] = (spans[-1][0], start + stop)
         else:
-            blocks.append((at, at + len(line)))
-            fence = mark[1] if mark else ""
-        at += len(line)
-    return blocks
+            spans.append((start + begin, start + stop))
+    return spans
 
 
 def with_needs(pieces: Sequence[Piece], chosen: Iterable[int]) -> list[int]:
     """The chosen places and those that they need, in reading order."""
-    return sorted({place for one in chosen for place in (one, *pieces[one].needs)})
+    places: set[int] = set()
+    for place in chosen:
+        places.add(place)
+        places.update(pieces[place].needs)
+    return sorted(places)
+
+
+def as_read(text: str, pieces: Sequence[Piece]) -> str:
+    """A text of the same length in which broken lines are joined; NUL stands where nothing is."""
+    parts: list[str] = []
+    for piece in pieces:
+        part = text[piece.start : piece.end]
+        if piece.flowing:
+            body = part.rstrip()
+            body = _BROKEN_WORD.sub(lambda found: "\0" * len(found.group()), body)
+            part = _BREAK.sub(lambda found: " " * len(found.group()), body) + part[len(body) :]
+        parts.append(part)
+    return "".join(parts)
 
 
 def join_spans(spans: Iterable[Span], text: str) -> str:
@@ -179,131 +336,48 @@ def join_spans(spans: Iterable[Span], text: str) -> str:
     A gap becomes one new line where the source has one there, else one space where it has white
     space.
     """
+    runs = _runs(spans)
+    if runs == [(0, len(text))]:
+        return text
+    kept: list[str] = []
+    before = 0
+    for start, end in runs:
+        piece = text[start:end].rstrip().lstrip("\r\n")
+        if kept:
+            kept.append(_gap(text[before:start]))
+        kept.append(piece)
+        before = start + len(text[start:end].rstrip())
+    return "".join(kept)
+
+
+def _runs(spans: Iterable[Span]) -> list[Span]:
+    """The same characters in as few spans as they take."""
     runs: list[Span] = []
     for start, end in sorted(set(spans)):
         if runs and runs[-1][1] == start:
             runs[-1] = (runs[-1][0], end)
         else:
             runs.append((start, end))
-    if runs == [(0, len(text))]:
-        return text
-    kept = ""
-    for number, (start, end) in enumerate(runs):
-        piece = text[start:end].rstrip().lstrip("\r\n")
-        if number:
-            gap = text[runs[number - 1][0] + len(text[slice(*runs[number - 1])].rstrip()) : start]
-            kept += "\n" if "\n" in gap else " " if re.search(r"\s", gap) else ""
-        kept += piece
-    return kept
+    return runs
+
+
+def _gap(text: str) -> str:
+    if "\n" in text:
+        return "\n"
+    return " " if re.search(r"\s", text) else ""
 
 
 def gaps(spans: Iterable[Span], text: str) -> list[str]:
     """What `join_spans` leaves out, without white space around it; blank gaps do not count."""
-    ends = [0, *(end for span in sorted(spans) for end in span), len(text)]
-    pairs = zip(ends[::2], ends[1::2], strict=True)
-    return [gap for start, end in pairs if (gap := text[start:end].strip())]
+    runs = [(0, 0), *_runs(spans), (len(text), len(text))]
+    left_out = [text[before[1] : after[0]].strip() for before, after in pairwise(runs)]
+    return [gap for gap in left_out if gap]
 
 
 def by_handle(texts: Iterable[str]) -> dict[str, str]:
     """Dropped texts by their id, which is the same for the same text everywhere."""
-    return {
-        hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]: text
-        for text in texts
-    }
+    return {_handle(text): text for text in texts}
 
 
-def prune(
-    query: str,
-    texts: Sequence[str],
-    score: Callable[[Sequence[str]], Sequence[float | None]],
-    standing: Sequence[float],
-    share: float = KEPT_SHARE,
-) -> list[tuple[Span, ...] | None]:
-    """What stays of each text, as spans, which may be none; None where all of it stays.
-
-    The best pieces stay that fit the share of all characters. ``score`` is given every piece with
-    what it needs, all at once, and is None where it cannot, which then stays; what each text is
-    worth, its ``standing``, is added.
-    """
-    passages = [pieces_of(text) for text in texts]
-    asked = [
-        (n, p) for n, each in enumerate(passages) for p, piece in enumerate(each) if piece.said
-    ]
-    read = [
-        join_spans([passages[n][p][:2] for p in with_needs(passages[n], [place])], texts[n])
-        for n, place in asked
-    ]
-    # Where each text is one sentence, there is nothing to choose.
-    found = score(read) if len(asked) > len(texts) else [None] * len(asked)
-    worth = {
-        (n, place): math.inf if each is None else each + standing[n]
-        for (n, place), each in zip(asked, found, strict=True)
-    }
-    return [
-        None if len(stay) == len(pieces) else tuple(pieces[place][:2] for place in sorted(stay))
-        for pieces, stay in zip(passages, _best(query, texts, passages, worth, share), strict=True)
-    ]
-
-
-def _best(
-    query: str,
-    texts: Sequence[str],
-    passages: Sequence[Sequence[Piece]],
-    worth: Mapping[tuple[int, int], float],
-    share: float,
-) -> list[set[int]]:
-    """The places that stay, of every passage; the best of all stays in any case."""
-    titles = _titles(query, texts, passages)
-    unnamed = dict(titles)
-    waiting = [(-each, *at) for at, each in worth.items()]
-    heapify(waiting)
-
-    def name(said: str) -> None:
-        words, names = _words(said), {*names_and_numbers(said)}
-        for number in [n for n, (title, few) in unnamed.items() if title in words or few & names]:
-            del unnamed[number]
-            (place,) = passages[number][-1].lead
-            heappush(waiting, (-LINKED - worth[number, place], number, place))
-
-    name(query)
-    left = share * sum(map(len, texts))
-    kept: list[set[int]] = [set() for _ in passages]
-    while waiting:
-        worse, number, place = heappop(waiting)
-        pieces = passages[number]
-        lead = pieces[place].lead if number in titles else ()
-        new = {*with_needs(pieces, [place, *lead])} - kept[number]
-        size = sum(pieces[p].end - pieces[p].start for p in new)
-        if size <= left or worse == -math.inf or not any(kept):
-            kept[number] |= new
-            left -= size
-            name(" ".join(texts[number][slice(*pieces[p][:2])] for p in new if pieces[p].said))
-    return kept
-
-
-def _titles(
-    query: str, texts: Sequence[str], passages: Sequence[Sequence[Piece]]
-) -> dict[int, tuple[str, set[str]]]:
-    """The words of each title, by passage, and the names in its lead that one other passage has.
-
-    A name is written large everywhere, and not in the query.
-    """
-    small = {
-        word for text in (query.lower(), *texts) for word in WORD.findall(text) if word.islower()
-    }
-    having = Counter(name for text in texts for name in {*names_and_numbers(text)})
-    few = {
-        name for name, n in having.items() if n == 2 and name.isalpha() and len(name) > 2
-    } - small
-    return {
-        number: (
-            _words(_QUALIFIER.sub("", text[: pieces[0].end])),
-            few & {*names_and_numbers(text[slice(*pieces[pieces[-1].lead[0]][:2])])},
-        )
-        for number, (text, pieces) in enumerate(zip(texts, passages, strict=True))
-        if pieces and pieces[-1].lead and ": " not in text[: pieces[0].end]  # a field, not a title
-    }
-
-
-def _words(text: str) -> str:
-    return f" {' '.join(terms(text))} "
+def _handle(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]

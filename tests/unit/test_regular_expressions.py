@@ -19,6 +19,7 @@ import ecs_plugins
 from ecs_plugins.common.text import as_replies, sentence_spans
 from ecs_plugins.integrations.notes import TAG, inert, without_notes
 from ecs_plugins.shaping.passages import split_passages
+from ecs_plugins.shaping.sentences import pieces_of
 
 SMALL = 3_000
 GENEROUS = 15
@@ -140,6 +141,7 @@ def test_a_quadratic_expression_would_be_noticed(pattern):
     "work",
     [
         sentence_spans,
+        pieces_of,
         without_notes,
         inert,
         lambda text: as_replies([f"Ana: {text}", f"Ben: {text}"] * 6),
@@ -148,7 +150,22 @@ def test_a_quadratic_expression_would_be_noticed(pattern):
 )
 @pytest.mark.parametrize(
     "pump",
-    [".", "? ", "?", "«a. ", "\n", "\n ", " ", '."', "<", "< ", f"<{TAG}>", f"<{TAG}> </", "Ana: "],
+    [
+        *(".", "? ", "?", "«a. ", "\n", "\n ", " ", '."', "<", "< ", f"<{TAG}>", f"<{TAG}> </"),
+        *(
+            "Ana: ",
+            "> ",
+            "- a\n",
+            "(a) ",
+            "a: b\n",
+            "  a:\n",
+            "| a ",
+            "{",
+            "```\n",
+            "a,b,c\n",
+            "a\n--\n",
+        ),
+    ],
 )
 def test_what_reads_the_text_of_strangers_takes_linear_time(work, pump):
     sizes = (5_000, 20_000)

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from ecs_plugins.shaping.sentences import gaps, join_spans, pieces_of, prune
+from ecs_plugins.shaping.choosing import Budget, prune
+from ecs_plugins.shaping.sentences import gaps, join_spans, pieces_of
 
 TABLE = "Boats:\n| name | berth |\n|---|---|\n| Ida | 4 |\n| Eos | 7 |\n"
 LIST = "The crew:\n\n- Ada steers.\n  - Bo helps her.\n- Cy cooks.\n"
@@ -13,7 +14,9 @@ LIST = "The crew:\n\n- Ada steers.\n  - Bo helps her.\n- Cy cooks.\n"
 
 def kept_for(wanted, text):
     """What stays if only the piece with ``wanted`` is chosen: all others score less."""
-    (spans,) = prune("", [text], lambda read: [float(wanted in each) for each in read], [0], 0.0)
+    (spans,) = prune(
+        "", [text], lambda read: [float(wanted in each) for each in read], [0], Budget(0.0)
+    )
     return text if spans is None else join_spans(spans, text)
 
 
@@ -31,10 +34,10 @@ def kept_for(wanted, text):
             "# Boats\n\nIda is red, they say, and very old.\n\n# Trams\n\nNine runs late. Ten "
             "is on time today.\n",
             "Nine",
-            "# Trams\nNine runs late.",
+            "# Trams\n\nNine runs late.",
         ),
         (TABLE, "Eos", "| name | berth |\n|---|---|\n| Eos | 7 |"),
-        (LIST, "Bo", "The crew:\n- Ada steers.\n  - Bo helps her."),
+        (LIST, "Bo", "The crew:\n\n- Ada steers.\n  - Bo helps her."),
         (
             "Run this first, then wait for a while:\n```\na = 1\n\nb = 2\n```\nThe rest is simple. "
             "It takes an hour.",
@@ -104,7 +107,9 @@ SHARED = [HOPS[0], HOPS[1].replace("Ida Berg\nIda is", "Ulm\nMrs Berg is"), HOPS
     ],
 )
 def test_a_lead_stays_with_its_passage_and_comes_where_its_title_is_named(query, texts, kept):
-    spans = prune(query, texts, lambda read: [float("hull" in t) for t in read], [0] * 3, 0.37)
+    spans = prune(
+        query, texts, lambda read: [float("hull" in t) for t in read], [0] * 3, Budget(0.37)
+    )
     found = zip(spans, texts, strict=True)
     assert [text if span is None else join_spans(span, text) for span, text in found] == kept
 
@@ -115,7 +120,7 @@ def test_the_best_sentences_stay_of_passages_that_stand_well():
         (0, 0.6, ["Ida is red. Bo is blue.", ""]),
         (2.85, 0.6, ["Ida is red.", "Di is grey."]),
     ):
-        spans = prune("", texts, lambda read: [3.0, 2.5, 0.1, 0.2], [0, standing], share)
+        spans = prune("", texts, lambda read: [3.0, 2.5, 0.1, 0.2], [0, standing], Budget(share))
         kept = [t if s is None else join_spans(s, t) for s, t in zip(spans, texts, strict=True)]
         assert kept == expected
 
