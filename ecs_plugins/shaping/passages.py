@@ -100,7 +100,8 @@ def _cut(
 
 def _finer(text: str, start: int, end: int) -> list[tuple[int, int]]:
     """A span cut into its words; into halves, if it is one word."""
-    words = [(start + m.start(), start + m.end()) for m in _WORD.finditer(text[start:end])]
+    matches = _WORD.finditer(text[start:end])
+    words = [(start + word.start(), start + word.end()) for word in matches]
     if len(words) > 1:
         return words
     middle = (start + end) // 2
@@ -133,12 +134,16 @@ class Pool:
     @property
     def order(self) -> tuple[int, ...]:
         """Passage indices, best first; as given if nothing was ranked."""
-        return tuple(sorted(self.units, key=lambda index: self.ranks.get(index, 0)))
+        by_rank = sorted(self.units, key=lambda index: self.ranks.get(index, 0))
+        return tuple(by_rank)
 
     @property
     def best_first(self) -> tuple[str, ...]:
         """Texts of the units, those of the best passage first."""
-        return tuple(unit.text.strip() for index in self.order for unit in self.units[index])
+        texts: list[str] = []
+        for index in self.order:
+            texts += [unit.text.strip() for unit in self.units[index]]
+        return tuple(texts)
 
 
 def build_pool(
@@ -152,18 +157,28 @@ def build_pool(
         return Pool(_by_passage(units), {}, {})
     if not always and _fits(units, pool_size):
         return Pool(_by_passage(units), {}, {})
-    ranking = ranker.rank(query, [unit.text for unit in units])
+    texts = [unit.text for unit in units]
+    ranking = ranker.rank(query, texts)
+    ranks: dict[int, int] = {}
     scores: dict[int, float] = {}
     for place in ranking.order:
-        scores.setdefault(units[place].source, ranking.scores[place])
-    ranks = {index: rank for rank, index in enumerate(scores, start=1)}
-    best_first = _by_passage(units[place] for place in ranking.order)
-    chosen = {
-        index: tuple(sorted(of_passage[:MAX_UNITS], key=lambda unit: unit.start))
-        for index, of_passage in best_first.items()
-        if ranks[index] <= pool_size
-    }
+        index = units[place].source
+        if index in ranks:
+            continue
+        ranks[index] = len(ranks) + 1
+        scores[index] = ranking.scores[place]
+    best_first = [units[place] for place in ranking.order]
+    chosen: dict[int, tuple[Unit, ...]] = {}
+    for index, of_passage in _by_passage(best_first).items():
+        if ranks[index] > pool_size:
+            continue
+        best = of_passage[:MAX_UNITS]
+        chosen[index] = tuple(sorted(best, key=_start))
     return Pool(chosen, ranks, scores)
+
+
+def _start(unit: Unit) -> int:
+    return unit.start
 
 
 def _fits(units: Sequence[Unit], pool_size: int) -> bool:

@@ -95,11 +95,15 @@ class PassageVerdict:
         Empty where the part stays as it is, stands nowhere, or would be left without text.
         """
         offset = self.text.rfind(part) if self.spans else -1
-        moved = (
-            (max(0, start - offset), min(len(part), end - offset)) for start, end in self.spans
-        )
-        inside = tuple((start, end) for start, end in moved if start < end)
-        return inside if offset >= 0 and join_spans(inside, part).strip() else ()
+        if offset < 0:
+            return ()
+        inside: list[Span] = []
+        for start, end in self.spans:
+            first = max(0, start - offset)
+            last = min(len(part), end - offset)
+            if first < last:
+                inside.append((first, last))
+        return tuple(inside) if join_spans(inside, part).strip() else ()
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: plain types only; what is not finite becomes None."""
@@ -161,7 +165,8 @@ class ShapedContext:
 
         None where no passage has one.
         """
-        known = [v.probability for v in self.verdicts if v.probability is not None]
+        probabilities = [verdict.probability for verdict in self.verdicts]
+        known = [probability for probability in probabilities if probability is not None]
         return max(known, default=None)
 
     @property
@@ -172,7 +177,10 @@ class ShapedContext:
     @property
     def dropped(self) -> dict[str, str]:
         """What was left out, by id: passages, and gaps between the sentences of kept ones."""
-        return {id: text for verdict in self.verdicts for id, text in verdict.dropped.items()}
+        dropped: dict[str, str] = {}
+        for verdict in self.verdicts:
+            dropped |= verdict.dropped
+        return dropped
 
     def restore(self, id: str) -> str:
         """What was left out under an id of `dropped`.
@@ -193,7 +201,11 @@ class ShapedContext:
     @property
     def tokens_after(self) -> int:
         """Tokens of what stays of the kept passages."""
-        return sum(v.tokens if v.tokens_kept is None else v.tokens_kept for v in self.kept)
+        total = 0
+        for verdict in self.kept:
+            shortened = verdict.tokens_kept
+            total += verdict.tokens if shortened is None else shortened
+        return total
 
     def explain(self, *, width: int = 120, limit: int | None = 50) -> str:
         """A table of the verdicts: kept and scored passages first, best first.
@@ -216,9 +228,7 @@ class ShapedContext:
         shown = max(16, (width - 50) * 3 // 5)
         table.add_column("passage", width=shown)
         table.add_column("reason", ratio=1)
-        order = sorted(
-            self.verdicts, key=lambda v: (not v.kept, v.score is None, -(v.score or 0.0), v.index)
-        )
+        order = sorted(self.verdicts, key=_kept_and_best_first)
         for verdict in order[:limit]:
             table.add_row(
                 str(verdict.index),
@@ -230,12 +240,13 @@ class ShapedContext:
                 Text(_shortened(verdict.text, shown)),
                 Text(verdict.reason),
             )
-        said = rendered("shaped.txt.j2", of=self, hidden=len(order) - len(order[:limit]))
+        hidden = len(order) - len(order[:limit])
+        summary = Text(rendered("shaped.txt.j2", of=self, hidden=hidden).rstrip())
         output = io.StringIO()
-        Console(file=output, width=width, color_system=None, force_jupyter=False).print(
-            table, Text(said.rstrip()), sep="\n"
-        )
-        return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"
+        console = Console(file=output, width=width, color_system=None, force_jupyter=False)
+        console.print(table, summary, sep="\n")
+        lines = [line.rstrip() for line in output.getvalue().splitlines()]
+        return "\n".join(lines) + "\n"
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: plain types only."""
@@ -250,6 +261,12 @@ class ShapedContext:
                 "ledger": self.ledger.to_dict(),
             },
         }
+
+
+def _kept_and_best_first(verdict: PassageVerdict) -> tuple[bool, bool, float, int]:
+    """What orders the rows of a table: kept ones, then scored ones, then by score and index."""
+    worst_last = -(verdict.score or 0.0)
+    return not verdict.kept, verdict.score is None, worst_last, verdict.index
 
 
 def _shortened(text: str, width: int) -> str:

@@ -115,13 +115,20 @@ def best_threshold(scores: Floats, labels: Labels) -> float:
     It lies midway between two utilities, or at 0 where everything above that is kept.
     """
     values = np.unique([0.0, *scores[scores >= 0.0]])
-    candidates = np.concatenate([[0.0], (values[1:] + values[:-1]) / 2])
-    ranked = np.sort(scores)
-    evidence = np.sort(scores[labels])
-    kept = scores.size - np.searchsorted(ranked, candidates, side="left")
-    right = evidence.size - np.searchsorted(evidence, candidates, side="left")
+    between = (values[1:] + values[:-1]) / 2
+    candidates = np.concatenate([[0.0], between])
+    evidence = scores[labels]
+    kept = _reaching(scores, candidates)
+    right = _reaching(evidence, candidates)
     f1 = 2 * right / np.maximum(kept + evidence.size, 1)
-    return float(candidates[np.flatnonzero(f1 >= f1.max() - 1e-12)[-1]])
+    as_good = np.flatnonzero(f1 >= f1.max() - 1e-12)
+    return float(candidates[as_good[-1]])
+
+
+def _reaching(values: Floats, thresholds: Floats) -> Groups:
+    """How many values reach each threshold."""
+    below = np.searchsorted(np.sort(values), thresholds, side="left")
+    return values.size - below
 
 
 def held_out_threshold(

@@ -5,7 +5,7 @@ import pytest
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, LabelledExample, ModelDiagnostics, UnitUtility
-from ecs_plugins.shaping.diagnostics import Fitness
+from ecs_plugins.shaping.conclusions import Fitness
 from ecs_plugins.shaping.signals import QueryLikelihood
 
 QUESTIONS = 22
