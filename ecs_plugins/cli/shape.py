@@ -7,9 +7,8 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperCommand, TyperOption
 from typing_extensions import override
@@ -48,7 +47,7 @@ class HelpOfRegistries(TyperCommand):
     """
 
     @override
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         from ecs_plugins.ranking.registry import RANKERS
         from ecs_plugins.shaping.signals import SIGNALS
 

@@ -6,9 +6,21 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
+from ecs_plugins.common.inert import inert
+
 
 def rendered(template: str, title: str = "", **values: Any) -> str:
     """What a template says of values, which HTML shows escaped."""
     loader = PackageLoader("ecs_plugins.common")
-    pages = Environment(loader=loader, autoescape=select_autoescape(["html.j2"]), trim_blocks=True)
+    pages = Environment(
+        loader=loader,
+        autoescape=select_autoescape(["html.j2"]),
+        trim_blocks=True,
+        finalize=_inert,
+    )
     return pages.get_template(template).render(title=title, **values)
+
+
+def _inert(value: Any) -> Any:
+    """A value that a template shows; nothing in a text hides or changes direction."""
+    return inert(value) if type(value) is str else value

@@ -20,7 +20,7 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.items import NewItem, StoredItem
-from ecs_plugins.memory.store.messages import NewMessage
+from ecs_plugins.memory.store.messages import MAX_TEXT, NewMessage
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.types import Namespace
 from ecs_plugins.storage.base import is_address, without_password
@@ -80,13 +80,18 @@ def append(
     items = [
         NewItem(place, entry.key, entry.value, ttl=entry.ttl, kind=kind) for entry in entries
     ]  # refused before writing
-    with_text = [index for index, entry in enumerate(entries) if entry.text.strip()]
+    with_text = [index for index, entry in enumerate(entries) if _is_remembered(entry)]
     drafts = [_draft(entries[index]) for index in with_text]
     with memory.items.together([draft.text for draft in drafts], [namespace, place]):
         ids = memory.add(drafts, namespace=namespace)
         for index, id in zip(with_text, ids, strict=True):
             items[index] = replace(items[index], message=id, text_key=entries[index].text_key)
         memory.items.write(items)
+
+
+def _is_remembered(entry: Entry) -> bool:
+    """Whether a text can be remembered; one that is too long is logged alone."""
+    return bool(entry.text.strip()) and len(entry.text) <= MAX_TEXT
 
 
 def _draft(entry: Entry) -> NewMessage:

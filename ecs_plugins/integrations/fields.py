@@ -285,7 +285,7 @@ def said_before(metadata: Sequence[Mapping[str, Any]], turns: Sequence[str]) -> 
         if place is None:
             before.append(None)
         else:
-            before.append(turn_at.get(place._replace(index=place.index - 1)))
+            before.append(turn_at.get(place._replace(number=place.number - 1)))
     return before
 
 
@@ -294,7 +294,7 @@ class _Place(NamedTuple):
 
     conversation: str
     session: str
-    index: int
+    number: int
 
 
 def _place(metadata: Mapping[str, Any]) -> _Place | None:

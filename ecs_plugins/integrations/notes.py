@@ -70,16 +70,18 @@ class Note:
         quotes = [quote.id for quote in self.quotes]
         return {"id": self.id, "quotes": quotes, "details": self.details}
 
-    def __str__(self) -> str:
+    def shown(self, special_tokens: Collection[str] = ()) -> str:
         """The note, a quote a line, the first behind a hyphen.
 
         Further lines of a quote are indented deeper than quotes are, so none of them can look
-        like another quote or another note.
+        like another quote or another note. ``special_tokens`` are those of the tokenizer that
+        reads it; none of them is left.
         """
         lines = []
         details = self.details
         for quote in self.quotes:
-            first, *others = inert(_labelled(quote, details)).splitlines()  # at any line break
+            text = inert(_labelled(quote, details), special_tokens)
+            first, *others = text.splitlines()  # at every kind of line break
             lines += [f"  {first}", *(f"    {other}" for other in others)]
             details = ""
         return "-" + "\n".join(lines)[1:] + "\n"
@@ -97,11 +99,12 @@ def _labelled(quote: Quote, details: str) -> str:
 _NO_BRACKETS = str.maketrans("()", "[]")
 
 
-def block_of(notes: Sequence[Note]) -> str:
+def block_of(notes: Sequence[Note], special_tokens: Collection[str] = ()) -> str:
     """Notes between their marks; empty if there are none."""
     if not notes:
         return ""
-    return _HEAD + "".join(map(str, notes)) + _FOOT
+    body = "".join(note.shown(special_tokens) for note in notes)
+    return _HEAD + body + _FOOT
 
 
 def notes_again(

@@ -94,11 +94,13 @@ def recall(
     *,
     record: bool = True,
     visible: Collection[str] = (),
+    special_tokens: Collection[str] = (),
 ) -> RecalledBlock:
     """What is remembered about a question, as far as the token budget goes, as a prompt shows it.
 
     ``record`` says whether it counts as a question asked; ``visible`` are texts that the model
-    sees anyway, so that they are left out.
+    sees anyway, so that they are left out. ``special_tokens`` are those of its tokenizer, where
+    they are known: nothing that is recalled ends a turn.
     """
     if not query.strip():
         return RecalledBlock()
@@ -116,18 +118,14 @@ def recall(
     seen = {text.strip() for text in visible}
     notes = [Note.of(memory, each).without(seen) for each in recollections]
     unseen = [note for note in notes if note.quotes]
-    shown = _fitting(unseen[: options.k], options.max_tokens, length)
-    return RecalledBlock(block_of(shown), tuple(note.source() for note in shown))
-
-
-def _fitting(notes: list[Note], max_tokens: int, length: TextLength) -> list[Note]:
-    """The notes that fit into the budget together; one that does not is passed over."""
     shown: list[Note] = []
-    for note in notes:
-        longer = [*shown, note]
-        if length(block_of(longer)) <= max_tokens:
-            shown = longer
-    return shown
+    text = ""
+    for note in unseen[: options.k]:
+        longer = block_of([*shown, note], special_tokens)
+        if length(longer) <= options.max_tokens:  # else it is passed over
+            shown.append(note)
+            text = longer
+    return RecalledBlock(text, tuple(note.source() for note in shown))
 
 
 def traced_recall(memory: EntropicMemory, query: str, **options: Any) -> list[Recollection]:

@@ -35,7 +35,7 @@ from ecs_plugins.integrations.fields import (
     restored,
 )
 from ecs_plugins.langchain.compressor import ECSDocumentCompressor
-from ecs_plugins.langchain.history import is_user
+from ecs_plugins.langchain.history import is_user, text_of
 from ecs_plugins.langchain.tool_results import (
     Shaped,
     is_json,
@@ -212,7 +212,7 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         state = request.state
         messages = state.get("messages", []) if isinstance(state, dict) else []
         index = last_index(messages, is_user)
-        return "" if index is None else str(messages[index].text)
+        return "" if index is None else text_of(messages[index])
 
     # Turns
 
@@ -226,7 +226,7 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         state: Mapping[str, Any] = request.state
         gone_ids = (state.get("ecs_left_out") or {}).get(self.name) or []
         gone = {n for n, part in enumerate(parts) if part[0].id and part[0].id in gone_ids}
-        query = str(messages[question].text)
+        query = text_of(messages[question])
         if query.strip():
             gone = self._left_out(parts, gone, query, self._history_tokens)
         view = [message for n, part in enumerate(parts) if n not in gone for message in part]

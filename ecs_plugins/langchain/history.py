@@ -6,6 +6,7 @@ The adapter for a deprecated interface (`BaseChatMessageHistory`, to be removed 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,8 +25,11 @@ from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.integrations.conversation import Entry, Session
 from ecs_plugins.integrations.notes import without_notes
+from ecs_plugins.integrations.plain import as_json
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
+
+_log = logging.getLogger(__name__)
 
 
 class EntropicChatMessageHistory(BaseChatMessageHistory):
@@ -110,11 +114,20 @@ def is_user(message: BaseMessage) -> bool:
     return role_of(message) == "user"
 
 
+def text_of(message: BaseMessage) -> str:
+    """The text of a message; its blocks of text, parted by spaces."""
+    content = message.content
+    if isinstance(content, str):
+        return content
+    texts = [block if isinstance(block, str) else block.get("text") for block in content]
+    return " ".join(text for text in texts if isinstance(text, str))
+
+
 def own_words(message: BaseMessage) -> str | None:
     """What the user or the assistant said in a message; None for nothing."""
     if role_of(message) not in REMEMBERED:
         return None
-    return without_notes(str(message.text))
+    return without_notes(text_of(message))
 
 
 def speaker_metadata(message: BaseMessage) -> dict[str, object]:
@@ -126,15 +139,29 @@ def speaker_metadata(message: BaseMessage) -> dict[str, object]:
 
 
 def _entry(message: BaseMessage) -> Entry:
-    dumped = message_to_dict(message)
-    data: dict[str, Any] = dict(dumped["data"])
+    data = _data_of(message)
     content = data.pop("content")
     text = own_words(message)
     is_all = text is not None and content == text
     return Entry(
-        value={"type": dumped["type"], "content": content, "data": data},
+        value={"type": message.type, "content": content, "data": data},
         text=text or "",
         role=role_of(message),
         text_key="content" if is_all else None,
         metadata=speaker_metadata(message),
     )
+
+
+_ALWAYS_KEPT = ("content", "type", "id", "name", "tool_call_id", "role")
+
+
+def _data_of(message: BaseMessage) -> dict[str, Any]:
+    """The fields of a message in JSON types; at least what was said, and by whom."""
+    fields: dict[str, Any] = message_to_dict(message)["data"]
+    try:
+        data: dict[str, Any] = as_json(fields)
+    except RecursionError:
+        _log.warning("a message holds itself and is logged without what it carries")
+        kept = {name: fields[name] for name in _ALWAYS_KEPT if name in fields}
+        data = as_json({**kept, "content": text_of(message)})
+    return data

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from ecs_plugins.common.aio import bridged, run_memory, run_sync
 from ecs_plugins.common.config import strict_keywords
+from ecs_plugins.common.inert import without_marks
 from ecs_plugins.errors import ConfigurationError, MissingExtraError, ModelNotFoundError
 from ecs_plugins.integrations.conversation import last_index
 from ecs_plugins.integrations.namespaces import check_template, fill_namespace
@@ -29,7 +30,6 @@ from ecs_plugins.integrations.notes import (
     NoteSource,
     TextLength,
     block_of,
-    inert,
     notes_again,
     without_notes,
 )
@@ -40,6 +40,7 @@ from ecs_plugins.langchain.history import (
     own_words,
     role_of,
     speaker_metadata,
+    text_of,
 )
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.store.messages import NewMessage
@@ -311,6 +312,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             # A question is asked once, however often tools make the agent come back to it.
             record=question is messages[-1],
             visible=visible,
+            special_tokens=special_tokens_of(request.model),
         )
         if block.text:
             view[index] = _with_note(view[index], block.text)
@@ -326,10 +328,11 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         # What another middleware has changed since may be a note of its own.
         contents = {message.id: message.content for message in request.state["messages"]}
         namespaces = {namespace, *self._options.also}
+        special_tokens = special_tokens_of(request.model)
         view = []
         visible = set()
         for message in request.messages:
-            own = without_notes(str(message.text))
+            own = without_notes(text_of(message))
             if own:
                 visible.add(own)
             shown = message
@@ -337,7 +340,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
                 shown = _inert(message)
             again = notes_again(self.memory, notes.get(message.id or "", []), namespaces)
             visible.update(quote.text.strip() for note in again for quote in note.quotes)
-            view.append(_with_note(shown, block_of(again)) if again else shown)
+            block = block_of(again, special_tokens)
+            view.append(_with_note(shown, block) if block else shown)
         return view, visible
 
     def _with_notes(self, result: ModelResponse[Any], notes: dict[str, Notes]) -> ModelResult:
@@ -363,6 +367,17 @@ def _upper_estimate(text: str) -> int:
     return math.ceil(len(text.encode(errors="replace")) / _BYTES_OF_A_TOKEN)
 
 
+def special_tokens_of(model: BaseChatModel) -> tuple[str, ...]:
+    """The special tokens of a model that has its tokenizer here; none of one behind a server."""
+    tokenizer = getattr(model, "tokenizer", None)
+    names = getattr(tokenizer, "all_special_tokens", None)
+    if not isinstance(names, list | tuple):
+        return ()
+    added = getattr(tokenizer, "added_tokens_decoder", None) or {}
+    special = [str(token) for token in added.values() if getattr(token, "special", False)]
+    return tuple(dict.fromkeys([*names, *special]))
+
+
 def _question(messages: Sequence[AnyMessage]) -> AnyMessage | None:
     """The user's latest message."""
     index = last_index(messages, is_user)
@@ -382,7 +397,7 @@ def _inert(message: AnyMessage) -> AnyMessage:
     content = message.content
     changed: str | list[str | dict[str, Any]]
     if isinstance(content, str):
-        changed = inert(content)
+        changed = without_marks(content)
     else:
         changed = [_inert_part(part) for part in content]
     return message if changed == content else message.model_copy(update={"content": changed})
@@ -390,9 +405,9 @@ def _inert(message: AnyMessage) -> AnyMessage:
 
 def _inert_part(part: str | dict[str, Any]) -> str | dict[str, Any]:
     if isinstance(part, str):
-        return inert(part)
+        return without_marks(part)
     text = part.get("text")
-    return {**part, "text": inert(text)} if isinstance(text, str) else part
+    return {**part, "text": without_marks(text)} if isinstance(text, str) else part
 
 
 def _with_note(message: AnyMessage, note: str) -> AnyMessage:

@@ -22,6 +22,7 @@ from langgraph.store.base import (
 from typing_extensions import override
 
 from ecs_plugins.common.config import unknown
+from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.conversation import Entry
 from ecs_plugins.memory.filters import Filter, checked_filter
@@ -32,6 +33,7 @@ from ecs_plugins.memory.store.namespaces import checked as checked_namespace
 from ecs_plugins.memory.types import Namespace
 
 MINUTE = 60
+_MOST_MINUTES = 1e10  # some 19,000 years
 _TEXT_KEYS = ("content", "text")
 _FILTER_KEY = re.compile(r"[\w .-]+")
 _OPERATIONS = (GetOp, SearchOp, PutOp, ListNamespacesOp)
@@ -48,16 +50,17 @@ def checked(op: Op) -> Op:
             raise InvalidInputError(f"a namespace is a tuple of labels; write ({namespace!r},)")
     validate_op_namespace(op)
     if isinstance(op, PutOp):
-        _check_put(op)
+        return _checked_put(op)
     if isinstance(op, SearchOp | ListNamespacesOp):
         _check_extent(op)
     if isinstance(op, SearchOp):
         if op.filter:
             _check_filter(op.filter)
-        return op._replace(namespace_prefix=tuple(op.namespace_prefix))
+        query = None if op.query is None else well_formed(op.query)
+        return op._replace(namespace_prefix=tuple(op.namespace_prefix), query=query)
     if isinstance(op, ListNamespacesOp):
         return op
-    return op._replace(namespace=tuple(op.namespace))
+    return op._replace(namespace=tuple(op.namespace), key=_well_formed(op.key))
 
 
 def _named(op: Op) -> list[object]:
@@ -69,10 +72,27 @@ def _named(op: Op) -> list[object]:
     return [op.namespace]
 
 
-def _check_put(op: PutOp) -> None:
+def _checked_put(op: PutOp) -> PutOp:
     checked_namespace(op.namespace)
     if op.value is not None and not isinstance(op.value, Mapping):
         raise InvalidInputError(f"a value is a mapping, got {op.value!r:.80}")
+    return op._replace(
+        namespace=tuple(op.namespace), key=_well_formed(op.key), value=_well_formed(op.value)
+    )
+
+
+def _well_formed(value: Any) -> Any:
+    """A value whose texts have no half of a surrogate pair, as a cut emoji leaves; else the same.
+
+    A database would refuse the text, and an agent's run would end with it.
+    """
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, Mapping):
+        return {_well_formed(key): _well_formed(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_well_formed(each) for each in value]
+    return value
 
 
 def _check_extent(op: SearchOp | ListNamespacesOp) -> None:
@@ -150,7 +170,12 @@ def new_entry(op: PutOp) -> Entry | None:
 
 def seconds(minutes: float | None) -> float | None:
     """A time to live as a memory takes it."""
-    return None if minutes is None else minutes * MINUTE
+    if minutes is None:
+        return None
+    is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
+    if not is_number or not 0 < minutes < _MOST_MINUTES:
+        raise InvalidInputError(f"ttl is a number of minutes above 0, got {minutes!r:.80}")
+    return minutes * MINUTE
 
 
 def as_item(stored: Stored) -> Item:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from langgraph.store.base import (
     BaseStore,
@@ -56,6 +56,8 @@ from ecs_plugins.memory.types import Namespace, Vector
 from ecs_plugins.ranking.embedder import as_embedder
 
 _SWEEP_MINUTES = 5.0
+
+ResultT = TypeVar("ResultT")
 
 
 @dataclass
@@ -120,6 +122,11 @@ class EntropicStore(BaseStore):
         threshold: float | None = None,
         shaper: Shaper | None = None,
     ) -> None:
+        if not isinstance(memory, EntropicMemory):
+            raise ConfigurationError(
+                f"memory is an open EntropicMemory, got {memory!r:.80}; write "
+                f"EntropicStore.from_conn_string({memory!r:.80}) for a file or an address"
+            )
         check_settings("index", index, ("fields",))
         check_settings("ttl", ttl, TTLConfig.__annotations__)
         fields = (index or {}).get("fields") or ("$",)
@@ -141,6 +148,8 @@ class EntropicStore(BaseStore):
         cls,
         conn_string: str | os.PathLike[str],
         *,
+        pipeline: bool = False,
+        pool_config: Mapping[str, Any] | None = None,
         index: IndexConfig | None = None,
         **settings: Any,
     ) -> Self:
@@ -148,9 +157,12 @@ class EntropicStore(BaseStore):
 
         Args:
             conn_string: The file, ``":memory:"``, or a ``postgresql://`` address.
+            pipeline: Taken for LangGraph's sake; the memory sends its statements in its own way.
+            pool_config: Likewise; the memory has a pool of its own.
             index: As in LangGraph: ``embed`` is the embedder. None: the default one.
             **settings: Those of the class.
         """
+        del pipeline, pool_config
         embedder = None
         if index is not None:
             check_settings("index", index, IndexConfig.__annotations__)
@@ -173,14 +185,30 @@ class EntropicStore(BaseStore):
         store.index_config = index
         return store
 
-    def setup(self) -> None:
-        """Nothing: the memory made its tables when it was opened."""
+    def setup(self) -> Awaitable[None] | None:
+        """Nothing: the memory made its tables when it was opened.
+
+        Within ``async with`` it is to be awaited.
+        """
+        return self._as_called(lambda: None)
+
+    def _as_called(self, work: Callable[[], ResultT]) -> ResultT | Awaitable[ResultT]:
+        """The result of some work; within ``async with`` a task for it, as LangGraph's stores give.
+
+        The store is one class for both, and theirs are two.
+        """
+        if not self._is_in_loop():
+            return work()
+        return asyncio.ensure_future(run_memory(work))
+
+    def _is_in_loop(self) -> bool:
+        return self._loop is not None and self._loop is asyncio._get_running_loop()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop_ttl_sweeper()
+        self._sweeper.stop()
         if self._owned:
             self.memory.close()
 
@@ -202,7 +230,7 @@ class EntropicStore(BaseStore):
             ModelError: The embedder failed; nothing was written.
             InvalidStateError: It would block the event loop of ``async with``.
         """
-        if self._loop is not None and self._loop is asyncio._get_running_loop():
+        if self._is_in_loop():
             raise asyncio.InvalidStateError("the event loop would wait; await the async methods")
         ops = [checked(op) for op in ops]
         writes = self._writes(ops)
@@ -220,23 +248,30 @@ class EntropicStore(BaseStore):
         """`batch` with the embedder and the database off the event loop."""
         return await run_memory(self.batch, ops)
 
-    def sweep_ttl(self) -> int:
-        """Erase what has expired; returns how many items. Every write does it too."""
-        return self.memory.admin.purge().items
+    def sweep_ttl(self) -> int | Awaitable[int]:
+        """Erase what has expired; returns how many items. Every write does it too.
+
+        Within ``async with`` it is to be awaited.
+        """
+        return self._as_called(lambda: self.memory.admin.purge().items)
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
         """`sweep_ttl` every few minutes, in a thread, until it is stopped.
 
         Returns:
-            A future that is done when the thread is; cancelling it stops the thread.
+            A future that is done when the thread is; cancelling it stops the thread. Awaited, it
+            is itself, as LangGraph's asynchronous stores give a task.
         """
         configured = (self.ttl_config or {}).get("sweep_interval_minutes")
         minutes = sweep_interval_minutes or configured or _SWEEP_MINUTES
         return self._sweeper.start(lambda: self.sweep_ttl(), MINUTE * minutes)
 
-    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
-        """Stop the sweeper, if there is one; whether it ended within so many seconds."""
-        return self._sweeper.stop(timeout)
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool | Awaitable[bool]:
+        """Stop the sweeper, if there is one; whether it ended within so many seconds.
+
+        Within ``async with`` it is to be awaited.
+        """
+        return self._as_called(lambda: self._sweeper.stop(timeout))
 
     def _writes(self, ops: Sequence[Op]) -> _Writes:
         """The last put of each key, refused before anything is written."""

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from typing import Self
 
 _log = logging.getLogger(__name__)
+
+
+class Sweeping(Future[None]):
+    """A thread that sweeps; awaited at its start, it is itself."""
+
+    def __await__(self) -> Generator[None, None, Self]:
+        return self
+        yield
 
 
 class Sweeper:
@@ -29,7 +38,7 @@ class Sweeper:
             A future that is done when the thread is; cancelling it stops the thread.
         """
         self.stop()
-        done: Future[None] = Future()
+        done = Sweeping()
         stop = threading.Event()
 
         def run() -> None:

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, Field, PrivateAttr
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory, run_sync
+from ecs_plugins.common.inert import without_marks
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.conversation import (
@@ -33,7 +34,8 @@ from ecs_plugins.integrations.conversation import (
     turns,
 )
 from ecs_plugins.integrations.namespaces import Labels, fill_namespace
-from ecs_plugins.integrations.notes import TextLength, inert, shortened, without_notes
+from ecs_plugins.integrations.notes import TextLength, shortened, without_notes
+from ecs_plugins.integrations.plain import as_json
 from ecs_plugins.integrations.recall import RecallFields, RecallOptions, recall
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
@@ -43,7 +45,22 @@ from ecs_plugins.memory.types import Namespace
 
 _ASSISTANT = (MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL)
 
+_INSTRUCTIONS = (MessageRole.SYSTEM, MessageRole.DEVELOPER)
+
 _SCRATCHPAD = re.compile(r"^(?:Thought|Observation):", re.MULTILINE)
+
+
+class _Held:
+    """The open memory of a chat memory, shared by its copies and left out of what is pickled."""
+
+    def __init__(self, memory: EntropicMemory | None) -> None:
+        self.memory = memory
+
+    def __deepcopy__(self, _: object) -> _Held:
+        return self
+
+    def __reduce__(self) -> tuple[type[_Held], tuple[None]]:
+        return _Held, (None,)
 
 
 class EntropicChatMemory(RecallFields, BaseMemory):
@@ -54,9 +71,9 @@ class EntropicChatMemory(RecallFields, BaseMemory):
     await agent.run("Where did we leave off?", memory=chat_memory)
     ```
 
-    `get` returns the latest turns of the session that fit ``token_limit``, and puts what is
-    recalled for the latest question before it, between marks and as data. `get_all` returns the
-    full log. Turns are kept whole, so no tool call is parted from its result.
+    `get` returns the system messages and the latest turns of the session that fit ``token_limit``,
+    and puts what is recalled for the latest question before it, between marks and as data.
+    `get_all` returns the full log. Turns are kept whole, so no tool call is parted from its result.
 
     It is written down as the path of its file. Read back, it uses the memory of that path which
     the process has open, else it opens the file with the default embedder and settings.
@@ -78,6 +95,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
     count_tokens: TextLength | None = Field(default=None, exclude=True)
 
     _recorded: str | None = PrivateAttr(default=None)
+    _held: _Held = PrivateAttr(default_factory=lambda: _Held(None))
 
     @classmethod
     @override
@@ -107,6 +125,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         if memory is not None:
             fields["path"] = known_path(memory)
         made = cls(**fields)
+        made._held = _Held(memory)
         if chat_history:
             made.set(list(chat_history))
         return made
@@ -114,6 +133,9 @@ class EntropicChatMemory(RecallFields, BaseMemory):
     @property
     def memory(self) -> EntropicMemory:
         """The open memory behind it."""
+        held = self._held.memory
+        if held is not None and not held.closed:
+            return held
         return memory_of(self.path)
 
     @property
@@ -182,16 +204,24 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         return self._session.clear()
 
     def _window(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """Indices of the latest whole turns within the limit; the latest turn in any case."""
+        """Indices of the instructions, and of the latest whole turns within the limit.
+
+        Instructions and the latest turn stay in any case.
+        """
         length = text_length(self.count_tokens)
-        room = self.token_limit
+        lengths = [length(_all_text(message)) for message in messages]
+        instructions = [
+            index for index, message in enumerate(messages) if message.role in _INSTRUCTIONS
+        ]
+        room = self.token_limit - sum(lengths[index] for index in instructions)
         kept: list[int] = []
         for turn in reversed(turns(messages, is_user)):
-            room -= sum(length(_all_text(messages[index])) for index in turn)
+            spoken = [index for index in turn if index not in instructions]
+            room -= sum(lengths[index] for index in spoken)
             if room < 0 and kept:
                 break
-            kept = [*turn, *kept]
-        return kept
+            kept += spoken
+        return sorted([*instructions, *kept])
 
 
 def _no_template(namespace: Namespace) -> Namespace:
@@ -329,7 +359,7 @@ def _inert(message: ChatMessage) -> ChatMessage:
 def _inert_block(block: ContentBlock) -> ContentBlock:
     if not isinstance(block, TextBlock):
         return block
-    return block.model_copy(update={"text": inert(block.text)})
+    return block.model_copy(update={"text": without_marks(block.text)})
 
 
 def own_words(message: ChatMessage) -> str:
@@ -371,7 +401,7 @@ def _speaker_metadata(message: ChatMessage, role: str) -> dict[str, object]:
 
 def _to_entry(message: ChatMessage) -> Entry:
     role, text = _remembered(message)
-    data: dict[str, Any] = message.model_dump(mode="json")
+    data: dict[str, Any] = as_json(message.model_dump(mode="json"))
     value: dict[str, Any] = {"data": data}
     text_key = None
     if text is not None and len(data["blocks"]) == 1:

@@ -217,7 +217,9 @@ def install(
 def _build(file: Path | None, spec: BundledSpec, work: Path, report: Progress) -> None:
     """Make the model's directory, with its manifest, as ``work/model``."""
     built = work / "model"
-    built.mkdir()
+    # In a user's own cache nobody else has to read or change it; a cache that is named may be
+    # shared, as in an image that another user runs.
+    built.mkdir(mode=0o777 if os.environ.get(CACHE_VARIABLE) else 0o700)
     if file is None:
         report(f"Downloading the package {spec.requirement} ({megabytes(spec.size)})")
         file = _download_wheel(spec, work)

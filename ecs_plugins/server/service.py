@@ -78,12 +78,15 @@ class Service:
         self._is_ready = is_ready
         self._about = about
         self._registry = registry or CollectorRegistry()
-        in_registry = {"registry": self._registry}
         self._answers = Counter(
-            f"ecs_{name}_requests", "Answers, by status.", ["status"], **in_registry
+            f"ecs_{name}_requests", "Answers, by status.", ["status"], registry=self._registry
         )
-        self._waiting = Gauge(f"ecs_{name}_waiting", "Requests not yet answered.", **in_registry)
-        self._seconds = Histogram(f"ecs_{name}_seconds", "Until the answer.", **in_registry)
+        self._waiting = Gauge(
+            f"ecs_{name}_waiting", "Requests not yet answered.", registry=self._registry
+        )
+        self._seconds = Histogram(
+            f"ecs_{name}_seconds", "Until the answer.", registry=self._registry
+        )
         self._of_clients: Tally[str] = Tally()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 import ecs_plugins
+from ecs_plugins.common.inert import TAG, inert
 from ecs_plugins.common.text import as_replies, sentence_spans
-from ecs_plugins.integrations.notes import TAG, inert, without_notes
+from ecs_plugins.integrations.notes import without_notes
 from ecs_plugins.shaping.passages import split_passages
 from ecs_plugins.shaping.sentences import pieces_of
 

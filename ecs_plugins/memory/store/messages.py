@@ -110,34 +110,105 @@ def _checked_metadata(metadata: Mapping[str, object]) -> tuple[dict[str, object]
     return json.loads(stored), stored
 
 
-Draft: TypeAlias = str | NewMessage | Mapping[str, object]
-"""What callers may hand to ``add``."""
+Draft: TypeAlias = str | NewMessage | Mapping[str, object] | tuple[str, str] | object
+"""What callers may hand to ``add``: a text, a `NewMessage`, a mapping as chat models take it, a
+pair of a role and a text, or a message of LangChain or LlamaIndex."""
 
-_KEYS = ("content", "text", "role", "metadata", "writer", "at", "ttl")
+_KEYS = ("content", "text", "role", "metadata", "writer", "at", "ttl", "name")
+_OF_CALLS = ("tool_calls", "tool_call_id", "function_call", "refusal", "audio", "annotations")
+"""Keys of messages of chat models that say nothing to be remembered."""
+_ROLES = {"human": "user", "ai": "assistant"}
+_PAIR_ROLES = ("user", "human", "assistant", "ai", "system", "tool")
 
 
 def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMessage]:
-    """Messages in one form; ``defaults`` are attributes for what a message does not say."""
-    given = [messages] if isinstance(messages, str | NewMessage | Mapping) else messages
-    if not isinstance(given, Iterable):
-        raise InvalidInputError(f"messages are texts or mappings, got {given!r:.80}")
-    said = {key: value for key, value in defaults.items() if value is not None}
-    return [_draft(message, said) for message in given]
+    """Messages in one form; ``defaults`` are attributes for what a message does not say.
+
+    What calls tools and says nothing is left out.
+    """
+    drafts = [messages] if _is_one(messages) else messages
+    if not isinstance(drafts, Iterable):
+        raise InvalidInputError(f"messages are texts or mappings, got {drafts!r:.80}")
+    given = {key: value for key, value in defaults.items() if value is not None}
+    new = [_draft(draft, given) for draft in drafts]
+    return [message for message in new if message is not None]
 
 
-def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage:
+def _is_one(messages: object) -> bool:
+    """Whether something is one message and no list of them."""
+    if isinstance(messages, str | NewMessage | Mapping) or _is_pair(messages):
+        return True
+    return _is_of_framework(messages)
+
+
+def _is_pair(message: object) -> bool:
+    """Whether it is a role and a text, LangChain's shorthand for a message."""
+    if not isinstance(message, tuple) or len(message) != 2:
+        return False
+    role, text = message
+    return role in _PAIR_ROLES and isinstance(text, str)
+
+
+def _is_of_framework(message: object) -> bool:
+    """Whether it is a message of LangChain (with a ``type``) or LlamaIndex (with a ``role``)."""
+    return hasattr(message, "content") and (hasattr(message, "type") or hasattr(message, "role"))
+
+
+def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage | None:
+    """One message in one form; None if it calls tools and says nothing."""
     if isinstance(message, NewMessage):
         return message
     if isinstance(message, str):
         return NewMessage(message, **defaults)  # type: ignore[arg-type]
-    if not isinstance(message, Mapping):
-        raise InvalidInputError(f"a message is a text, a NewMessage or a mapping, got {message!r}")
-    strange = [key for key in message if key not in _KEYS]
+    fields = _fields_of(message)
+    strange = [key for key in fields if key not in _KEYS and key not in _OF_CALLS]
     if strange:
         raise InvalidInputError(f"a message has no key {str(strange[0])!r}; use {', '.join(_KEYS)}")
-    said = {key: value for key, value in message.items() if value is not None}
-    text = said.pop("text", None)
-    return NewMessage(said.pop("content", text), **{**defaults, **said})  # type: ignore[arg-type]
+    given = {key: value for key, value in fields.items() if value is not None}
+    calls = [key for key in _OF_CALLS if key in fields]
+    text = _text_of(given.pop("content", given.pop("text", None)))
+    if calls and not (isinstance(text, str) and text.strip()):
+        return None
+    name = given.pop("name", None)
+    if name is not None:
+        metadata = given.get("metadata", defaults.get("metadata")) or {}
+        given["metadata"] = {"name": name, **metadata}  # type: ignore[dict-item]
+    attributes: dict[str, Any] = {
+        key: value for key, value in given.items() if key not in _OF_CALLS
+    }
+    return NewMessage(text, **{**defaults, **attributes})
+
+
+def _fields_of(message: object) -> Mapping[str, object]:
+    """A message as the mapping that chat models take."""
+    if isinstance(message, Mapping):
+        return message
+    if isinstance(message, tuple) and _is_pair(message):
+        role, text = message
+        return {"role": _ROLES.get(role, role), "content": text}
+    if _is_of_framework(message):
+        role = str(getattr(message, "role", None) or getattr(message, "type", ""))
+        role = getattr(getattr(message, "role", None), "value", role)
+        fields = {"role": _ROLES.get(role, role), "content": getattr(message, "content", None)}
+        if getattr(message, "name", None):
+            fields["name"] = getattr(message, "name", None)
+        if getattr(message, "tool_calls", None):
+            fields["tool_calls"] = getattr(message, "tool_calls", None)
+        return fields
+    raise InvalidInputError(
+        f"a message is a text, a NewMessage, a mapping with content and role, a pair of role and "
+        f"text, or a message of LangChain or LlamaIndex, got {message!r:.80}"
+    )
+
+
+def _text_of(content: object) -> Any:
+    """The text of a content; its blocks of text, parted by spaces. What is none stays as it is."""
+    if content is None:
+        return ""
+    if not isinstance(content, list | tuple):
+        return content
+    texts = [block.get("text") if isinstance(block, Mapping) else block for block in content]
+    return " ".join(text for text in texts if isinstance(text, str))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 import re
 from dataclasses import dataclass
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -9,6 +10,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from llama_index.core.base.llms.types import ChatMessage
+from tokenizers import AddedToken
 
 from ecs_plugins.errors import ConfigurationError, ModelNotFoundError, StorageError
 from ecs_plugins.integrations.notes import without_notes
@@ -366,6 +368,24 @@ def test_a_merged_note_says_who_said_what():
 )
 def test_only_closed_marks_take_text_out_of_a_turn(text, remembered):
     assert without_notes(text) == remembered
+
+
+def test_nothing_that_is_recalled_ends_its_turn(memory):
+    class WithTokenizer(ScriptedModel):
+        tokenizer: object = SimpleNamespace(
+            all_special_tokens=["[EOT]"],
+            added_tokens_decoder={1: AddedToken("!END!", special=True), 2: AddedToken("sister")},
+        )
+
+    fact = f"{FACT}<|im_end|>[EOT]!END!\u202e"
+    memory.add(fact, namespace=("memories", "u1"))
+    model = WithTokenizer()
+    built = agent(model, memory)
+    for text in (QUESTION, "Thank you."):
+        ask(built, text, thread="t")
+        assert FACT in model.prompt
+        for ending in ("<|im_end|>", "[EOT]", "!END!", "\u202e"):
+            assert ending not in model.prompt
 
 
 def test_a_user_cannot_pass_anything_off_as_recalled(memory):

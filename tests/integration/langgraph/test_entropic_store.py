@@ -1,6 +1,7 @@
 import asyncio
 import json
 import math
+import re
 import threading
 
 import pytest
@@ -390,3 +391,36 @@ def test_random_sequences_give_what_langgraphs_own_store_gives(batches):
         for ops in batches:
             ours, theirs = store.batch(ops), reference.batch(ops)
             assert [plain(result) for result in ours] == [plain(result) for result in theirs], ops
+
+
+@pytest.mark.parametrize("settings", [{}, {"pipeline": True, "pool_config": {"min_size": 1}}])
+async def test_the_lines_of_langgraphs_asynchronous_stores_work(tmp_path, settings):
+    path = tmp_path / "a.db"
+    index = {"embed": FakeEmbedder(), "dims": FakeEmbedder().dimension}
+    async with EntropicStore.from_conn_string(path, index=index, **settings) as store:
+        await store.setup()
+        await store.aput(("n",), "k", {"text": "tea"}, ttl=0.001)
+        task = await store.start_ttl_sweeper(sweep_interval_minutes=5)
+        await asyncio.sleep(0.1)
+        assert await store.sweep_ttl() == 1
+        assert await store.stop_ttl_sweeper() is True
+        assert task.result(1) is None
+
+
+def test_half_of_a_surrogate_pair_ends_no_run(memory):
+    store = EntropicStore(memory, messages_under=("chats",))
+    half = "tea \ud83d"
+    store.put(("n",), half, {"text": half, half: [half]}, index=["text"])
+    whole = "tea \ufffd"
+    assert store.get(("n",), half).value == {"text": whole, whole: [whole]}
+    assert store.search(("n",), query=half)[0].key == whole
+    store.put(("chats", "u"), "m", {"content": half})
+    assert store.search(("chats", "u"), query=half)[0].value == {"content": whole}
+    store.delete(("n",), half)
+    assert store.get(("n",), half) is None
+
+
+@pytest.mark.parametrize("ttl", [0, -1, float("nan"), float("inf"), "soon", True])
+def test_a_wrong_ttl_is_named_as_it_was_given(memory, ttl):
+    with pytest.raises(InvalidInputError, match=re.escape(f"above 0, got {ttl!r}")):
+        EntropicStore(memory).put(("n",), "k", {"a": 1}, ttl=ttl)

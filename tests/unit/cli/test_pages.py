@@ -10,13 +10,14 @@ from ecs_plugins import ContextShaper, EntropicMemory, FakeEmbedder, FakeLanguag
 from ecs_plugins.cli import _setup, app, pages
 from ecs_plugins.shaping import ShapingConfig
 
-SCRIPT = "<script>alert(1)</script> & more"
+SCRIPT = "<script>alert(1)</script> & more \u202e than that"
 
 
 def check_alone(page: str) -> None:
     """Nothing is fetched, and nothing that was said is markup."""
     assert "://" not in page
     assert "<script" not in page
+    assert "\u202e" not in page
     assert page.startswith("<!doctype html>")
 
 

@@ -1,0 +1,73 @@
+"""Text of strangers that ends no turn, closes no mark and hides nothing."""
+
+import pytest
+
+from ecs_plugins.common.inert import TAG, inert, without_marks
+
+CLOSING = f"</{TAG}>"
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["<|im_end|>", "<|eot_id|>", "</s>", "<s>", "<end_of_turn>", "[INST]", "[/INST]", "<<SYS>>",
+     "<｜end▁of▁sentence｜>", "</think>"],
+)  # fmt: skip
+def test_tokens_of_chat_templates_are_broken(token):
+    shown = inert(f"before{token}after")
+    assert token not in shown
+    assert shown.startswith("before")
+    assert shown.endswith("after")
+    assert token not in inert(f"{token[:2]}\u200b{token[2:]}")
+
+
+def test_the_tokens_of_a_tokenizer_are_broken_too():
+    assert inert("a [PAD] b EOT", ["[PAD]", "EOT", "|"]) == "a ［PAD] b E OT"
+
+
+@pytest.mark.parametrize(
+    "closing",
+    [
+        CLOSING,
+        CLOSING.upper(),
+        "< / Recalled_Notes >",
+        "</re\u200bcalled_notes>",
+        "</re\u200dcalled_notes>",
+        "＜/recalled_notes＞",
+        "</rеcаlled_nоtes>",
+        "</ｒｅｃａｌｌｅｄ_ｎｏｔｅｓ>",
+        "<\u202e/recalled_notes>",
+        "<\U000e0041/recalled_notes>",
+    ],
+    ids=ascii,
+)
+def test_nothing_closes_the_marks(closing):
+    shown = inert(f"a{closing}b")
+    assert "<" not in shown
+    assert "＜" not in shown
+    assert shown[0] + shown[-1] == "ab"
+
+
+@pytest.mark.parametrize("hidden", ["\u200b", "\u202e", "\u2066", "\ufeff", "\U000e0041", "\xad"])
+def test_what_nobody_sees_is_left_out(hidden):
+    assert inert(f"pay{hidden} me") == "pay me"
+
+
+@pytest.mark.parametrize("control", ["\x1b", "\x00", "\x07", "\x9b", "\x7f", "\ud83d"])
+def test_what_controls_a_terminal_is_shown(control):
+    assert inert(f"a{control}[31mb") == "a\ufffd[31mb"
+
+
+@pytest.mark.parametrize("kept", [
+    "a < b && c > d", "f <| x", "x[INSTANCE]", "<p>text</p>", "tab\tand\nline\r\n", "שלום",
+    "می\u200cخواهم", "👩\u200d👩\u200d👧", "naïve café", "C:\\dir\\[1]", "‹ quoted ›",
+])  # fmt: skip
+def test_everything_else_stays_as_it_is(kept):
+    assert inert(kept) == kept
+
+
+def test_line_breaks_of_every_kind_are_line_breaks():
+    assert inert("a\x0bb\x0cc\u2028d\x85e") == "a\nb\nc\nd\ne"
+
+
+def test_marks_alone_can_be_taken_out_of_what_a_user_says():
+    assert without_marks(f"x\u202e{CLOSING}<|im_end|>") == f"x\u202e‹/{TAG}><|im_end|>"
