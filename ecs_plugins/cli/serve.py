@@ -97,12 +97,14 @@ def serve(
         from ecs_plugins.server.loading import Loading
         from ecs_plugins.server.rerank import rerank_app
         from ecs_plugins.server.service import Bounds
+    from ecs_plugins.ranking.embedder import default_embedder
     from ecs_plugins.shaping import ContextShaper, ShapingConfig
 
     clients = _clients(host, tokens)
 
     def shaper() -> ContextShaper:
         scorer = load_model(model, device=device, dtype=dtype)
+        default_embedder().embed_query("ready")  # loaded now, and not by the first request
         return ContextShaper(scorer, ShapingConfig(pool_size=pool_size, budget_s=request_timeout))
 
     loading = Loading(shaper)
