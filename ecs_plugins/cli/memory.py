@@ -184,6 +184,21 @@ def backup(
 
 
 @app.command()
+def restore(
+    db: Db,
+    backup: Annotated[Path, typer.Argument(help="A copy that `backup` wrote.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Put a copy in the place of a memory file that nobody has open, its log included."""
+    from ecs_plugins.memory.store.engines import restore as put_back
+
+    if is_address(db):
+        raise InvalidInputError("a server's tables are restored with the server's own tools")
+    put_back(backup, db)
+    _print({"file": str(db)}, as_json, [f"{db} is as it was in {backup}"])
+
+
+@app.command()
 def forget(
     db: Db,
     item: Annotated[str | None, typer.Argument(help="Id of a message or a memory.")] = None,

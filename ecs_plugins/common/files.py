@@ -39,13 +39,16 @@ def refuse_open_database(path: str | os.PathLike[str]) -> None:
 
     Closing any descriptor of such a file would drop the locks that the database holds on it.
     """
-    file = Path(path)
-    if not file.exists():
-        return
-    if any(database.owns(file) for database in list(open_databases)):
+    if is_open_database(path):
         raise StorageError(
             f"{path} belongs to a database that is open; close it first, or name another file"
         )
+
+
+def is_open_database(path: str | os.PathLike[str]) -> bool:
+    """Whether this process has a file open as a database, or as the log of one."""
+    file = Path(path)
+    return file.exists() and any(database.owns(file) for database in list(open_databases))
 
 
 def read_text(path: str | os.PathLike[str], what: str = "") -> str:

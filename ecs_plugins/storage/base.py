@@ -6,6 +6,7 @@ Statements are written in the SQL that both understand, with ``?`` or ``?1`` for
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from abc import ABC, abstractmethod
@@ -16,7 +17,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeGuard
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from ecs_plugins.errors import StorageError
+from ecs_plugins.errors import EcsPluginsError, StorageError
+
+logger = logging.getLogger(__name__)
 
 Synchronous = Literal["full", "normal"]
 
@@ -143,7 +146,7 @@ class SqlDatabase(ABC):
         if self.is_writing:
             self._here.transaction.ends.append(end)
         else:
-            end(True)
+            self._call(end, committed=True)
 
     @contextmanager
     def read(self) -> Iterator[Any]:
@@ -187,9 +190,18 @@ class SqlDatabase(ABC):
                     self._here.transaction = outer
             begun[0].committed = True
         finally:
-            for each in begun:
-                for end in each.ends:
-                    end(each.committed)
+            for transaction in begun:
+                for end in transaction.ends:
+                    self._call(end, committed=transaction.committed)
+
+    def _call(self, end: Callable[[bool], object], *, committed: bool) -> None:
+        """Call what waited for the end; what is committed stays done, whatever fails after it."""
+        try:
+            end(committed)
+        except EcsPluginsError as error:
+            if not committed:
+                raise
+            logger.warning("%s: written, but not all that follows: %s", self.path, error)
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Any]:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 
@@ -35,7 +33,6 @@ class Forkable(Protocol):
 _databases: weakref.WeakSet[Forkable] = weakref.WeakSet()
 _held: list[Forkable] = []
 _forking = threading.Lock()
-_creating = threading.Lock()
 
 
 def register(database: Forkable) -> None:
@@ -43,16 +40,8 @@ def register(database: Forkable) -> None:
     _databases.add(database)
 
 
-@contextmanager
-def no_fork() -> Iterator[None]:
-    """Keep a fork, and others in here, away: a descriptor of a new database file is open."""
-    with _creating:
-        yield
-
-
 def _before_fork() -> None:
     _forking.acquire()
-    _creating.acquire()
     for database in list(_databases):
         _held.append(database)
         database.before_fork()
@@ -61,13 +50,11 @@ def _before_fork() -> None:
 def _after_fork_in_parent() -> None:
     while _held:
         _held.pop().after_fork_in_parent()
-    _creating.release()
     _forking.release()
 
 
 def _after_fork_in_child() -> None:
-    global _creating, _forking
-    _creating = threading.Lock()
+    global _forking
     _forking = threading.Lock()
     while _held:
         _held.pop().after_fork_in_child()

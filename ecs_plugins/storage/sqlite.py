@@ -18,26 +18,22 @@ from __future__ import annotations
 
 import os
 import random
-import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from ecs_plugins.common import files
 from ecs_plugins.errors import StorageError
-from ecs_plugins.storage import fork, residue
+from ecs_plugins.storage import fork, places, residue
 from ecs_plugins.storage.base import Connection, Schema, SqlDatabase, Synchronous
 
 MEMORY = ":memory:"
 
 _FORK_WAIT = 5.0
 """Seconds that a fork waits for connections that other threads use."""
-
-_BIRTH = 2.0
-"""Seconds that a new file may be empty."""
 
 _RETRY = (0.0002, 0.002)
 """Seconds between attempts to get the write lock: at least, at most."""
@@ -47,6 +43,9 @@ _LARGEST_SCAN = 1 << 30
 
 _CACHE_KIB = 16384
 """Cache of a connection, so that the upper levels of every tree are found there."""
+
+_opening = threading.Lock()
+"""Held while a file that nobody in this process has open is looked at."""
 
 _unusable: set[str] = set()
 """Files whose connections were in use while this child was forked."""
@@ -117,13 +116,13 @@ class Database(SqlDatabase):
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self._real_path = os.path.realpath(self.path)
+        self._place: places.Place | None = None
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
         self._reset()
-        if read_only or not (self.in_memory or create_private(self.path)):
-            self._refuse_empty()
+        if not self.in_memory:
+            self._settle_file()
         fork.register(self)
-        files.open_databases.add(self)
         try:
             with translated(self.path):
                 self._migrate()
@@ -131,21 +130,29 @@ class Database(SqlDatabase):
             self.close()
             raise
 
-    def _refuse_empty(self) -> None:
-        """Refuse a file of no bytes: it was cut off, unless somebody else is making it now."""
-        deadline = time.monotonic() + min(self._busy_timeout, _BIRTH)
-        try:
-            while Path(self.path).stat().st_size == 0:
-                if time.monotonic() >= deadline:
-                    raise StorageError(
-                        f"{self.path} is empty, which no {self._schema.kind} ever is: it was cut "
-                        "off. Restore a backup, or delete it to begin a new one"
-                    )
-                time.sleep(0.01)
-        except FileNotFoundError as error:
-            raise StorageError(
-                f"there is no {self._schema.kind} {self.path}; check the path"
-            ) from error
+    def _settle_file(self) -> None:
+        """Make the file if there is none, and look at it before SQLite does."""
+        if not self.read_only:
+            places.make_private(self.path)
+            places.delete_left_copies(self.path)
+            if not Path(self.path).exists():
+                with translated(self.path):
+                    places.make_whole(self.path, self._schema)
+        # Nobody in this process may open the file between the look and the first connection.
+        with _opening:
+            if not files.is_open_database(self.path):
+                places.check(self.path, self._schema.kind)
+            self._place = places.place_of(self.path)
+            files.open_databases.add(self)
+
+    def _refuse_other_file(self) -> None:
+        """Refuse to go on with a file that is not the one of this path any more."""
+        if self.in_memory or places.place_of(self.path) == self._place:
+            return
+        raise StorageError(
+            f"{self.path} was deleted or replaced while it was open, and nothing is read from it "
+            "or written to it any more; close this and open what is there now, or a backup"
+        )
 
     def _connect(self) -> sqlite3.Connection:
         target = self.path
@@ -186,10 +193,7 @@ class Database(SqlDatabase):
                 "writing, which upgrades it"
             )
         with self.write() as connection:
-            version = self._version(connection)
-            self._schema.bring_up(connection, version)
-            connection.execute(f"PRAGMA application_id={self._schema.application_id}")
-            connection.execute(f"PRAGMA user_version={self._schema.version}")
+            places.bring_up(connection, self._schema, self._version(connection))
 
     def _version(self, connection: sqlite3.Connection) -> int:
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
@@ -271,6 +275,7 @@ class Database(SqlDatabase):
         """
         if self.in_memory:
             return True
+        places.delete_left_copies(self.path)
         with translated(self.path), self._writer, self.connection() as connection:
             if vacuum:
                 connection.execute("VACUUM")
@@ -281,19 +286,41 @@ class Database(SqlDatabase):
         """Write a copy as of now, while others read and write: whole, or not there at all."""
         if not target.name:
             raise StorageError(f"{str(target)!r} names no file; name one")
-        aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-        create_private(str(aside))
         try:
-            with translated(self.path), self.connection() as connection:
-                connection.execute("VACUUM INTO ?", (str(aside),))
-            with aside.open("rb+") as copy:  # SQLite does not flush it to disk
-                os.fsync(copy.fileno())
-            os.link(aside, target)  # which replaces nothing
+            with self._copied_beside(target) as copy:
+                places.publish(copy, target)
         except OSError as error:
             reason = error.strerror or error
             raise StorageError(f"cannot write {target}: {reason}; name a new file") from error
-        finally:
-            aside.unlink(missing_ok=True)
+
+    def restore_to(self, target: Path) -> None:
+        """Put a copy in the place of a database that nobody has open.
+
+        Raises:
+            StorageError: Somebody has it open, or the copy cannot be written.
+        """
+        files.refuse_open_database(target)
+        places.make_private(str(target))
+        try:
+            with places.alone(target), self._copied_beside(target) as copy:
+                places.replace(copy, target)
+        except OSError as error:
+            reason = error.strerror or error
+            raise StorageError(f"cannot write {target}: {reason}; free some space") from error
+
+    @contextmanager
+    def _copied_beside(self, target: Path) -> Iterator[Path]:
+        """A copy as of now beside the place where it is to be, as long as it is not moved there."""
+        copy = places.aside(target)
+        noted = nullcontext() if self.in_memory else places.noted_copy(self.path, copy)
+        with noted:
+            try:
+                places.create_private(copy)
+                with translated(self.path), self.connection() as connection:
+                    connection.execute("VACUUM INTO ?", (str(copy),))
+                yield copy
+            finally:
+                places.discard(copy)
 
     def has_slack(self, erased: Sequence[bytes]) -> bool:
         """See `SqlDatabase.has_slack`; what is too large to be looked through counts as True."""
@@ -358,10 +385,10 @@ class Database(SqlDatabase):
                     "fork before the file is used, or start processes with 'spawn'"
                 )
             self._lent += 1
-            if self._idle:
-                return self._idle.pop()
+            idle = self._idle.pop() if self._idle else None
         try:
-            return self._connect()
+            self._refuse_other_file()
+            return idle or self._connect()
         except BaseException:
             self._give_back(None)
             raise
@@ -410,25 +437,3 @@ class Database(SqlDatabase):
         """Whether ``path`` is the file, or its log, and the database is open."""
         opened = not (self.in_memory or self._closed)
         return opened and any(file.samefile(path) for file in self._files())
-
-
-def create_private(path: str) -> bool:
-    """Make a new, empty database file, and its directory; False where there is one already.
-
-    Not left to SQLite, so that what users say is private from birth. So is what is there already.
-    """
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        # Only a file that is new may be opened and closed here: closing a descriptor of an
-        # existing one would drop the locks that other connections of this process hold on it.
-        # The lock keeps a second opening away until the new file's descriptor is closed.
-        with fork.no_fork(), suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            return True
-        for name in (path, f"{path}-wal", f"{path}-shm"):  # as an earlier version made them
-            with suppress(OSError):
-                if Path(name).is_file():
-                    Path(name).chmod(0o600)
-    except OSError as error:
-        raise StorageError(f"cannot open {path}: {error}; make its directory writable") from error
-    return False

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 
+from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.config import StoreConfig
 from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.schema import MEMORY_FILE
@@ -15,6 +18,20 @@ from ecs_plugins.storage.sqlite import Database
 
 MakeIndexes = Callable[[int], SpaceIndexes]
 """Makes the indexes of a dimension."""
+
+
+def restore(backup: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Put a backup in the place of a memory file, and remove the log of what was there.
+
+    Raises:
+        StorageError: The backup is damaged or none, or somebody has the file open.
+    """
+    with closing(Database(backup, MEMORY_FILE, read_only=True)) as database:
+        with database.read() as connection:
+            problems = database.integrity(connection)
+        if problems:
+            raise StorageError(f"{os.fspath(backup)} is damaged: {problems[0]}; use another backup")
+        database.restore_to(Path(path))
 
 
 def open_engine(

@@ -37,7 +37,7 @@ from ecs_plugins.storage.base import Connection, ConstraintError
 from ecs_plugins.storage.sqlite import MEMORY, Database
 
 FORMAT = "ecs-plugins-memory"
-VERSION = 3
+VERSION = 4
 
 Line = dict[str, Any]
 """A row: its columns, and its table under ``kind``."""
@@ -53,7 +53,12 @@ _TABLES = {
     "decision_items": f"decision IN (SELECT id FROM decisions WHERE {_CHOSEN})",
     "items": "row IN (SELECT row FROM kept)",
     "item_vectors": "item IN (SELECT row FROM kept)",
+    # What messages claimed that the log has no more; an import reads the others anew.
+    "claims": f"{_CHOSEN} AND message NOT IN (SELECT id FROM messages)",
 }
+_FRESH = {"messages": ("seq",), "tiers": ("row",), "claims": ("row",)}
+"""The numbers that rows get anew where they are imported, and nobody refers to."""
+
 _NUMBERS = {"namespaces": "id", "sleeps": "id", "decisions": "id", "items": "row"}
 """The tables to whose rows others refer, by which column."""
 # The table that a number in one of these columns is a row of; texts in them are public ids.
@@ -106,8 +111,8 @@ def exported(connection: Connection, prefix: Namespace | None, epoch: int) -> It
         for row in rows(connection, table, f"{condition} ORDER BY 1, 2", values, before=chosen):
             for problem in damage(table, row):
                 raise StorageError(f"{problem}; `verify` lists all that is damaged")
-            if table in ("messages", "tiers"):
-                row.pop("seq" if table == "messages" else "row")
+            for number in _FRESH.get(table, ()):
+                del row[number]
             if "epoch" in row:
                 row["epoch"] -= epoch
             if "vector" in row:
@@ -242,14 +247,23 @@ _STRANGE = {
 
 
 def _check_types(table: str, row: Line) -> None:
+    """Decode the vector of a row, and refuse a value that its column cannot hold."""
     if "vector" in row:
         row["vector"] = b64decode(row["vector"], validate=True)
     for name, value in row.items():
-        wrong = not isinstance(value, _TYPES[columns()[table][name]]) or isinstance(value, bool)
-        wrong = wrong or (isinstance(value, float) and not math.isfinite(value))
-        wrong = wrong or (name in _OBJECTS and not isinstance(json.loads(value), dict))
-        if wrong and value is not None:
+        if value is not None and not _fits(value, name, columns()[table][name]):
             raise ValueError(f"{name} of a row of {table} is {value!r:.40}")
+
+
+def _fits(value: object, name: str, kind: str) -> bool:
+    """Whether a column of a name and of a type of SQL can hold a value."""
+    if isinstance(value, bool) or not isinstance(value, _TYPES[kind]):
+        return False
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, str) and name in _OBJECTS:
+        return isinstance(json.loads(value), dict)
+    return True
 
 
 def _settle(

@@ -18,6 +18,7 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from ecs_plugins.storage.sqlite import Database
 from tests.unit.memory.factories import in_child
 
 SUMMARY = MemoryConfig(proposal="summary")
@@ -142,6 +143,22 @@ def locked(db):
     with closing(sqlite3.connect(db, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
+
+
+def test_what_fails_after_a_commit_is_told_and_makes_no_error_of_what_is_done(
+    db, open_memory, monkeypatch, caplog
+):
+    memory = open_memory()
+    first, second = memory.add(["the boat is blue", "snow falls"])
+
+    def busy(*_, **__):
+        raise StorageError("another connection holds the write lock; retry")
+
+    monkeypatch.setattr(Database, "scrub", busy)
+    receipts = [memory.delete(first), memory.update(second, text="snow melts")]
+    assert [receipt.scrubbed for receipt in receipts] == [False, False]
+    assert [message.text for message in memory.messages()] == ["snow melts"]
+    assert "written, but not all that follows" in caplog.text
 
 
 def test_a_locked_database_is_an_error_and_recall_goes_on(db, open_memory):

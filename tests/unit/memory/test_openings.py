@@ -5,6 +5,7 @@ and a forked child inherits SQLite's note of the locks without the locks.
 """
 
 import os
+import shutil
 import sqlite3
 import stat
 import threading
@@ -16,8 +17,11 @@ import pytest
 
 from ecs_plugins.common.files import digest
 from ecs_plugins.errors import ConfigurationError, StorageError
-from ecs_plugins.memory import EntropicMemory, StoreConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.engines import restore
 from ecs_plugins.memory.store.schema import MEMORY_FILE, TABLES
+from ecs_plugins.memory.types import TIERS
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.sqlite import Database
 from tests.unit.memory.factories import in_child
@@ -56,8 +60,7 @@ OLDER = NEWER.replace("999", "9")
         (b"", "is empty"),
     ],
 )
-def test_a_file_that_is_no_memory_is_refused(db, monkeypatch, content, refused):
-    monkeypatch.setattr("ecs_plugins.storage.sqlite._BIRTH", 0.05)
+def test_a_file_that_is_no_memory_is_refused(db, content, refused):
     if isinstance(content, bytes):
         db.write_bytes(content)
     else:
@@ -74,7 +77,7 @@ def test_a_path_that_cannot_be_made_or_that_somebody_else_removes_is_refused(tmp
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="make its directory writable"):
         Database(tmp_path / "file" / "memory.db", MEMORY_FILE)
-    monkeypatch.setattr("ecs_plugins.storage.sqlite.create_private", lambda _: False)
+    monkeypatch.setattr("ecs_plugins.storage.places.make_whole", lambda *_: None)
     with pytest.raises(StorageError, match=r"memory\.db"):
         Database(tmp_path / "memory.db", MEMORY_FILE)
 
@@ -215,6 +218,128 @@ def test_a_backup_replaces_no_file_and_leaves_no_piece(path, tmp_path, target):
             memory.admin.backup(tmp_path / target)
         assert {each.name: each.stat().st_ino for each in tmp_path.iterdir()} == before
     assert (tmp_path / "other").read_text() == "mine"
+
+
+def evidence_in(memory):
+    with memory._store.reading(("default",)) as (connection, space):
+        rows = [tiers.tier_rows(connection, space.id, tier) for tier in TIERS]
+    return {row.item.id: row.item.evidence for found in rows for row in found}
+
+
+def test_why_a_memory_is_one_of_its_own_survives_a_reopening(db):
+    config = MemoryConfig(merge_threshold=0.5)
+    with opened(db, config=config) as memory:
+        memory.add(
+            ["The locker code is 4711", "The locker code is 4711", "The locker code is 4712"]
+        )
+        before = evidence_in(memory)
+    assert sorted(str(each.unlike) for each in before.values()) == ["None", "number"]
+    assert max(each.resultant for each in before.values()) == pytest.approx(2.0)
+    with opened(db, config=config) as memory:
+        assert evidence_in(memory) == before
+        reasons = [each.why for each in memory.recall("code", threshold=0.0)]
+        assert sum("differs in a number" in why for why in reasons) == 1
+
+
+def test_a_name_keeps_two_memories_apart_also_after_a_reopening(db):
+    config = MemoryConfig(merge_threshold=0.5)
+    with opened(db, config=config) as memory:
+        memory.add(["The keys are with Ada now", "The keys are with Bob now"])
+        before = evidence_in(memory)
+    assert "name" in [each.unlike for each in before.values()]
+    with opened(db, config=config) as memory:
+        assert evidence_in(memory) == before
+
+
+# Bad days
+
+
+def killed(action) -> None:
+    """Run an action in a child that dies in it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+        finally:
+            os._exit(1)
+    os.waitpid(child, 0)
+
+
+def dies(*_, **__) -> None:
+    os._exit(9)
+
+
+@needs_fork
+def test_a_first_opening_that_is_killed_leaves_nothing_in_the_way_of_the_next(db, monkeypatch):
+    monkeypatch.setattr("ecs_plugins.storage.places.publish", dies)
+    killed(lambda: opened(db))
+    monkeypatch.undo()
+    assert not db.exists()
+    with opened(db) as memory:
+        assert memory.add(FACT)
+
+
+@pytest.mark.parametrize("then", ["nothing", "another file"])
+def test_a_file_that_is_deleted_while_it_is_open_takes_nothing_more(path, tmp_path, then):
+    with opened(path) as memory:
+        memory.admin.backup(tmp_path / "copy.db")
+        path.unlink()
+        if then == "another file":
+            (tmp_path / "copy.db").rename(path)
+        with pytest.raises(StorageError, match="deleted or replaced while it was open"):
+            memory.add("lost")
+        with pytest.raises(StorageError, match="deleted or replaced while it was open"):
+            memory.recall(FACT)
+
+
+@needs_fork
+def test_a_copy_over_a_killed_memory_is_refused_and_restored_as_it_was(path, tmp_path):
+    copy = tmp_path / "copy.db"
+    with opened(path) as memory:
+        memory.admin.backup(copy)
+        said = memory.messages()
+
+    def say_more():
+        opened(path).add([f"Carl has {number} boats." for number in range(50)])
+        os._exit(9)
+
+    killed(say_more)
+    assert path.with_name("memory.db-wal").stat().st_size
+    shutil.copyfile(copy, path)
+    with pytest.raises(StorageError, match="ecs-plugins memory restore"):
+        opened(path)
+    restore(copy, path)
+    with opened(path) as memory:
+        assert (memory.messages(), memory.admin.verify().problems) == (said, ())
+
+
+def test_a_restore_is_refused_while_somebody_has_the_file_open_or_the_copy_is_none(path, tmp_path):
+    copy = tmp_path / "copy.db"
+    with opened(path) as memory:
+        memory.admin.backup(copy)
+        with pytest.raises(StorageError, match="is open"):
+            restore(copy, path)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("SELECT count(*) FROM meta").fetchone()
+        with pytest.raises(StorageError, match="open elsewhere"):
+            restore(copy, path)
+    with pytest.raises(StorageError, match="check the path"):
+        restore(tmp_path / "none.db", path)
+
+
+@needs_fork
+def test_the_copy_of_a_killed_backup_goes_with_the_next_erasure(path, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with opened(path) as memory:
+        (name,) = memory.add("Carl has a boat.")
+    monkeypatch.setattr("ecs_plugins.storage.places.publish", dies)
+    killed(lambda: opened(path).admin.backup(elsewhere / "copy.db"))
+    monkeypatch.undo()
+    assert [*elsewhere.iterdir()]
+    with opened(path) as memory:
+        memory.delete(name)
+    assert [*elsewhere.iterdir()] == []
 
 
 # Several openings
