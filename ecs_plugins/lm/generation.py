@@ -124,7 +124,7 @@ class Generator:
         if self._model.device.type != "cpu" or not self._mixed_lengths:
             return None
         width = max(len(prompt) for prompt in prompts) - 1
-        reader = _Reader(self._model)
+        reader = _PromptReader(self._model)
         rows: dict[int, list[torch.Tensor]] = {}
         for number in sorted(range(len(prompts)), key=prompts.__getitem__):
             layers = reader.read(prompts[number][:-1])
@@ -148,7 +148,7 @@ class Generator:
         return Generation(text, prompt_tokens, length, reason)
 
 
-class _Reader:
+class _PromptReader:
     """Reads prompts one after the other, each from where it parts from the one before."""
 
     def __init__(self, model: PreTrainedModel) -> None:

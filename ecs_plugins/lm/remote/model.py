@@ -324,7 +324,7 @@ class RemoteLM:
             )
 
 
-class _Place(NamedTuple):
+class _ScoredPlace(NamedTuple):
     """Where scores of an answer belong.
 
     Attributes:
@@ -354,7 +354,7 @@ class _Prompt:
     start: int
     key: bytes
     leads: bool = False
-    places: list[_Place] = field(default_factory=list)
+    places: list[_ScoredPlace] = field(default_factory=list)
 
     def book(self, logprobs: Sequence[float], computed_tokens: int) -> None:
         """Take over an answer: log-probabilities from the first scored token on."""
@@ -381,7 +381,7 @@ def _prompts_of(requests: list[TokenRequest], results: list[EngineResult]) -> li
                 leads = is_long and prefix not in begun
                 prompts[ids, start] = _Prompt(ids, start, key, leads)
                 begun.add(prefix)
-            prompts[ids, start].places.append(_Place(result, (k, m), path.scored))
+            prompts[ids, start].places.append(_ScoredPlace(result, (k, m), path.scored))
     return list(prompts.values())
 
 
