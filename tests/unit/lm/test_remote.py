@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -49,21 +50,37 @@ def score_request(prefix="Ann lives in", passages=PASSAGES):
     candidates = [(Segment(passage),) for passage in passages]
     return ScoreRequest(
         prefix=(Segment(prefix),),
-        candidates=((), *candidates),
-        continuations=((question, cue, paris), (question, cue, rome)),
+        candidates=(NOTHING, *candidates),
+        continuations=(
+            (question, cue, paris),
+            (question, cue, rome),
+        ),
     )
 
 
-def small_request():
-    """One token behind one other."""
-    return ScoreRequest((Segment("Ann"),), ((),), ((Segment(" Paris", scored=True),),))
+ANN = (Segment("Ann"),)
+NOTHING = ()
+
+
+def small_request(answer=" Paris"):
+    """An answer behind one token."""
+    continuation = (Segment(answer, scored=True),)
+    return ScoreRequest(ANN, (NOTHING,), (continuation,))
+
+
+def logprobs_behind(result, candidate):
+    """All log-probabilities behind a candidate."""
+    segments = chain.from_iterable(result.scores[candidate])
+    return np.concatenate([segment.logprobs for segment in segments])
 
 
 def flat(results):
     """All log-probabilities of all results."""
-    rows = [row for result in results for row in result.scores]
-    segments = [segment for row in rows for continuation in row for segment in continuation]
-    return np.concatenate([segment.logprobs for segment in segments])
+    parts = []
+    for result in results:
+        candidates = range(len(result.scores))
+        parts.extend(logprobs_behind(result, candidate) for candidate in candidates)
+    return np.concatenate(parts)
 
 
 def assert_close(results, wanted):
@@ -129,7 +146,12 @@ WHOLE = "/v1/completions"
 
 
 @pytest.mark.parametrize(
-    ("cached", "paths"), [(4, {BY_POSITION}), (30, {BY_POSITION, WHOLE}), (None, {WHOLE})]
+    ("cached", "paths"),
+    [
+        (4, {BY_POSITION}),
+        (30, {BY_POSITION, WHOLE}),
+        (None, {WHOLE}),
+    ],
 )
 def test_vllm_scores_by_position_where_it_can_else_all(server, local, cached, paths) -> None:
     if cached is not None:
@@ -146,7 +168,8 @@ def test_it_is_a_language_model(lm, local) -> None:
     assert isinstance(lm, LanguageModel)
     assert lm.name == "served"
     assert lm.layout == local.layout
-    assert lm.count_tokens(["Ann lives", ""]) == local.count_tokens(["Ann lives", ""])
+    texts = ["Ann lives", ""]
+    assert lm.count_tokens(texts) == local.count_tokens(texts)
 
 
 def test_neither_it_nor_a_store_needs_torch(server, pair, tmp_path) -> None:
@@ -163,12 +186,15 @@ lm = RemoteLM([{server.url!r}], server="sglang", tokenizer={str(tmp_path)!r})
 shaper = ContextShaper(lm, ShapingConfig(ranker="bm25", on_error="raise", top_k=1))
 print(len(shaper.shape("Who?", ["Ann.", "Bo."]).kept), len(store.search(("u",), query="bees")))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.split() == ["1", "1"], done.stderr
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True)
+    kept_and_hits = done.stdout.split()
+    assert kept_and_hits == ["1", "1"], done.stderr
 
 
 def test_generation_is_that_of_the_local_model(lm, local) -> None:
-    prompts = [(Segment("Ann lives in"),), (Segment("Bob sells bread, cheese and"),)]
+    texts = ["Ann lives in", "Bob sells bread, cheese and"]
+    prompts = [(Segment(text),) for text in texts]
     wanted = local.generate(prompts, max_new_tokens=6)
     generations = lm.generate(prompts, max_new_tokens=6)
     for generation, same in zip(generations, wanted, strict=True):
@@ -179,7 +205,7 @@ def test_generation_is_that_of_the_local_model(lm, local) -> None:
 
 def test_sampling_options_reach_the_server(lm, server) -> None:
     options = {"temperature": 0.7, "top_p": 0.9, "stop": ["x"]}
-    lm.generate([(Segment("Ann"),)], max_new_tokens=2, seed=7, **options)
+    lm.generate([ANN], max_new_tokens=2, seed=7, **options)
     (body,) = server.worked
     sent = body.get("sampling_params", body)
     assert options.items() <= sent.items()
@@ -191,7 +217,8 @@ def test_sglang_takes_a_call_in_one_request_behind_the_part_that_it_shares(serve
     request = score_request(LONG, (" Paris.", " Rome."))
     server.requests.clear()
     assert_close(lm.score([request]), local.score([request]))
-    assert [len(body["input_ids"]) for _, body in server.requests] == [1, 2 * 3 - 1]
+    prompts = [len(body["input_ids"]) for _, body in server.requests]
+    assert prompts == [1, 5]
 
 
 def test_as_many_answers_as_prompts_are_wanted(server) -> None:
@@ -205,32 +232,41 @@ def test_equal_prompts_are_sent_once_and_counted_once(lm, server) -> None:
     (result,) = lm.score([score_request()])
     assert len(server.worked) == 3 * 2
     sent = sum(len(ids_of(body)) for body in server.worked)
-    assert 0 < result.computed_tokens <= sent
+    assert result.computed_tokens > 0
+    assert result.computed_tokens <= sent
 
 
 def test_threads_share_it_and_send_no_more_at_once_than_allowed(server, local) -> None:
     lm = remote(server, max_parallel=3)
-    passages = tuple(f" Line {n}." for n in range(30))
-    requests = [score_request(f"Ann {n}", passages) for n in range(4)]
+    passages = [f" Line {number}." for number in range(30)]
+    requests = [score_request(f"Ann {number}", passages) for number in range(4)]
+    wanted = local.score(requests)
+
+    def score(request):
+        (result,) = lm.score([request])
+        return result
+
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda request: lm.score([request])[0], requests))
-    assert_close(results, local.score(requests))
+        results = list(pool.map(score, requests))
+    assert_close(results, wanted)
     assert 1 <= server.most_busy <= 3
 
 
 def test_candidates_beyond_the_window_are_unscored(lm) -> None:
-    (result,) = lm.score([score_request(passages=(LONG * 3, " Rome."))])
+    too_long = LONG * 3
+    request = score_request(passages=(too_long, " Rome."))
+    (result,) = lm.score([request])
     assert list(result.unscored) == [1]
     assert "window" in result.unscored[1]
-    assert np.isnan(result.scores[1][0][0].logprobs).all()
-    assert np.isfinite(result.scores[2][0][0].logprobs).all()
+    assert np.isnan(logprobs_behind(result, 1)).all()
+    assert np.isfinite(logprobs_behind(result, 2)).all()
 
 
 def test_what_does_not_fit_the_window_is_refused_before_anything_is_sent(lm, server) -> None:
     with pytest.raises(InvalidInputError, match="window"):
         lm.score([score_request(LONG * 3)])
     with pytest.raises(InvalidInputError, match="window"):
-        lm.generate([(Segment("Ann"),)], max_new_tokens=500)
+        lm.generate([ANN], max_new_tokens=500)
     assert server.worked == []
 
 
@@ -338,8 +374,12 @@ def test_an_answer_that_cannot_be_trusted_is_an_error(lm, server, edit, error, m
     ],
 )
 def test_rows_that_cannot_be_trusted_are_an_error(lm, server, scores) -> None:
-    server.faults.append({"edit": lambda answer: answer.update(prompt_token_id_logprobs=scores)})
-    request = ScoreRequest((Segment("Ann"),), ((),), ((Segment(" is", scored=True),),))
+
+    def edit(answer):
+        answer["prompt_token_id_logprobs"] = scores
+
+    server.faults.append({"edit": edit})
+    request = small_request(" is")
     with pytest.raises(ModelError, match=r"99 log-probabilities|NaN|not of the form"):
         lm.score([request])
 
@@ -399,12 +439,18 @@ def test_the_api_key_is_sent_and_not_shown_and_a_copy_asks_the_function_for_it(p
 
 @pytest.mark.parametrize(
     ("urls", "key"),
-    [("http://me:secret@gpu", None), ("me:secret@gpu", None), ("http://gpu", "sec\nret")],
+    [
+        ("http://me:secret@gpu", None),
+        ("me:secret@gpu", None),
+        ("http://gpu", "sec\nret"),
+    ],
 )
 def test_a_secret_in_the_wrong_place_is_refused_and_not_shown(urls, key) -> None:
     with pytest.raises(ConfigurationError, match="api_key") as caught:
         RemoteLM(urls, tokenizer="nowhere", api_key=key)
-    assert not any(part in str(caught.value) for part in ("secret", "ret\n", "sec\n"))
+    message = str(caught.value)
+    for secret in ("secret", "ret\n", "sec\n"):
+        assert secret not in message
 
 
 def test_an_answer_longer_than_allowed_is_not_read_to_its_end(server) -> None:
@@ -417,8 +463,10 @@ def test_an_answer_longer_than_allowed_is_not_read_to_its_end(server) -> None:
 
 def test_passages_come_back_as_they_are_where_no_server_answers() -> None:
     lm = RemoteLM("http://127.0.0.1:9", tokenizer=tokenizer("byte_level"), max_retries=0)
-    shaped = ContextShaper(lm).shape("Where?", ["Ann lives in Paris.", "Bob sells bread."])
-    assert [each.kept for each in shaped.verdicts] == [True, True]
+    passages = ["Ann lives in Paris.", "Bob sells bread."]
+    shaped = ContextShaper(lm).shape("Where?", passages)
+    assert all(verdict.kept for verdict in shaped.verdicts)
+    assert len(shaped.verdicts) == 2
     assert "http://127.0.0.1:9" in shaped.error
     assert "reachable" in shaped.error
 
@@ -463,7 +511,8 @@ def test_close_during_a_call_ends_it_and_the_next_use_connects_again(server) -> 
 async def test_a_cancelled_task_sends_nothing_more(server) -> None:
     lm = remote(server, kind="vllm", max_parallel=1).warmup()
     server.faults.extend([{"hang": 0.2}] * 100)
-    many = score_request(passages=tuple(f" {n}." for n in range(40)))
+    passages = [f" {number}." for number in range(40)]
+    many = score_request(passages=passages)
     task = asyncio.create_task(run_sync(lm.score, [many]))
     while not server.worked:
         await asyncio.sleep(0.01)
@@ -472,8 +521,9 @@ async def test_a_cancelled_task_sends_nothing_more(server) -> None:
         await task
     await asyncio.sleep(0.6)
     sent = len(server.worked)
+    assert sent < 10
     await asyncio.sleep(0.4)
-    assert len(server.worked) == sent < 10
+    assert len(server.worked) == sent
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
@@ -486,7 +536,8 @@ def test_a_forked_child_opens_its_own_connections(server) -> None:
         signal.alarm(30)
         after = flat(lm.score([score_request()]))
         os._exit(not np.allclose(after, before, atol=1e-4))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 @pytest.mark.parametrize(
@@ -505,11 +556,21 @@ def test_a_configuration_that_cannot_work_is_refused_at_once(urls, options, name
         RemoteLM(urls, tokenizer="nowhere", **options)
 
 
-def test_a_server_rests_as_long_as_it_asks_for_but_no_longer_than_a_minute() -> None:
-    for asked_for, least, most in (("20", 19, 20), ("1e300", 59, 60), ("soon", 0, 1)):
-        replica = client.Replica("http://gpu")
-        replica.failed(client.PassingFault("HTTP 429", asked_for))
-        assert least < replica.rests_until - time.monotonic() <= most
+@pytest.mark.parametrize(
+    ("retry_after", "least", "most"),
+    [
+        ("20", 19, 20),
+        ("1e300", 59, 60),
+        ("soon", 0, 1),
+    ],
+)
+def test_a_server_rests_as_long_as_it_asks_for_but_no_longer_than_a_minute(
+    retry_after, least, most
+) -> None:
+    replica = client.Replica("http://gpu")
+    replica.failed(client.PassingFault("HTTP 429", retry_after))
+    rest = replica.rests_until - time.monotonic()
+    assert least < rest <= most
 
 
 def test_silence_shorter_than_the_deadline_is_tried_again(server, local) -> None:

@@ -52,7 +52,8 @@ def test_template_text_can_end_a_turn(family) -> None:
 @pytest.mark.parametrize("family", TOKENIZERS)
 def test_a_piece_has_the_same_ids_wherever_it_stands(family) -> None:
     piece = Segment(" from Rome")
-    _, second, _, last = encoder(family).encode((Segment("The train"), piece, TRUSTED, piece))
+    pieces = (Segment("The train"), piece, TRUSTED, piece)
+    _, second, _, last = encoder(family).encode(pieces)
     assert second == last
     assert list(second) == ids_of(family, piece.text)
 
@@ -62,7 +63,8 @@ def test_control_tokens_in_a_passage_are_tokenised_and_counted_as_the_text_they_
     ids = ids_of("byte_level", HOSTILE)
     assert ids == tok.encode(HOSTILE, **SPLIT)
     assert tok.decode(ids) == HOSTILE
-    assert count(encoder("byte_level"), ["", "a", HOSTILE]) == [0, 1, len(ids)]
+    counts = count(encoder("byte_level"), ["", "a", HOSTILE])
+    assert counts == [0, 1, len(ids)]
 
 
 def test_a_dummy_space_comes_only_at_the_head_of_a_prompt() -> None:
@@ -104,7 +106,11 @@ def test_the_users_tokenizer_is_left_as_it_was() -> None:
 
 def test_threads_that_mix_trusted_and_untrusted_text_agree_with_one_thread() -> None:
     under_test = encoder("byte_level")
-    jobs = [(Segment(HOSTILE * (n % 7)), TRUSTED, Segment(f"passage {n}")) for n in range(200)]
+    jobs = []
+    for number in range(200):
+        hostile = Segment(HOSTILE * (number % 7))
+        passage = Segment(f"passage {number}")
+        jobs.append((hostile, TRUSTED, passage))
     wanted = [under_test.encode(job) for job in jobs]
     with ThreadPoolExecutor(8) as pool:
         encoded = list(pool.map(under_test.encode, jobs))

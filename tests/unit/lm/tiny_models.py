@@ -87,7 +87,12 @@ def wordpiece():
     core = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     core.decoder = decoders.WordPiece()
-    named = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep")}
+    named = {
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+    }
     train(core, trainers.WordPieceTrainer, [*named.values(), *CONTROL[1:]])
     ends = [(token, core.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
     core.post_processor = processors.TemplateProcessing(
@@ -117,9 +122,12 @@ class Family:
 def family(
     stem: str, path: str, /, *, causal: str = "ForCausalLM", shape=None, **options
 ) -> Family:
+    settings = (SMALL if shape is None else shape) | options
+
     def build():
-        config = getattr(tf, f"{stem}Config")(**{**(SMALL if shape is None else shape), **options})
-        return getattr(tf, f"{stem}{causal}")(config)
+        configuration = getattr(tf, f"{stem}Config")
+        architecture = getattr(tf, f"{stem}{causal}")
+        return architecture(configuration(**settings))
 
     return Family(build, path)
 
@@ -213,7 +221,10 @@ def seeded(build: Callable[[], tf.PreTrainedModel]) -> tf.PreTrainedModel:
     with torch.no_grad():
         for weights in built.parameters():
             noise = torch.randn(weights.shape, generator=generator)
-            weights.copy_(noise * 0.3 if weights.ndim > 1 else weights + noise * 0.1)
+            if weights.ndim > 1:
+                weights.copy_(noise * 0.3)
+            else:
+                weights.add_(noise * 0.1)
     return built
 
 
@@ -236,14 +247,16 @@ def local(name: str = "llama", /, tokens: str = "byte_level", **options) -> Loca
 
 
 def ids(seed: int, number: int) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.random.default_rng(seed).integers(4, 380, size=number))
+    draw = np.random.default_rng(seed)
+    return tuple(draw.integers(4, 380, size=number).tolist())
 
 
 def token_request(prefix=(), passages: int = 3, answers: int = 1, seed: int = 0) -> TokenRequest:
     """An empty candidate, others of 5, 8, 11, ... tokens, and answers of six tokens and more."""
-    candidates = tuple(ids(seed + 100 + n, 5 + 3 * n) for n in range(passages))
-    behind = tuple(Continuation(ids(seed + 50 + n, 6 + n), ((2, 6),)) for n in range(answers))
-    return TokenRequest(prefix, ((), *candidates), behind)
+    candidates = [ids(seed + 100 + n, 5 + 3 * n) for n in range(passages)]
+    tails = [ids(seed + 50 + n, 6 + n) for n in range(answers)]
+    continuations = tuple(Continuation(tail, ((2, 6),)) for tail in tails)
+    return TokenRequest(prefix, ((), *candidates), continuations)
 
 
 ASKED = TokenRequest(
@@ -259,17 +272,20 @@ ASKED = TokenRequest(
 
 def logits_of(made: tf.PreTrainedModel, asked: TokenRequest):
     """One forward per candidate and continuation: its key, its scored tokens, rows of logits."""
-    fixed = (
-        {"use_cache": False} if "use_cache" in inspect.signature(made.forward).parameters else {}
-    )
+    takes = inspect.signature(made.forward).parameters
+    fixed = {"use_cache": False} if "use_cache" in takes else {}
     for k, candidate in enumerate(asked.candidates):
         for m, continuation in enumerate(asked.continuations):
             whole = asked.prefix + candidate + continuation.ids
             first = len(whole) - len(continuation.ids)
-            at = [first + i for a, b in continuation.spans for i in range(a, b)]
+            scored = []
+            for start, end in continuation.spans:
+                scored.extend(range(first + start, first + end))
             with torch.inference_mode():
                 logits = made(torch.tensor([whole]), **fixed).logits[0]
-            yield (k, m), [whole[i] for i in at], logits[[i - 1 for i in at]]
+            tokens = [whole[index] for index in scored]
+            predicting = [index - 1 for index in scored]
+            yield (k, m), tokens, logits[predicting]
 
 
 PREFIX = "The market was closed, and nobody knew why the old lighthouse was painted twice.\n"
@@ -284,15 +300,15 @@ LONG = " in Paris with Bob and honey, because the old train was late again in Ro
 
 
 def request(prefix=PREFIX, passages=PASSAGES, answers=(" Paris", LONG), **options) -> ScoreRequest:
-    head = (Segment("\nQuestion:", trusted=True), Segment(" Where does Ann live?", scored=True))
-    return ScoreRequest(
-        (Segment(prefix),) if prefix else (),
-        ((), *((Segment(passage),) for passage in passages)),
-        tuple(
-            (*head, Segment("\nAnswer:", trusted=True), Segment(a, scored=True)) for a in answers
-        ),
-        **options,
+    before = (Segment(prefix),) if prefix else ()
+    candidates = [(Segment(passage),) for passage in passages]
+    head = (
+        Segment("\nQuestion:", trusted=True),
+        Segment(" Where does Ann live?", scored=True),
+        Segment("\nAnswer:", trusted=True),
     )
+    continuations = [(*head, Segment(answer, scored=True)) for answer in answers]
+    return ScoreRequest(before, ((), *candidates), tuple(continuations), **options)
 
 
 def encoded(asked: ScoreRequest, tokens: str = "byte_level") -> TokenRequest:
