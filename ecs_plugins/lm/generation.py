@@ -33,16 +33,27 @@ _WORTH_SHARING = 16
 class Generator:
     """Generates with one loaded pair. The caller serialises its calls.
 
-    Without ``mixed_lengths`` only prompts of equal length share a batch: for models whose layers
-    see the padding (recurrent, ALiBi).
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        mixed_lengths: Whether prompts of different lengths share a batch; not for models whose
+            layers see the padding (recurrent, ALiBi).
+        release: Gives back memory that others keep, when it runs out here; says whether there was
+            any.
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, mixed_lengths: bool
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        mixed_lengths: bool,
+        release: Callable[[], bool],
     ) -> None:
         self._model = model
         self._tokenizer = tokenizer
         self._mixed_lengths = mixed_lengths
+        self._release = release
 
     def generate(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:
         """Continue every prompt; results in the order of the prompts."""
@@ -68,7 +79,8 @@ class Generator:
         with torch.inference_mode(), torch.random.fork_rng(devices=cards):
             torch.manual_seed(options.seed)
             name = self._model.name_or_path or "the model"
-            run_in_packs(longest_first, take, run, TokenBudget(BATCH_TOKENS), name)
+            budget = TokenBudget(BATCH_TOKENS)
+            run_in_packs(longest_first, take, run, budget, name, self._release)
         return [generations[index] for index in range(len(prompts))]
 
     def _batch(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:

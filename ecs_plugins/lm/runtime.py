@@ -38,7 +38,12 @@ class Runtime:
         self.window = profile.window
         self.engine = ScoringEngine(runner, profile)
         self.worker = Worker()
-        self.generator = Generator(model, tokenizer, mixed_lengths=profile.pads_on_the_left)
+        self.generator = Generator(
+            model,
+            tokenizer,
+            mixed_lengths=profile.pads_on_the_left,
+            release=lambda: self.engine.cache.release(),  # which is another one after `forget`
+        )
 
 
 _SHARED: WeakValueDictionary[tuple[str, LoadingOptions], Runtime] = WeakValueDictionary()

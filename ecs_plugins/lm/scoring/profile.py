@@ -191,12 +191,12 @@ def _positions(config: Any, takes: frozenset[str]) -> list[Obstacle]:
 
 
 def _plan(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
-    devices = set(getattr(model, "hf_device_map", {}).values())
+    places = set(getattr(model, "hf_device_map", {}).values())
     return _obstacles(
         {
             "its attention cannot be replaced": not model._supports_attention_backend,
             "it computes the logits of every row": "logits_to_keep" not in takes,
-            "it is spread over several devices": len(devices) > 1,
+            "it is spread over several devices": len(places) > 1,
         }
     )
 

@@ -52,6 +52,12 @@ class Runner:
         """The model's floating-point type."""
         return self.model.dtype
 
+    @property
+    def is_spread(self) -> bool:
+        """Whether the model's layers are on several devices."""
+        places = getattr(self.model, "hf_device_map", {}).values()
+        return len(set(places)) > 1
+
     def ids(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
         """Ids as a ``[batch, length]`` tensor on the model's device."""
         tensor = on_device(ids, self.device)
@@ -70,7 +76,11 @@ class Runner:
         ``model`` is a twin to run instead of the model, ``kwargs`` are for its forward.
         """
         model = self.model if model is None else model
-        keep = rows if isinstance(rows, Tensor) else on_device(rows, self.device)
+        keep: Any = rows
+        if self.is_spread:
+            keep = list(rows)  # which goes to the last card, wherever that is
+        elif not isinstance(rows, Tensor):
+            keep = on_device(rows, self.device)
         if "logits_to_keep" in self.takes:
             out = model(input_ids=input_ids, logits_to_keep=keep, **kwargs).logits
             return torch.as_tensor(out)

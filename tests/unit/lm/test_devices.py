@@ -1,5 +1,7 @@
 """On which device and in which dtype a model computes."""
 
+import copy
+import functools
 import logging
 import warnings
 from contextlib import nullcontext
@@ -16,6 +18,7 @@ from ecs_plugins.errors import ConfigurationError, ModelNotFoundError
 from ecs_plugins.lm import devices, loading, runtime
 from ecs_plugins.lm.devices import describe, resolve_device, resolve_dtype
 from ecs_plugins.lm.local import LocalLM
+from ecs_plugins.lm.scoring.profile import ScoringPath
 
 pytestmark = pytest.mark.model
 
@@ -241,6 +244,31 @@ def test_a_model_can_be_spread_by_transformers(directory, monkeypatch) -> None:
     assert maps == ["auto"]
     with pytest.raises(ConfigurationError, match="device_map"):
         LocalLM.from_pretrained(directory, device_map="auto", device="cpu")
+
+
+def test_a_model_on_several_cards_is_not_given_indices_that_lie_on_the_first(monkeypatch) -> None:
+    spread = copy.copy(model("llama"))
+    spread.hf_device_map = {"model.embed_tokens": 0, "model.layers": 1}
+    kept = []
+    whole = spread.forward
+
+    @functools.wraps(whole)
+    def forward(*arguments, **options):
+        kept.append(options.get("logits_to_keep"))
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(spread, "forward", forward)
+    under_test = engine_of(spread)
+    assert (
+        under_test.profile.against(ScoringPath.CASCADE, 60) == "it is spread over several devices"
+    )
+    everything = range(len(ASKED.candidates))
+    scores, _ = under_test.run(ScoringPath.PADDED, ASKED, everything)
+    wanted = loop(model("llama"))
+    for key, logprobs in wanted.items():
+        np.testing.assert_allclose(scores[key], logprobs, atol=1e-4)
+    assert kept
+    assert all(isinstance(rows, list) for rows in kept)
 
 
 def test_quantisation_says_what_to_do(directory) -> None:

@@ -2,7 +2,7 @@ import copy
 
 import pytest
 import torch
-from tiny_models import SHARING, SHORT_WINDOWS, local, model, tokenizer
+from tiny_models import SHARING, SHORT_WINDOWS, local, model, request, tokenizer
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
 from ecs_plugins.lm import generation
@@ -83,6 +83,25 @@ def test_running_out_of_memory_makes_smaller_batches_until_no_prompt_fits(monkey
     most = 0
     with pytest.raises(ModelError, match="out of memory"):
         lm.generate(PROMPTS[:1])
+
+
+def test_kept_passages_give_their_memory_back_before_a_prompt_is_said_not_to_fit(
+    monkeypatch,
+) -> None:
+    lm = local()
+    wanted = lm.generate(PROMPTS[:1], max_new_tokens=4)
+    lm.score([request()])
+    assert lm.cache_statistics.tokens > 0
+    generator = lm._load().generator
+    whole = generator._batch
+
+    def limited(prompts, options):
+        if lm.cache_statistics.tokens:
+            raise torch.OutOfMemoryError("out of memory")
+        return whole(prompts, options)
+
+    monkeypatch.setattr(generator, "_batch", limited)
+    assert lm.generate(PROMPTS[:1], max_new_tokens=4) == wanted
 
 
 @pytest.mark.parametrize(
