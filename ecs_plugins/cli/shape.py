@@ -86,11 +86,26 @@ def shape(
         typer.Option(help="Without --answer: how likely a passage must help to be kept, 0 to 1."),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(help="Token budget of the kept passages.")
+        int | None,
+        typer.Option(help="Token budget of the kept passages, or with --prune of what is left."),
+    ] = None,
+    prune: Annotated[
+        bool,
+        typer.Option("--prune", help="Leave out of kept passages the sentences that do not help."),
+    ] = False,
+    keep_share: Annotated[
+        float | None,
+        typer.Option(help="With --prune: share of their characters that may be left, 0 to 1."),
+    ] = None,
+    max_characters: Annotated[
+        int | None, typer.Option(help="With --prune: characters that may be left in all.")
     ] = None,
     signal: Annotated[
         str,
-        typer.Option(help="What is measured: auto, {signals}; with + and a ranker or without."),
+        typer.Option(
+            help="What is measured: auto, {signals}; with + and a ranker or without. none goes by "
+            "the ranker alone and asks no model."
+        ),
     ] = "auto",
     ranker: Annotated[
         str,
@@ -119,16 +134,20 @@ def shape(
         from ecs_plugins.shaping.shaper import ContextShaper
 
         config = ShapingConfig(
-            signal=signal,
+            signal=None if signal == "none" else signal,
             ranker=None if ranker == "none" else ranker,
             pool_size=pool_size,
             threshold=threshold,
             min_probability=min_probability,
             top_k=top_k,
             max_tokens=max_tokens,
+            max_characters=max_characters,
+            keep_share=keep_share,
+            unit="sentence" if prune else "passage",
             on_error="raise",
         )
-        resolve_signal(signal, has_answer=bool(answer))  # refused before a model is loaded
+        if config.signal is not None:  # refused before a model is loaded
+            resolve_signal(config.signal, has_answer=bool(answer))
         with Console(stderr=True).status("loading the model") as status:
             language_model = _setup.load_model(model, device=device, dtype=dtype)
             scored = len(texts) if config.ranker is None else min(len(texts), config.pool_size)
@@ -145,3 +164,5 @@ def shape(
         typer.echo(printable(json.dumps(shaped.to_dict(), ensure_ascii=False, allow_nan=False)))
     else:
         typer.echo(shaped.explain(width=max(80, shutil.get_terminal_size((120, 40)).columns)))
+        if prune:
+            typer.echo(printable(shaped.text))

@@ -89,7 +89,18 @@ class ShapingFields(StrictFields):
         "the config.",
     )
     max_tokens: int | None = Field(
-        default=None, description="Token budget of the kept passages; overrides the config."
+        default=None,
+        description="Token budget of the kept passages, or with prune of what is left of them; "
+        "overrides the config.",
+    )
+    max_characters: int | None = Field(
+        default=None,
+        description="With prune: characters that may be left in all; overrides the config.",
+    )
+    keep_share: float | None = Field(
+        default=None,
+        description="With prune: share of the characters of the kept passages that may be left; "
+        "overrides the config.",
     )
     prune: bool = Field(
         default=False,
@@ -136,7 +147,14 @@ class ShapingFields(StrictFields):
 
     def shaping_config(self) -> ShapingConfig:
         """The config in effect: ``config`` with the fields set here in its place."""
-        names = ("top_k", "threshold", "min_probability", "max_tokens")
+        names = (
+            "top_k",
+            "threshold",
+            "min_probability",
+            "max_tokens",
+            "max_characters",
+            "keep_share",
+        )
         fields = {name: getattr(self, name) for name in names}
         given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
         if self.prune:

@@ -199,6 +199,8 @@ class _Endpoint:
             config = given.config.replace(
                 top_k=None,
                 max_tokens=None,
+                max_characters=None,
+                keep_share=None,
                 threshold=None,
                 min_probability=None,
                 redundancy_similarity=None,

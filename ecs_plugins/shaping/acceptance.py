@@ -79,7 +79,9 @@ class Limits:
                 f"the signal {signal.name!r} does not have: set threshold=..., or use "
                 'acceptance="independent"'
             )
-        return cls(threshold, config.effective_top_k, config.max_tokens, signal.unit, least)
+        # Where sentences are left out, the budget is of what is left.
+        max_tokens = None if config.unit == "sentence" else config.max_tokens
+        return cls(threshold, config.effective_top_k, max_tokens, signal.unit, least)
 
     def no_room(self, kept: int, spent: int, tokens: int) -> str | None:
         """Why no passage of so many tokens may be kept any more; None if one may."""

@@ -13,12 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ecs_plugins.common.text import WORD, names_and_numbers, terms
 from ecs_plugins.shaping.passages import UNIT_TOKENS, TokenCounter
 from ecs_plugins.shaping.sentences import Piece, Span, as_read, join_spans, pieces_of, with_needs
 from ecs_plugins.shaping.signals.fused import LINKED
+
+if TYPE_CHECKING:
+    from ecs_plugins.shaping.config import ShapingConfig
 
 KEPT_SHARE = 0.4
 """Share of the characters of the kept passages that their best sentences may take, with what these
@@ -28,6 +31,10 @@ SHORT_TOGETHER = 4 * UNIT_TOKENS
 what is so short costs little, and a second hop is easily lost from it."""
 
 _QUALIFIER = re.compile(r"\([^()\n]*\)\s*\Z")  # as in "Mercury (planet)"
+
+
+def _no_tokens(texts: Sequence[str]) -> list[int]:
+    return [0] * len(texts)
 
 
 @dataclass(frozen=True)
@@ -45,8 +52,27 @@ class Budget:
     share: float | None = KEPT_SHARE
     characters: int | None = None
     tokens: int | None = None
-    count_tokens: TokenCounter | None = None
+    count_tokens: TokenCounter = _no_tokens
     floor: int = 0
+
+    @classmethod
+    def of(cls, config: ShapingConfig, count_tokens: TokenCounter) -> Budget:
+        """The budget of a configuration, which has a share and a floor where it sets none."""
+        limits = (config.keep_share, config.max_characters, config.max_tokens)
+        if all(limit is None for limit in limits):
+            return cls(count_tokens=count_tokens, floor=SHORT_TOGETHER)
+        share, characters, tokens = limits
+        return cls(share, characters, tokens, count_tokens)
+
+    def __str__(self) -> str:
+        limits = []
+        if self.share is not None:
+            limits.append(f"keep_share of {self.share:.0%}")
+        if self.characters is not None:
+            limits.append(f"max_characters of {self.characters}")
+        if self.tokens is not None:
+            limits.append(f"max_tokens of {self.tokens}")
+        return " and ".join(limits)
 
     @property
     def is_hard(self) -> bool:
@@ -160,9 +186,9 @@ class _Choice:
         self._characters = budget.characters_of(texts)
         self._tokens = math.inf if budget.tokens is None else float(budget.tokens)
         self._tokens_of = self._counted()
-        whole = {place.passage for place in self._tokens_of}
-        tokens = sum(self._tokens_of.values()) if whole else 0
-        self.fits_whole = sum(map(len, texts)) <= self._characters and tokens <= self._tokens
+        characters = sum(map(len, texts))
+        tokens = sum(self._tokens_of.values())
+        self.fits_whole = characters <= self._characters and tokens <= self._tokens
         self._waiting: list[tuple[float, int, int]] = []
 
     def take_best(self, worth: Mapping[Place, float]) -> None:
@@ -212,7 +238,7 @@ class _Choice:
 
     def _counted(self) -> dict[Place, int]:
         """Tokens of every piece, where they are limited."""
-        if self._budget.tokens is None or self._budget.count_tokens is None:
+        if self._budget.tokens is None:
             return {}
         places = [
             Place(number, piece)
@@ -226,14 +252,13 @@ class _Choice:
 
     def _is_over(self) -> bool:
         """Whether what stays has more tokens than its pieces had apart."""
-        limit, count_tokens = self._budget.tokens, self._budget.count_tokens
-        if limit is None or count_tokens is None:
+        if self._budget.tokens is None:
             return False
         left = [
             join_spans(passage.spans(numbers), passage.text)
             for passage, numbers in zip(self._passages, self.kept, strict=True)
         ]
-        return sum(count_tokens(left)) > limit
+        return sum(self._budget.count_tokens(left)) > self._budget.tokens
 
     def _said(self, passage: int, numbers: Iterable[int]) -> str:
         each = self._passages[passage]

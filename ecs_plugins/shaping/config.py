@@ -21,9 +21,12 @@ from ecs_plugins.ranking.registry import RANKERS, make_ranker
 from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.signals import SIGNALS, RankFused
 from ecs_plugins.shaping.signals.base import PAPER_THRESHOLD, Signal
+from ecs_plugins.shaping.signals.unmodelled import RankOnly
 
 DEFAULT_TOP_K = 5
 """Passages kept at most when neither threshold, ``top_k`` nor ``max_tokens`` is set."""
+PRUNED_TOP_K = 2 * DEFAULT_TOP_K
+"""The same where only a budget is set for what is left of passages by sentences."""
 PAPER_LENGTH_PENALTY = 0.002
 """beta of Table 2, in nats per token."""
 PAPER_REDUNDANCY_SIMILARITY = 0.85
@@ -62,13 +65,15 @@ def make_signal(name: str, embedder: Embedder | None = None) -> Signal:
 
 
 def _known_signal(signal: object) -> object:
+    if signal is None:
+        return None
     if isinstance(signal, str) and (signal == "auto" or is_signal(signal)):
         return signal
     if isinstance(signal, Signal) and not isinstance(signal, type):
         return signal
     raise ValueError(
-        f"must be one of auto, {', '.join(SIGNALS)}, one of them with + and a ranker, or an own "
-        "Signal"
+        f"must be one of auto, {', '.join(SIGNALS)}, one of them with + and a ranker, an own "
+        "Signal, or None to go by the ranker alone"
     )
 
 
@@ -99,7 +104,9 @@ class ShapingConfig(Config):
         signal: What is measured: ``"auto"`` (joint shift when an answer is given, else query
             likelihood, ordered together with BM25), another name of
             ``ecs_plugins.shaping.SIGNALS``, one of them with ``+`` and a ranker, whose order it
-            then heeds (``"query_likelihood+bm25"``), or an own `Signal`.
+            then heeds (``"query_likelihood+bm25"``), or an own `Signal`. None asks no model:
+            passages, and sentences of them, are worth what ``ranker`` makes of them, or BM25
+            where there is none.
         ranker: Stage 1, which finds the passages worth scoring: ``"tfidf"``,
             ``"tfidf_query"``, ``"bm25"``, ``"coverage"``, ``"dense"``, ``"convex"``,
             another name of ``ecs_plugins.ranking.RANKERS``, an own `Ranker`, or None
@@ -115,8 +122,13 @@ class ShapingConfig(Config):
             (``acceptance="independent"``).
         length_penalty: Nats per passage token (beta of Definition 3.1).
         top_k: At most so many passages are kept. None means `DEFAULT_TOP_K` when neither
-            ``threshold``, ``min_probability`` nor ``max_tokens`` is set, and no limit otherwise.
-        max_tokens: Token budget of the kept passages.
+            ``threshold``, ``min_probability`` nor ``max_tokens`` is set, and no limit otherwise;
+            where sentences are left out, `PRUNED_TOP_K` when a budget is set.
+        max_tokens: Token budget of the kept passages, or of what is left of them where sentences
+            are left out.
+        max_characters: The same in characters, where sentences are left out.
+        keep_share: Share of the characters of the kept passages that may stay, where sentences
+            are left out. None means `KEPT_SHARE` where there is no budget, and no limit otherwise.
         acceptance: ``"independent"`` scores every passage against the given context alone.
             ``"stream"`` is Algorithm 1: passages in the given order, and an accepted one joins
             the context. ``"greedy"`` takes the best, lets it join the context and scores the
@@ -133,8 +145,10 @@ class ShapingConfig(Config):
             (`ecs_plugins.common.text`). None decides by `is_conversation`, which asks
             for at least 12 turns that begin with the speaker's name.
         unit: ``"sentence"`` leaves out of kept passages the sentences that do not help
-            (`ecs_plugins.shaping.sentences`), with one more request to the model; limits count
-            whole passages. ``"passage"`` keeps them whole.
+            (`ecs_plugins.shaping.sentences`), with one more request to the model. First
+            ``top_k``, ``threshold`` and ``min_probability`` choose passages, then
+            ``keep_share``, ``max_tokens`` and ``max_characters`` bound what stays of all of
+            them together. ``"passage"`` keeps them whole.
         budget_s: Seconds that a call may take, None without a limit: stage 1 ranks, the best are
             scored as far as there is time, at least two units, the others stay `unscored`, and
             ``ShapedContext.timed_out`` says so. What has begun is not cut short: loading,
@@ -151,7 +165,9 @@ class ShapingConfig(Config):
     """
 
     signal: Annotated[
-        str | Signal, PlainValidator(_known_signal), PlainSerializer(by_name, when_used="json")
+        str | Signal | None,
+        PlainValidator(_known_signal),
+        PlainSerializer(by_name, when_used="json"),
     ] = "auto"
     ranker: Annotated[
         str | Ranker | None,
@@ -164,6 +180,8 @@ class ShapingConfig(Config):
     length_penalty: float = Field(default=0.0, ge=0.0)
     top_k: int | None = Field(default=None, ge=1)
     max_tokens: int | None = Field(default=None, ge=1)
+    max_characters: int | None = Field(default=None, ge=1)
+    keep_share: float | None = Field(default=None, gt=0.0, le=1.0)
     acceptance: Literal["independent", "stream", "greedy"] = "independent"
     greedy_rounds: int = Field(default=3, ge=1)
     redundancy_similarity: float | None = Field(default=PAPER_REDUNDANCY_SIMILARITY, gt=0.0, le=1.0)
@@ -182,6 +200,12 @@ class ShapingConfig(Config):
                 f'min_probability is of passages that are scored alone: acceptance="independent", '
                 f"not {self.acceptance!r}"
             )
+        has_pruning_budget = self.keep_share is not None or self.max_characters is not None
+        if has_pruning_budget and self.unit != "sentence":
+            raise ValueError(
+                "keep_share and max_characters bound what is left of passages by sentences: set "
+                'unit="sentence" (prune=True in the integrations), or max_tokens for whole passages'
+            )
         return self
 
     @property
@@ -191,8 +215,13 @@ class ShapingConfig(Config):
         A threshold that a signal brings along is no such limit: it was not calibrated for the
         model at hand.
         """
-        chosen = (self.top_k, self.threshold, self.min_probability, self.max_tokens)
-        return DEFAULT_TOP_K if all(limit is None for limit in chosen) else self.top_k
+        chosen = (self.top_k, self.threshold, self.min_probability)
+        if any(limit is not None for limit in chosen):
+            return self.top_k
+        if self.unit == "sentence":
+            has_budget = self.max_tokens is not None or self.max_characters is not None
+            return PRUNED_TOP_K if has_budget else DEFAULT_TOP_K
+        return DEFAULT_TOP_K if self.max_tokens is None else None
 
     @classmethod
     def paper(cls) -> Self:
@@ -212,10 +241,15 @@ def make_parts(
     config: ShapingConfig, embedder: Embedder | None
 ) -> tuple[str | Signal, Ranker | None]:
     """Signal and ranker of a configuration, which remember what they embed; ``"auto"`` stays."""
-    signal, ranker = config.signal, config.ranker
-    if isinstance(signal, str) and signal != "auto":
+    signal = config.signal
+    ranker = config.ranker
+    if isinstance(ranker, str):
+        ranker = make_ranker(ranker, embedder)
+    if signal is None:
+        signal = RankOnly(ranker or make_ranker("bm25"))
+    elif isinstance(signal, str) and signal != "auto":
         signal = make_signal(signal, embedder)
-    return signal, make_ranker(ranker, embedder) if isinstance(ranker, str) else ranker
+    return signal, ranker
 
 
 def resolve_signal(signal: str | Signal, *, has_answer: bool) -> Signal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ecs_plugins.shaping.choosing import prune
+from ecs_plugins.shaping.choosing import Budget, prune
 from ecs_plugins.shaping.passages import TokenCounter
 from ecs_plugins.shaping.result import PassageVerdict
 from ecs_plugins.shaping.sentences import Span
@@ -18,7 +18,7 @@ def prune_kept(
     query: str,
     verdicts: Sequence[PassageVerdict],
     score: Callable[[Sequence[str]], Sequence[float | None]],
-    count_tokens: TokenCounter,
+    budget: Budget,
 ) -> list[PassageVerdict]:
     """The same verdicts, where kept passages keep only the sentences that help.
 
@@ -26,16 +26,16 @@ def prune_kept(
         query: The question.
         verdicts: On all passages.
         score: What each text is ordered by; None where it cannot be scored.
-        count_tokens: Tokens of what is left.
+        budget: How much may stay of them.
     """
     kept = [verdict for verdict in verdicts if verdict.kept]
     standing = z_scores([verdict.score or 0.0 for verdict in kept])
-    all_spans = prune(query, [verdict.text for verdict in kept], score, standing)
+    all_spans = prune(query, [verdict.text for verdict in kept], score, standing, budget)
     shorter: dict[int, PassageVerdict] = {}
     for verdict, spans in zip(kept, all_spans, strict=True):
         if spans is not None:
-            shorter[verdict.index] = _shortened(verdict, spans)
-    shorter |= _counted(shorter.values(), count_tokens)
+            shorter[verdict.index] = _shortened(verdict, spans, budget)
+    shorter |= _counted(shorter.values(), budget.count_tokens)
     return [shorter.get(verdict.index, verdict) for verdict in verdicts]
 
 
@@ -53,7 +53,8 @@ def _counted(
     }
 
 
-def _shortened(verdict: PassageVerdict, spans: tuple[Span, ...]) -> PassageVerdict:
+def _shortened(verdict: PassageVerdict, spans: tuple[Span, ...], budget: Budget) -> PassageVerdict:
     if spans:
-        return replace(verdict, spans=spans)
-    return replace(verdict, kept=False, place=None, reason=NONE_STAYS)
+        reason = f"{verdict.reason}; cut to its best sentences, by {budget}"
+        return replace(verdict, spans=spans, reason=reason)
+    return replace(verdict, kept=False, place=None, reason=f"{NONE_STAYS}, by {budget}")

@@ -129,7 +129,7 @@ class PassageScoring:
     ) -> Sequence[UnitUtility]:
         task = self.task.narrowed(texts, context)
         requests = self.signal.requests(task, model.layout)
-        results = model.score(requests)
+        results = model.score(requests) if requests else []
         if len(results) != len(requests):
             raise ScoringError(
                 f"the model answered {len(requests)} requests with {len(results)} results"

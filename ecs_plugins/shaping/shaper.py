@@ -30,6 +30,7 @@ from ecs_plugins.shaping.acceptance import (
     Outcome,
     Scorer,
 )
+from ecs_plugins.shaping.choosing import Budget
 from ecs_plugins.shaping.config import ShapingConfig, make_parts, resolve_signal
 from ecs_plugins.shaping.flattery import beyond_question
 from ecs_plugins.shaping.passages import Pool, build_pool, split_passages
@@ -284,7 +285,8 @@ class ContextShaper:
                 texts = [beyond_question(question.query, text) for text in texts]
             return scoring.score_texts(texts)
 
-        return prune_kept(question.query, verdicts, score, self.model.count_tokens)
+        budget = Budget.of(self.config, self.model.count_tokens)
+        return prune_kept(question.query, verdicts, score, budget)
 
     def _returned(
         self, question: Question, signal: Signal, error: Exception, started: float

@@ -1,0 +1,123 @@
+"""How much is left of kept passages: shares, tokens, characters, and shaping without a model."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking.lexical import BM25Ranker
+from ecs_plugins.shaping import ContextShaper, ShapingConfig
+from ecs_plugins.shaping.choosing import SHORT_TOGETHER, Budget, prune
+
+FILLER = "The tram was late again on that day. Soup is served at noon by the pier. "
+LONG = [f"Boat {n} lies in the harbour of Tarrow. {FILLER * 3}" for n in range(9)]
+QUERY = "Where does boat 4 lie?"
+
+
+def shape(passages=LONG, **fields):
+    model = FakeLanguageModel()
+    config = ShapingConfig(unit="sentence", ranker="bm25", on_error="raise", **fields)
+    shaped = ContextShaper(model, config).shape(QUERY, passages)
+    left = [verdict.kept_text for verdict in shaped.kept]
+    assert sum(model.count_tokens(left)) == shaped.tokens_after
+    return shaped
+
+
+def characters_left(shaped):
+    return sum(len(verdict.kept_text) for verdict in shaped.kept)
+
+
+@pytest.mark.parametrize("max_tokens", [30, 100, 200])
+def test_the_budget_of_tokens_is_of_what_is_left_and_is_used_up(max_tokens):
+    shaped = shape(max_tokens=max_tokens)
+    assert 0.85 * max_tokens <= shaped.tokens_after <= max_tokens
+    assert f"max_tokens of {max_tokens}" in shaped.explain(width=200)
+
+
+@pytest.mark.parametrize("max_characters", [120, 500])
+def test_the_budget_of_characters_is_of_what_is_left_and_is_used_up(max_characters):
+    left = characters_left(shape(max_characters=max_characters))
+    assert max_characters - 80 <= left <= max_characters
+
+
+def test_a_share_is_of_the_kept_passages_together():
+    shaped = shape(keep_share=0.25, top_k=4)
+    kept_or_dropped = [verdict for verdict in shaped.ranked if verdict.verdict == "selected"]
+    given_characters = sum(len(verdict.text) for verdict in kept_or_dropped)
+    assert 0.15 <= characters_left(shaped) / given_characters <= 0.25
+
+
+def test_the_tightest_budget_decides():
+    shaped = shape(keep_share=0.9, max_tokens=40, max_characters=150)
+    assert shaped.tokens_after <= 40
+    assert characters_left(shaped) <= 150
+
+
+def test_a_sentence_that_is_longer_than_the_budget_does_not_stay():
+    shaped = shape(["Boat 4 lies in the harbour of Tarrow behind the old pier."], max_tokens=5)
+    assert shaped.text == ""
+    assert shaped.dropped
+
+
+def test_where_everything_fits_everything_stays_and_nothing_is_scored_again():
+    whole = FakeLanguageModel()
+    settings = {"ranker": "bm25", "on_error": "raise"}
+    ContextShaper(whole, ShapingConfig(**settings, top_k=10)).shape(QUERY, LONG)
+    pruned = FakeLanguageModel()
+    config = ShapingConfig(**settings, unit="sentence", max_tokens=5_000)
+    shaped = ContextShaper(pruned, config).shape(QUERY, LONG)
+    assert [verdict.kept_text for verdict in shaped.kept] == LONG
+    assert len(pruned.requests) == len(whole.requests)
+
+
+def test_nothing_is_cut_from_passages_that_are_short_together():
+    short = ["Boat 4 lies in Tarrow. It is red. Gulls nest there.", "Tarrow is in Kerry. It rains."]
+    assert sum(map(len, short)) < SHORT_TOGETHER
+    assert [verdict.kept_text for verdict in shape(short).kept] == short
+    cut = shape(short, keep_share=0.5)
+    assert characters_left(cut) < sum(map(len, short)) / 2 + 1
+
+
+@pytest.mark.parametrize("field", [{"keep_share": 0.5}, {"max_characters": 50}])
+def test_a_budget_of_sentences_is_refused_where_passages_stay_whole(field):
+    with pytest.raises(ConfigurationError, match=r"unit=\"sentence\""):
+        ShapingConfig(**field)
+
+
+WORDS = st.lists(st.sampled_from(["boat", "pier.", "Soup", "noon!", "a:\n", "- b\n"]), max_size=30)
+
+
+@settings(deadline=None)
+@given(st.lists(WORDS.map(" ".join), max_size=4), st.integers(1, 60), st.randoms())
+def test_no_choice_of_sentences_exceeds_its_budget(texts, limit, draw):
+    def count(each):
+        return [len(text.split()) for text in each]
+
+    def score(each):
+        return [draw.choice([None, draw.random()]) for _ in each]
+
+    budget = Budget(None, None, limit, count)
+    spans = prune("boat", texts, score, [0.0] * len(texts), budget)
+    left = [
+        text if span is None else " ".join(text[start:end] for start, end in span)
+        for text, span in zip(texts, spans, strict=True)
+    ]
+    assert sum(count(left)) <= limit
+
+
+def test_without_a_signal_the_ranker_decides_and_no_model_is_asked():
+    model = FakeLanguageModel()
+    config = ShapingConfig(signal=None, ranker="bm25", unit="sentence", keep_share=0.1)
+    shaped = ContextShaper(model, config).shape(QUERY, LONG)
+    assert model.requests == []
+    assert shaped.ledger.total() == 0
+    assert shaped.signal == "bm25"
+    assert shaped.ranked[0].index == BM25Ranker().rank(QUERY, LONG).order[0] == 4
+    assert "Boat 4 lies in the harbour of Tarrow." in shaped.text
+    assert ShapingConfig.from_json(config.to_json()) == config
+
+
+def test_without_signal_and_ranker_words_decide():
+    shaper = ContextShaper(FakeLanguageModel(), ShapingConfig(signal=None, ranker=None, top_k=1))
+    assert [verdict.index for verdict in shaper.shape(QUERY, LONG).kept] == [4]
