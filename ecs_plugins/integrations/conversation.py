@@ -31,12 +31,21 @@ SESSION = "session"
 MessageT = TypeVar("MessageT")
 
 
-def last_index(messages: Sequence[MessageT], wanted: Callable[[MessageT], bool]) -> int | None:
+def last_index(
+    messages: Sequence[MessageT],
+    wanted: Callable[[MessageT], bool],
+) -> int | None:
     """Index of the last message that is wanted, such as the user's latest."""
-    return next((n for n in range(len(messages) - 1, -1, -1) if wanted(messages[n])), None)
+    for index in reversed(range(len(messages))):
+        if wanted(messages[index]):
+            return index
+    return None
 
 
-def turns(messages: Sequence[MessageT], begins: Callable[[MessageT], bool]) -> list[list[int]]:
+def turns(
+    messages: Sequence[MessageT],
+    begins: Callable[[MessageT], bool],
+) -> list[list[int]]:
     """Indices of messages, cut before each that begins a turn; tool calls keep their results."""
     cut: list[list[int]] = []
     for index, message in enumerate(messages):
@@ -44,6 +53,10 @@ def turns(messages: Sequence[MessageT], begins: Callable[[MessageT], bool]) -> l
             cut.append([])
         cut[-1].append(index)
     return cut
+
+
+def _new_key() -> str:
+    return uuid.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +74,7 @@ class Entry:
     role: str
     text_key: str | None = None
     metadata: Mapping[str, object] = field(default_factory=dict)
-    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    key: str = field(default_factory=_new_key)
     ttl: float | None = None
 
 
@@ -77,25 +90,38 @@ def append(
     if not entries:
         return
     place = log or namespace
-    items = [
-        NewItem(place, entry.key, entry.value, ttl=entry.ttl, kind=kind) for entry in entries
-    ]  # refused before writing
-    with_text = [index for index, entry in enumerate(entries) if _is_remembered(entry)]
-    drafts = [_draft(entries[index]) for index in with_text]
-    with memory.items.together([draft.text for draft in drafts], [namespace, place]):
+    items: list[NewItem] = []
+    drafts: list[NewMessage] = []
+    remembered: list[int] = []
+    for index, entry in enumerate(entries):
+        items.append(NewItem(place, entry.key, entry.value, ttl=entry.ttl, kind=kind))
+        if _is_remembered(entry):
+            remembered.append(index)
+            drafts.append(_draft(entry))
+    # All that can be refused has been, before anything is written.
+    texts = [draft.text for draft in drafts]
+    with memory.items.together(texts, [namespace, place]):
         ids = memory.add(drafts, namespace=namespace)
-        for index, id in zip(with_text, ids, strict=True):
-            items[index] = replace(items[index], message=id, text_key=entries[index].text_key)
+        for index, id in zip(remembered, ids, strict=True):
+            text_key = entries[index].text_key
+            items[index] = replace(items[index], message=id, text_key=text_key)
         memory.items.write(items)
 
 
 def _is_remembered(entry: Entry) -> bool:
     """Whether a text can be remembered; one that is too long is logged alone."""
-    return bool(entry.text.strip()) and len(entry.text) <= MAX_TEXT
+    if len(entry.text) > MAX_TEXT:
+        return False
+    return bool(entry.text.strip())
 
 
 def _draft(entry: Entry) -> NewMessage:
-    return NewMessage(text=entry.text, role=entry.role, metadata=entry.metadata, ttl=entry.ttl)
+    return NewMessage(
+        text=entry.text,
+        role=entry.role,
+        metadata=entry.metadata,
+        ttl=entry.ttl,
+    )
 
 
 class Session:
@@ -105,7 +131,11 @@ class Session:
     """
 
     def __init__(
-        self, memory: EntropicMemory, namespace: Sequence[str], session_id: str, kind: str
+        self,
+        memory: EntropicMemory,
+        namespace: Sequence[str],
+        session_id: str,
+        kind: str,
     ) -> None:
         self.memory = memory
         self.namespace = checked(namespace)
@@ -115,28 +145,31 @@ class Session:
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Log entries and remember their texts."""
-        marked = [replace(entry, metadata=self._metadata_of(entry)) for entry in entries]
+        marked = []
+        for entry in entries:
+            metadata = {"role": entry.role, **entry.metadata, SESSION: self.session_id}
+            marked.append(replace(entry, metadata=metadata))
         append(self.memory, self.namespace, marked, log=self._log, kind=self._kind)
-
-    def _metadata_of(self, entry: Entry) -> dict[str, object]:
-        return {"role": entry.role, **entry.metadata, SESSION: self.session_id}
 
     def entries(self) -> list[StoredItem]:
         """The log, oldest first."""
         with self.memory.items.view(kind=self._kind) as view:
-            return [item for item in view.find(self._log) if item.namespace == self._log]
+            items = view.find(self._log)
+        return [item for item in items if item.namespace == self._log]
 
     def drop(self, entries: Sequence[StoredItem]) -> None:
         """Take entries out of the log; what is remembered of them stays."""
-        if entries:
-            self.memory.items.write(deletes=[(each.namespace, each.key) for each in entries])
+        addresses = [(entry.namespace, entry.key) for entry in entries]
+        if addresses:
+            self.memory.items.write(deletes=addresses)
 
     def clear(self) -> ErasureReceipt:
         """Erase the log, its messages and all that rests on them alone.
 
         What a memory made of messages of several sessions is derived anew from the others.
         """
-        receipt = self.memory.forget(self.namespace, filter={SESSION: self.session_id})
+        own = {SESSION: self.session_id}
+        receipt = self.memory.forget(self.namespace, filter=own)
         self.drop(self.entries())
         return receipt
 
@@ -179,4 +212,6 @@ def _real_path(path: str | os.PathLike[str]) -> str:
         raise ConfigurationError(
             "a memory without a file cannot be found again by its path; open it with a path"
         )
-    return without_password(path) if is_address(path) else os.path.realpath(path)
+    if is_address(path):
+        return without_password(path)
+    return os.path.realpath(path)

@@ -48,8 +48,11 @@ AnswerSource = Callable[[str], str | Sequence[str] | None]
 
 def _check_model(value: object) -> object:
     # ``isinstance`` against the protocol would read properties that load the weights.
-    is_model = callable(getattr(value, "score", None)) and not isinstance(value, type)
-    if value is None or is_model or (isinstance(value, str) and value.strip()):
+    if value is None:
+        return value
+    if isinstance(value, str) and value.strip():
+        return value
+    if callable(getattr(value, "score", None)) and not isinstance(value, type):
         return value
     raise ConfigurationError(
         f"model must be a model name, a directory, a LanguageModel or None (the bundled "
@@ -162,7 +165,10 @@ class ShapingFields(StrictFields):
         return self.config.replace(**given) if given else self.config
 
     def replies(
-        self, items: Sequence[object], turns: Sequence[str], before: Sequence[str | None]
+        self,
+        items: Sequence[object],
+        turns: Sequence[str],
+        before: Sequence[str | None],
     ) -> list[str] | None:
         """Turns as they are read behind the turn before each; None if no such turn is known."""
         if self.neighbours is not None:
@@ -173,7 +179,10 @@ class ShapingFields(StrictFields):
         return as_replies(turns) if in_order else as_replies_to(turns, before)
 
     def shape_passages(
-        self, query: str, passages: Sequence[str], read_as: Sequence[str] | None = None
+        self,
+        query: str,
+        passages: Sequence[str],
+        read_as: Sequence[str] | None = None,
     ) -> ShapedContext:
         """Shape ``passages`` for ``query`` with the fields of this object."""
         answer = None if self.answer is None else self.answer(query)
@@ -290,24 +299,28 @@ def _copied(value: Any) -> Any:
     return value
 
 
-def said_before(metadata: Sequence[Mapping[str, Any]], turns: Sequence[str]) -> list[str | None]:
+def said_before(
+    metadata: Sequence[Mapping[str, Any]],
+    turns: Sequence[str],
+) -> list[str | None]:
     """The turn before each one, if it is among them, by ``dia_id`` or ``session`` and ``index``.
 
     ``dia_id`` is a session and a number, such as ``D1:3``. Turns of different conversations are
     told apart by ``sample_id`` or ``conversation``, where their metadata have it.
     """
     places = [_place(each) for each in metadata]
-    turn_at = {place: turn for place, turn in zip(places, turns, strict=True) if place is not None}
+    turn_at = dict(zip(places, turns, strict=True))
     before: list[str | None] = []
     for place in places:
         if place is None:
             before.append(None)
         else:
-            before.append(turn_at.get(place._replace(number=place.number - 1)))
+            earlier = place._replace(number=place.number - 1)
+            before.append(turn_at.get(earlier))
     return before
 
 
-class _Place(NamedTuple):
+class _TurnPlace(NamedTuple):
     """Where a turn stands in a conversation."""
 
     conversation: str
@@ -315,7 +328,7 @@ class _Place(NamedTuple):
     number: int
 
 
-def _place(metadata: Mapping[str, Any]) -> _Place | None:
+def _place(metadata: Mapping[str, Any]) -> _TurnPlace | None:
     conversation = str(metadata.get("sample_id", metadata.get("conversation", "")))
     session, _, index = str(metadata.get("dia_id", "")).rpartition(":")
     if not session:
@@ -323,7 +336,7 @@ def _place(metadata: Mapping[str, Any]) -> _Place | None:
         index = str(metadata.get("index", ""))
     if not session or not index.isdecimal():
         return None
-    return _Place(conversation, session, int(index))
+    return _TurnPlace(conversation, session, int(index))
 
 
 def as_score(value: object) -> float | None:

@@ -47,7 +47,7 @@ class NoteSource(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class RecalledNote:
     """One recollection as a prompt shows it."""
 
     id: str
@@ -55,15 +55,19 @@ class Note:
     details: str = ""
 
     @classmethod
-    def of(cls, memory: EntropicMemory, recollection: Recollection) -> Note:
+    def of(cls, memory: EntropicMemory, recollection: Recollection) -> RecalledNote:
         """The note of a recollection, with what was said behind it."""
         quotes = tuple(quotes_behind(memory, recollection))
         return cls(recollection.id, quotes, recollection.details)
 
-    def without(self, texts: Collection[str]) -> Note:
+    def without(self, texts: Collection[str]) -> RecalledNote:
         """The note without the quotes that say one of these texts."""
-        quotes = tuple(quote for quote in self.quotes if quote.text not in texts)
-        return Note(self.id, quotes, self.details)
+        unseen = [quote for quote in self.quotes if quote.text not in texts]
+        return RecalledNote(self.id, tuple(unseen), self.details)
+
+    def texts(self) -> list[str]:
+        """What it quotes."""
+        return [quote.text.strip() for quote in self.quotes]
 
     def source(self) -> NoteSource:
         """What `notes_again` makes it of."""
@@ -90,16 +94,18 @@ class Note:
 def _labelled(quote: Quote, details: str) -> str:
     """A quote behind who said it; no text can look as if it had such a label."""
     text = quote.text.strip()
-    parts = [part.translate(_NO_BRACKETS) for part in (quote.speaker, one_line(details)) if part]
-    if not parts and text.startswith("("):
-        parts = ["unknown"]
-    return f"({', '.join(parts)}) {text}" if parts else text
+    label = ", ".join(filter(None, [quote.speaker, one_line(details)]))
+    if not label and text.startswith("("):
+        label = "unknown"
+    if not label:
+        return text
+    return f"({label.translate(_NO_BRACKETS)}) {text}"
 
 
 _NO_BRACKETS = str.maketrans("()", "[]")
 
 
-def block_of(notes: Sequence[Note], special_tokens: Collection[str] = ()) -> str:
+def block_of(notes: Sequence[RecalledNote], special_tokens: Collection[str] = ()) -> str:
     """Notes between their marks; empty if there are none."""
     if not notes:
         return ""
@@ -108,22 +114,24 @@ def block_of(notes: Sequence[Note], special_tokens: Collection[str] = ()) -> str
 
 
 def notes_again(
-    memory: EntropicMemory, sources: Sequence[NoteSource], namespaces: Collection[Namespace]
-) -> list[Note]:
+    memory: EntropicMemory,
+    sources: Sequence[NoteSource],
+    namespaces: Collection[Namespace],
+) -> list[RecalledNote]:
     """The notes that were shown before: the same, unless something of them changed.
 
     What has been erased since, or belongs to another namespace, is no longer in them.
     """
     notes = []
     for source in sources:
-        records = [memory.get(id) for id in source["quotes"]]
-        quotes = [
-            quote_of(record)
-            for record in records
-            if record is not None and record.namespace in namespaces
-        ]
+        quotes = []
+        for id in source["quotes"]:
+            record = memory.get(id)
+            if record is not None and record.namespace in namespaces:
+                quotes.append(quote_of(record))
         if quotes:
-            notes.append(Note(source["id"], tuple(quotes), source["details"]))
+            note = RecalledNote(source["id"], tuple(quotes), source["details"])
+            notes.append(note)
     return notes
 
 

@@ -27,26 +27,39 @@ def as_json(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {_key(key): as_json(each) for key, each in value.items()}
+        plain = {}
+        for key, each in value.items():
+            plain[_key(key)] = as_json(each)
+        return plain
     if isinstance(value, list | tuple | set | frozenset):
         return [as_json(each) for each in value]
     return _plain(value)
 
 
 def _key(key: object) -> str:
-    return well_formed(key if isinstance(key, str) else str(key))
+    name = key if isinstance(key, str) else str(key)
+    return well_formed(name)
 
 
 def _plain(value: object) -> Any:
     """What pydantic makes of an object, or its ``repr``."""
     try:
-        plain = to_jsonable_python(value, inf_nan_mode="null", bytes_mode="base64", fallback=_named)
+        plain = to_jsonable_python(
+            value,
+            inf_nan_mode="null",
+            bytes_mode="base64",
+            fallback=_named,
+        )
     except (ValueError, TypeError, UnicodeError):
         return well_formed(repr(value))
-    return plain if type(plain) is type(value) else as_json(plain)
+    if type(plain) is type(value):
+        return plain
+    return as_json(plain)
 
 
 def _named(value: Any) -> Any:
     """What NumPy and torch make of their numbers, or the ``repr``."""
     to_list = getattr(value, "tolist", None)
-    return to_list() if callable(to_list) and not isinstance(value, type) else repr(value)
+    if callable(to_list) and not isinstance(value, type):
+        return to_list()
+    return repr(value)

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from ecs_plugins.common.config import Config, StrictFields
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.namespaces import Labels
-from ecs_plugins.integrations.notes import Note, NoteSource, TextLength, block_of
+from ecs_plugins.integrations.notes import NoteSource, RecalledNote, TextLength, block_of
 from ecs_plugins.integrations.tracing import TracedDocument, span
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import Filter, checked_filter
@@ -116,9 +116,9 @@ def recall(
         shaper=options.shaper,
     )
     seen = {text.strip() for text in visible}
-    notes = [Note.of(memory, each).without(seen) for each in recollections]
+    notes = [RecalledNote.of(memory, each).without(seen) for each in recollections]
     unseen = [note for note in notes if note.quotes]
-    shown: list[Note] = []
+    shown: list[RecalledNote] = []
     text = ""
     for note in unseen[: options.k]:
         longer = block_of([*shown, note], special_tokens)

@@ -55,7 +55,9 @@ def quotes_behind(memory: EntropicMemory, recollection: Recollection) -> list[Qu
     """
     ids = recollection.provenance
     if len(ids) > 1:
-        quotes = _different(_messages(memory, [ids[0], *ids[1:][-_LATEST:]]))
+        latest = ids[1:][-_LATEST:]
+        messages = _messages(memory, [ids[0], *latest])
+        quotes = _different(messages)
         if len(quotes) > _QUOTES:
             return [quotes[0], *quotes[1 - _QUOTES :]]
         if quotes:
@@ -70,16 +72,23 @@ def quote_of(source: Recollection | Message | Memory) -> Quote:
 
 def speaker_of(source: Recollection | Message | Memory) -> str:
     """Who said it, by the metadata ``role`` and ``name``; empty where they say nothing."""
-    named = [source.metadata.get(key) for key in ("role", "name")]
-    words = [one_line(each) for each in named if isinstance(each, str)]
-    return " ".join(filter(None, words))
+    words = []
+    for key in ("role", "name"):
+        value = source.metadata.get(key)
+        if isinstance(value, str) and value.strip():
+            words.append(one_line(value))
+    return " ".join(words)
 
 
 def _messages(memory: EntropicMemory, ids: list[str]) -> list[Message | Memory]:
     """What is still there under these ids, oldest first."""
-    records = [memory.get(id) for id in ids]
-    present = [record for record in records if record is not None]
-    return sorted(present, key=lambda record: record.created)
+    records: list[Message | Memory] = []
+    for id in ids:
+        record = memory.get(id)
+        if record is not None:
+            records.append(record)
+    records.sort(key=lambda record: record.created)
+    return records
 
 
 def _different(records: list[Message | Memory]) -> list[Quote]:

@@ -51,10 +51,22 @@ ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 ToolResult = ToolMessage | Command[Any]
 
 
-def _latest(before: dict[str, str], now: dict[str, str]) -> dict[str, str]:
-    """Texts by id, of which the latest are held."""
-    held = {**before, **now}
-    return dict(list(held.items())[-RESTORABLE:])
+Texts = dict[str, str]
+"""Texts by id."""
+
+
+def _latest(before: Texts, now: Texts) -> Texts:
+    """The latest texts of both, as many as are held."""
+    held = list({**before, **now}.items())
+    return dict(held[-RESTORABLE:])
+
+
+LeftOut = dict[str, list[str]]
+"""Ids of the messages that begin turns left out, by the middleware's name."""
+ToolCall = Callable[[ToolCallRequest], ToolResult]
+AsyncToolCall = Callable[[ToolCallRequest], Awaitable[ToolResult]]
+ModelCall = Callable[[ModelRequest[Any]], ModelResponse[Any]]
+AsyncModelCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 
 
 class ECSContextState(AgentState[Any]):
@@ -66,8 +78,8 @@ class ECSContextState(AgentState[Any]):
     back: a thread gets back what was left out of its own results alone.
     """
 
-    ecs_left_out: NotRequired[Annotated[dict[str, list[str]], PrivateStateAttr, operator.or_]]
-    ecs_dropped: NotRequired[Annotated[dict[str, str], PrivateStateAttr, _latest]]
+    ecs_left_out: NotRequired[Annotated[LeftOut, PrivateStateAttr, operator.or_]]
+    ecs_dropped: NotRequired[Annotated[Texts, PrivateStateAttr, _latest]]
 
 
 class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
@@ -118,7 +130,8 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         recent_turns: int = 2,
     ) -> None:
         super().__init__()
-        for name, number in (("history_tokens", history_tokens), ("recent_turns", recent_turns)):
+        numbers = {"history_tokens": history_tokens, "recent_turns": recent_turns}
+        for name, number in numbers.items():
             if number is not None and number < 1:
                 raise ConfigurationError(f"{name} is {number}; it must be positive")
         if isinstance(tools, str):
@@ -135,22 +148,24 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         ]
 
     @override
-    def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]
-    ) -> ToolResult:
+    def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCall) -> ToolResult:
         """Run the tool and shape its result."""
         return self._shape_result(request, handler(request))
 
     @override
     async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
+        self,
+        request: ToolCallRequest,
+        handler: AsyncToolCall,
     ) -> ToolResult:
         """Run the tool and shape its result, with the model off the event loop."""
         return await run_sync(self._shape_result, request, await handler(request))
 
     @override
     def wrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+        self,
+        request: ModelRequest[Any],
+        handler: ModelCall,
     ) -> ModelResult:
         """Call the model with a view of the turns that fit."""
         view, left_out = self._shape_history(_without_lone_tool(request))
@@ -160,7 +175,7 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        handler: AsyncModelCall,
     ) -> ModelResult:
         """`wrap_model_call` with the judging model off the event loop."""
         request = _without_lone_tool(request)
@@ -174,17 +189,18 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
     def _shape_result(self, request: ToolCallRequest, result: ToolResult) -> ToolResult:
         if not isinstance(result, ToolMessage) or result.status == "error":
             return result
-        named = self._named is not None and request.tool_call["name"] in self._named
-        if self._named is not None and not named:
+        name = request.tool_call["name"]
+        if self._named is not None and name not in self._named:
             return result
         query = self._question(request)
         if not query:
             return result
         if _are_documents(result.artifact):
             return self._shape_documents(result, query)
-        if named and isinstance(result.content, str):
-            return _with_restorable(result, self._shape_text(result.content, query))
-        return result
+        if self._named is None or not isinstance(result.content, str):
+            return result
+        shaped = self._shape_text(result.content, query)
+        return _with_restorable(result, shaped)
 
     def _shape_documents(self, result: ToolMessage, query: str) -> ToolResult:
         """A result whose documents stand in its text; as it is where none does."""
@@ -194,23 +210,28 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
             return result
         kept = self._compressor.invoke({"documents": documents, "query": query})
         shaped = with_documents(result.content, documents, places, kept)
-        return _with_restorable(result.model_copy(update={"artifact": kept}), shaped)
+        message = result.model_copy(update={"artifact": kept})
+        return _with_restorable(message, shaped)
 
     def _shape_text(self, text: str, query: str) -> Shaped:
         count = as_model(self._compressor.model).count_tokens
         if not text.strip() or is_json(text):
             return Shaped(text)
-        units = whole_lines(text, split_passages([text], count, UNIT_TOKENS))
+        pieces = split_passages([text], count, UNIT_TOKENS)
+        units = whole_lines(text, pieces)
         if len(units) < 2:
             return Shaped(text)
-        return with_lines(text, units, self._kept_indices([unit.text for unit in units], query))
+        unit_texts = [unit.text for unit in units]
+        kept = self._kept_indices(unit_texts, query)
+        return with_lines(text, units, kept)
 
     def _question(self, request: ToolCallRequest) -> str:
         argument = request.tool_call["args"].get(self._query_argument)
         if isinstance(argument, str) and argument.strip():
             return argument
-        state = request.state
-        messages = state.get("messages", []) if isinstance(state, dict) else []
+        if not isinstance(request.state, dict):
+            return ""
+        messages = request.state.get("messages", [])
         index = last_index(messages, is_user)
         return "" if index is None else text_of(messages[index])
 
@@ -222,35 +243,52 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         question = last_index(messages, is_user)
         if self._history_tokens is None or question is None:
             return request, []
-        parts = [[messages[index] for index in turn] for turn in turns(messages, is_user)]
-        state: Mapping[str, Any] = request.state
-        gone_ids = (state.get("ecs_left_out") or {}).get(self.name) or []
-        gone = {n for n, part in enumerate(parts) if part[0].id and part[0].id in gone_ids}
+        parts = _parts(messages)
+        gone = self._gone_before(request.state, parts)
         query = text_of(messages[question])
         if query.strip():
             gone = self._left_out(parts, gone, query, self._history_tokens)
-        view = [message for n, part in enumerate(parts) if n not in gone for message in part]
-        return request.override(messages=view), [parts[n][0].id or "" for n in sorted(gone)]
+        view: list[AnyMessage] = []
+        gone_ids: list[str] = []
+        for index, part in enumerate(parts):
+            if index in gone:
+                gone_ids.append(part[0].id or "")
+            else:
+                view += part
+        return request.override(messages=view), gone_ids
+
+    def _gone_before(
+        self,
+        state: Mapping[str, Any],
+        parts: Sequence[list[AnyMessage]],
+    ) -> set[int]:
+        """Indices of the turns that an earlier view has left out."""
+        left_out: LeftOut = state.get("ecs_left_out") or {}
+        gone_ids = left_out.get(self.name) or []
+        first_ids = [part[0].id for part in parts]
+        return {index for index, id in enumerate(first_ids) if id and id in gone_ids}
 
     def _left_out(
-        self, parts: Sequence[list[AnyMessage]], gone: set[int], query: str, max_tokens: int
+        self,
+        parts: Sequence[list[AnyMessage]],
+        gone: set[int],
+        query: str,
+        max_tokens: int,
     ) -> set[int]:
         """The turns to leave out: those of before, or others if the turns are too many again."""
         texts = [get_buffer_string(part, "user", "assistant") for part in parts]
         lengths = as_model(self._compressor.model).count_tokens(texts)
-        shown = sum(length for index, length in enumerate(lengths) if index not in gone)
-        if shown <= max_tokens:
+        total = sum(lengths)
+        if total - sum(lengths[index] for index in gone) <= max_tokens:
             return gone
-        judged = [
-            index
-            for index, part in enumerate(parts[: -self._recent_turns])
-            if not any(isinstance(message, SystemMessage) for message in part)
-        ]
-        always = sum(lengths) - sum(lengths[index] for index in judged)
+        old = parts[: -self._recent_turns]
+        judged = [index for index, part in enumerate(old) if not _instructs(part)]
+        always = total - sum(lengths[index] for index in judged)
         room = (max_tokens - always) // 2
         kept: list[int] = []
         if judged and room > 0:
-            kept = self._kept_indices([texts[index] for index in judged], query, room)
+            judged_texts = [texts[index] for index in judged]
+            kept = self._kept_indices(judged_texts, query, room)
         return set(judged) - {judged[index] for index in kept}
 
     def _noted(self, response: ModelResponse[Any], left_out: list[str]) -> ModelResult:
@@ -260,16 +298,20 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         return ExtendedModelResponse(model_response=response, command=Command(update=update))
 
     def _kept_indices(
-        self, texts: Sequence[str], query: str, max_tokens: int | None = None
+        self,
+        texts: Sequence[str],
+        query: str,
+        max_tokens: int | None = None,
     ) -> list[int]:
         """Indices of the texts that help, in order. A blank text is left out."""
         compressor = self._compressor
         if max_tokens is not None:
             limit = min(max_tokens, compressor.max_tokens or max_tokens)
             compressor = compressor.model_copy(update={"max_tokens": limit})
-        documents = [
-            Document(text, id=str(index)) for index, text in enumerate(texts) if text.strip()
-        ]
+        documents = []
+        for index, text in enumerate(texts):
+            if text.strip():
+                documents.append(Document(text, id=str(index)))
         kept = compressor.invoke({"documents": documents, "query": query})
         return [int(document.id or 0) for document in kept]
 
@@ -280,20 +322,34 @@ def _are_documents(artifact: object) -> bool:
     return all(isinstance(each, Document) for each in artifact)
 
 
+def _parts(messages: Sequence[AnyMessage]) -> list[list[AnyMessage]]:
+    """The messages, turn by turn."""
+    return [[messages[index] for index in turn] for turn in turns(messages, is_user)]
+
+
+def _instructs(part: Sequence[AnyMessage]) -> bool:
+    """Whether a system message is among them."""
+    return any(isinstance(message, SystemMessage) for message in part)
+
+
 def _with_restorable(result: ToolMessage, shaped: Shaped) -> ToolResult:
     """The result as it was shaped, and in the agent's state what was left out of it."""
     message = result.model_copy(update={"content": shaped.content})
     if not shaped.left_out:
         return message
-    return Command(update={"messages": [message], "ecs_dropped": dict(shaped.left_out)})
+    update = {"messages": [message], "ecs_dropped": dict(shaped.left_out)}
+    return Command(update=update)
 
 
 def _restore(runtime: ToolRuntime[Any, Any], id: str = "") -> str:
     """Gives back what was left out in this thread."""
-    return restored(runtime.state.get("ecs_dropped") or {}, id)
+    dropped: Texts = runtime.state.get("ecs_dropped") or {}
+    return restored(dropped, id)
 
 
 def _without_lone_tool(request: ModelRequest[Any]) -> ModelRequest[Any]:
     """The request without the restoring tool where there is no other, so nothing to restore."""
-    others = [tool for tool in request.tools if getattr(tool, "name", None) != RESTORE_TOOL]
-    return request if others else request.override(tools=others)
+    names = [getattr(tool, "name", None) for tool in request.tools]
+    if names == [RESTORE_TOOL]:
+        return request.override(tools=[])
+    return request

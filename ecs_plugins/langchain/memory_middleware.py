@@ -9,7 +9,7 @@ import logging
 import math
 import operator
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse, PrivateStateAttr
@@ -33,7 +33,7 @@ from ecs_plugins.integrations.notes import (
     notes_again,
     without_notes,
 )
-from ecs_plugins.integrations.recall import RecallOptions, recall
+from ecs_plugins.integrations.recall import RecalledBlock, RecallOptions, recall
 from ecs_plugins.langchain.history import (
     REMEMBERED,
     is_user,
@@ -66,6 +66,15 @@ _BYTES_OF_A_TOKEN = 3  # few: an estimate of tokens is to be too high rather tha
 
 Notes = list[NoteSource]
 """What the notes of one question are made of again."""
+NotesOfMessages = dict[str, Notes]
+"""The notes of questions, by the id of the message that asks."""
+
+ValueT = TypeVar("ValueT")
+ByName = dict[str, ValueT]
+"""Something of each middleware, by its name."""
+
+ModelCall = Callable[[ModelRequest[Any]], ModelResponse[Any]]
+AsyncModelCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 
 
 class EntropicMemoryState(AgentState[Any]):
@@ -78,9 +87,9 @@ class EntropicMemoryState(AgentState[Any]):
     provider's prompt cache serves them.
     """
 
-    ecs_notes: NotRequired[Annotated[dict[str, dict[str, Notes]], PrivateStateAttr, operator.or_]]
-    ecs_remembered: NotRequired[Annotated[dict[str, str], PrivateStateAttr, operator.or_]]
-    ecs_heard: NotRequired[Annotated[dict[str, list[AnyMessage]], PrivateStateAttr, operator.or_]]
+    ecs_notes: NotRequired[Annotated[ByName[NotesOfMessages], PrivateStateAttr, operator.or_]]
+    ecs_remembered: NotRequired[Annotated[ByName[str], PrivateStateAttr, operator.or_]]
+    ecs_heard: NotRequired[Annotated[ByName[list[AnyMessage]], PrivateStateAttr, operator.or_]]
 
 
 class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
@@ -171,7 +180,9 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
 
     @override
     def wrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+        self,
+        request: ModelRequest[Any],
+        handler: ModelCall,
     ) -> ModelResult:
         """Call the model with what is remembered about the user's latest message."""
         view, notes = self._view(request)
@@ -181,7 +192,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        handler: AsyncModelCall,
     ) -> ModelResult:
         """`wrap_model_call` with the embedder and the database off the event loop."""
         run = run_memory if self._options.shaper is None else run_sync
@@ -205,8 +216,10 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             _log.warning("the run has its answer but could not be remembered", exc_info=True)
             return {"ecs_heard": {self.name: self._to_remember(state)}}
         update: dict[str, Any] = {"ecs_heard": {self.name: []}}
-        last = messages[-1].id if messages else None
-        return update | ({"ecs_remembered": {self.name: last}} if last else {})
+        last_id = messages[-1].id if messages else None
+        if last_id:
+            update["ecs_remembered"] = {self.name: last_id}
+        return update
 
     aafter_agent = bridged(after_agent)
 
@@ -220,8 +233,12 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             return
         # A run that was resumed or repeated has saved some of them before.
         log = self.memory.messages(namespace, limit=_LOOK_BACK)
-        saved_ids = {message.metadata.get("message_id") for message in log} - {None, ""}
-        new = [turn for turn in turns if turn.metadata["message_id"] not in saved_ids]
+        saved_ids = {message.metadata.get("message_id") for message in log}
+        new = []
+        for turn in turns:
+            message_id = turn.metadata["message_id"]
+            if not message_id or message_id not in saved_ids:
+                new.append(turn)
         if new:
             self.memory.add(new, namespace=namespace)
 
@@ -235,7 +252,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             return
         words = own_words(question)
         answer = own_words(messages[-1])
-        recalled_ids = [note["id"] for note in self._notes_of(state).get(question.id or "", [])]
+        notes = self._notes_of(state).get(question.id or "", [])
+        recalled_ids = [note["id"] for note in notes]
         if words and answer and recalled_ids:
             self.memory.observe(words, answer, recalled_ids, namespace=namespace)
 
@@ -248,7 +266,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             role = role_of(message)
             text = own_words(message)
             if role in self._roles and text:
-                metadata = {**speaker_metadata(message), "message_id": message.id or ""}
+                metadata = speaker_metadata(message)
+                metadata["message_id"] = message.id or ""
                 if thread_id:
                     metadata["thread_id"] = thread_id
                 turns.append(NewMessage(text, role, metadata))
@@ -261,19 +280,22 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         message; where a summary has taken the place of both, all of the run.
         """
         messages = state["messages"]
-        heard = (state.get("ecs_heard") or {}).get(self.name) or []
+        heard_by_name: ByName[list[AnyMessage]] = state.get("ecs_heard") or {}
+        heard = heard_by_name.get(self.name) or []
         heard_ids = {message.id for message in heard}
         start = self._start(state)
         if start is None and not heard:
             return []
         fresh = messages[start:]  # all of them where a summary has taken the place of both
-        new = [each for each in fresh if own_words(each) and each.id not in heard_ids]
+        spoken = [message for message in fresh if own_words(message)]
+        new = [message for message in spoken if message.id not in heard_ids]
         return [*heard, *new]
 
     def _start(self, state: Mapping[str, Any]) -> int | None:
         """Index of the first message that may be new; None if nothing shows it."""
         messages = state["messages"]
-        last_id = (state.get("ecs_remembered") or {}).get(self.name)
+        last_ids: ByName[str] = state.get("ecs_remembered") or {}
+        last_id = last_ids.get(self.name)
         if last_id:
             remembered = last_index(messages, lambda message: message.id == last_id)
             if remembered is not None:
@@ -287,10 +309,11 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         context = None if runtime is None else runtime.context
         return fill_namespace(self._namespace, context, ensure_config()["configurable"])
 
-    def _notes_of(self, state: Mapping[str, Any]) -> dict[str, Notes]:
-        return dict((state.get("ecs_notes") or {}).get(self.name) or {})
+    def _notes_of(self, state: Mapping[str, Any]) -> NotesOfMessages:
+        notes_by_name: ByName[NotesOfMessages] = state.get("ecs_notes") or {}
+        return dict(notes_by_name.get(self.name) or {})
 
-    def _view(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], dict[str, Notes]]:
+    def _view(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], NotesOfMessages]:
         """The messages with what is recalled, and the notes of each question that is among them."""
         namespace = self._namespace_of(request.runtime)
         messages = request.messages
@@ -303,30 +326,43 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         question_id = question.id or ""
         if question_id in notes and messages[index] is question:
             return request.override(messages=view), notes
-        block = recall(
+        block = self._recalled(request, question, namespace, visible)
+        if block.text:
+            view[index] = _with_note(view[index], block.text)
+        kept = _of_present(notes, messages)
+        kept[question_id] = list(block.sources)
+        return request.override(messages=view), kept
+
+    def _recalled(
+        self,
+        request: ModelRequest[Any],
+        question: AnyMessage,
+        namespace: Namespace,
+        visible: set[str],
+    ) -> RecalledBlock:
+        """What is remembered about a question and not visible anyway."""
+        return recall(
             self.memory,
             own_words(question) or "",
             namespace,
             self._options,
             self._count_tokens or token_counter(request.model),
             # A question is asked once, however often tools make the agent come back to it.
-            record=question is messages[-1],
+            record=question is request.messages[-1],
             visible=visible,
             special_tokens=special_tokens_of(request.model),
         )
-        if block.text:
-            view[index] = _with_note(view[index], block.text)
-        present_ids = {message.id for message in messages}
-        kept = {id: sources for id, sources in notes.items() if id in present_ids}
-        kept[question_id] = list(block.sources)
-        return request.override(messages=view), kept
 
     def _with_earlier_notes(
-        self, request: ModelRequest[Any], notes: Mapping[str, Notes], namespace: Namespace
+        self,
+        request: ModelRequest[Any],
+        notes: NotesOfMessages,
+        namespace: Namespace,
     ) -> tuple[list[AnyMessage], set[str]]:
         """The messages, each behind the notes that it was sent with, and all texts they show."""
         # What another middleware has changed since may be a note of its own.
-        contents = {message.id: message.content for message in request.state["messages"]}
+        given = request.state["messages"]
+        contents = {message.id: message.content for message in given}
         namespaces = {namespace, *self._options.also}
         special_tokens = special_tokens_of(request.model)
         view = []
@@ -338,15 +374,18 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             shown = message
             if message.content == contents.get(message.id):
                 shown = _inert(message)
-            again = notes_again(self.memory, notes.get(message.id or "", []), namespaces)
-            visible.update(quote.text.strip() for note in again for quote in note.quotes)
+            sources = notes.get(message.id or "", [])
+            again = notes_again(self.memory, sources, namespaces)
+            for note in again:
+                visible.update(note.texts())
             block = block_of(again, special_tokens)
             view.append(_with_note(shown, block) if block else shown)
         return view, visible
 
-    def _with_notes(self, result: ModelResponse[Any], notes: dict[str, Notes]) -> ModelResult:
+    def _with_notes(self, result: ModelResponse[Any], notes: NotesOfMessages) -> ModelResult:
         update = {"ecs_notes": {self.name: notes}}
-        return ExtendedModelResponse(model_response=result, command=Command(update=update))
+        command: Command[Any] = Command(update=update)
+        return ExtendedModelResponse(model_response=result, command=command)
 
 
 def token_counter(model: BaseChatModel) -> TextLength:
@@ -364,7 +403,8 @@ def token_counter(model: BaseChatModel) -> TextLength:
 
 
 def _upper_estimate(text: str) -> int:
-    return math.ceil(len(text.encode(errors="replace")) / _BYTES_OF_A_TOKEN)
+    size = len(text.encode(errors="replace"))
+    return math.ceil(size / _BYTES_OF_A_TOKEN)
 
 
 def special_tokens_of(model: BaseChatModel) -> tuple[str, ...]:
@@ -374,8 +414,8 @@ def special_tokens_of(model: BaseChatModel) -> tuple[str, ...]:
     if not isinstance(names, list | tuple):
         return ()
     added = getattr(tokenizer, "added_tokens_decoder", None) or {}
-    special = [str(token) for token in added.values() if getattr(token, "special", False)]
-    return tuple(dict.fromkeys([*names, *special]))
+    special = [token for token in added.values() if getattr(token, "special", False)]
+    return tuple(dict.fromkeys([*names, *map(str, special)]))
 
 
 def _question(messages: Sequence[AnyMessage]) -> AnyMessage | None:
@@ -392,22 +432,36 @@ def _place_of(question: AnyMessage | None, messages: Sequence[AnyMessage]) -> in
     return index
 
 
+def _of_present(notes: NotesOfMessages, messages: Sequence[AnyMessage]) -> NotesOfMessages:
+    """The notes of messages that are still there."""
+    present_ids = {message.id for message in messages}
+    return {id: sources for id, sources in notes.items() if id in present_ids}
+
+
+Block = str | dict[str, Any]
+"""A part of a message's content."""
+
+
 def _inert(message: AnyMessage) -> AnyMessage:
     """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
     content = message.content
-    changed: str | list[str | dict[str, Any]]
+    changed: str | list[Block]
     if isinstance(content, str):
         changed = without_marks(content)
     else:
         changed = [_inert_part(part) for part in content]
-    return message if changed == content else message.model_copy(update={"content": changed})
+    if changed == content:
+        return message
+    return message.model_copy(update={"content": changed})
 
 
-def _inert_part(part: str | dict[str, Any]) -> str | dict[str, Any]:
+def _inert_part(part: Block) -> Block:
     if isinstance(part, str):
         return without_marks(part)
     text = part.get("text")
-    return {**part, "text": without_marks(text)} if isinstance(text, str) else part
+    if not isinstance(text, str):
+        return part
+    return {**part, "text": without_marks(text)}
 
 
 def _with_note(message: AnyMessage, note: str) -> AnyMessage:

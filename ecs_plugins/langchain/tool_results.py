@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from langchain_core.documents import Document
@@ -19,7 +20,9 @@ from ecs_plugins.integrations.fields import METADATA_KEY, RESTORE_TOOL
 from ecs_plugins.shaping.passages import Unit
 from ecs_plugins.shaping.sentences import by_handle
 
-Content = str | list[str | dict[str, Any]]
+Block = str | dict[str, Any]
+"""A block of a message."""
+Content = str | list[Block]
 """Content of a message: a text, or blocks."""
 
 NOTHING = "Nothing in this result helps to answer the question."
@@ -42,7 +45,7 @@ class Shaped:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class TextPlace:
     """Where a document stands in a result: the number of the text, and the span in it."""
 
     text: int
@@ -50,54 +53,81 @@ class _Place:
     end: int
 
 
-def places_of(documents: Sequence[Document], content: Content) -> list[_Place | None]:
+Places = list[TextPlace | None]
+"""Where each document stands in a result."""
+
+
+def places_of(documents: Sequence[Document], content: Content) -> Places:
     """Where each document stands in a result; None where it does not, or is blank."""
     texts = _texts(content)
-    places: list[_Place | None] = []
-    number = 0
-    offset = 0
+    places: Places = []
+    last = TextPlace(0, 0, 0)
     for document in documents:
-        place = _found(document.page_content, texts, number, offset)
+        place = _place_behind(last, document.page_content, texts)
         places.append(place)
-        if place is not None:
-            number, offset = place.text, place.end
+        last = place or last
     return places
 
 
-def _found(wanted: str, texts: Sequence[str], number: int, offset: int) -> _Place | None:
+def _place_behind(
+    last: TextPlace,
+    wanted: str,
+    texts: Sequence[str],
+) -> TextPlace | None:
     """The first place behind another one where a text stands."""
     if not wanted.strip():
         return None
-    for index in range(number, len(texts)):
-        start = texts[index].find(wanted, offset if index == number else 0)
+    offset = last.end
+    for number in range(last.text, len(texts)):
+        start = texts[number].find(wanted, offset)
         if start >= 0:
-            return _Place(index, start, start + len(wanted))
+            end = start + len(wanted)
+            return TextPlace(number, start, end)
+        offset = 0
     return None
 
 
 def with_documents(
     content: Content,
     documents: Sequence[Document],
-    places: Sequence[_Place | None],
+    places: Places,
     kept: Sequence[Document],
 ) -> Shaped:
     """A result in which the documents that were not kept, or parts of them, are marks."""
-    kept_by_index = {_index_of(document): document for document in kept}
-    changes: list[_Change] = []
-    for index, (document, place) in enumerate(zip(documents, places, strict=True)):
-        if place is not None:
-            changes.append(_Change.of(place, document, kept_by_index.get(index)))
+    changes = _changes(documents, places, kept)
     texts = _texts(content)
     left_out: dict[str, str] = {}
     for number, text in enumerate(texts):
-        own = _joined([change for change in changes if change.text == number], text)
-        for change in own:
+        own = [change for change in changes if change.text == number]
+        joined = _joined(own, text)
+        for change in joined:
             left_out.update(change.dropped)
-        texts[number] = _replaced(text, own)
-    first = min((change.text for change in changes), default=0)
-    if not kept and not is_json(texts[first]):
-        texts[first] = f"{NOTHING}\n{texts[first]}"
+        texts[number] = _replaced(text, joined)
+    if not kept:
+        first = changes[0].text
+        texts[first] = _with_nothing(texts[first])
     return Shaped(_with_texts(content, texts), left_out)
+
+
+def _with_nothing(text: str) -> str:
+    """A text of which nothing was kept, saying so, unless that would break it."""
+    return text if is_json(text) else f"{NOTHING}\n{text}"
+
+
+def _changes(
+    documents: Sequence[Document],
+    places: Places,
+    kept: Sequence[Document],
+) -> list[_Change]:
+    """What stands in the place of each document that has one."""
+    kept_by_index = {_index_of(document): document for document in kept}
+    changes = []
+    for index, place in enumerate(places):
+        if place is not None:
+            document = documents[index]
+            change = _Change.of(place, document, kept_by_index.get(index))
+            changes.append(change)
+    return changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +141,18 @@ class _Change:
     dropped: Mapping[str, str]
 
     @classmethod
-    def of(cls, place: _Place, document: Document, kept: Document | None) -> _Change:
+    def of(
+        cls,
+        place: TextPlace,
+        document: Document,
+        kept: Document | None,
+    ) -> _Change:
         if kept is None:
+            stays = ""
             dropped = by_handle([document.page_content])
-            return cls(place.text, place.start, place.end, "", dropped)
-        dropped = kept.metadata[METADATA_KEY]["dropped"]
-        stays = kept.page_content if dropped else document.page_content
+        else:
+            dropped = kept.metadata[METADATA_KEY]["dropped"]
+            stays = kept.page_content if dropped else document.page_content
         return cls(place.text, place.start, place.end, stays, dropped)
 
     def __str__(self) -> str:
@@ -130,13 +166,20 @@ def _joined(changes: Sequence[_Change], text: str) -> list[_Change]:
     """The changes, of which those that only drop and have nothing between them become one."""
     joined: list[_Change] = []
     for change in changes:
-        last = joined[-1] if joined else None
-        if last and not (last.stays or change.stays or text[last.end : change.start].strip()):
-            dropped = by_handle([text[last.start : change.end]])
-            joined[-1] = _Change(last.text, last.start, change.end, "", dropped)
+        if joined and _are_one_gap(joined[-1], change, text):
+            start = joined[-1].start
+            dropped = by_handle([text[start : change.end]])
+            joined[-1] = replace(change, start=start, dropped=dropped)
         else:
             joined.append(change)
     return joined
+
+
+def _are_one_gap(one: _Change, other: _Change, text: str) -> bool:
+    """Whether nothing stays of two documents, nor stands between them."""
+    if one.stays or other.stays:
+        return False
+    return not text[one.end : other.start].strip()
 
 
 def _replaced(text: str, changes: Sequence[_Change]) -> str:
@@ -144,9 +187,11 @@ def _replaced(text: str, changes: Sequence[_Change]) -> str:
     pieces = []
     end = 0
     for change in changes:
-        pieces += [text[end : change.start], str(change)]
+        pieces.append(text[end : change.start])
+        pieces.append(str(change))
         end = change.end
-    return inert("".join([*pieces, text[end:]]))
+    pieces.append(text[end:])
+    return inert("".join(pieces))
 
 
 def _index_of(document: Document) -> int:
@@ -159,54 +204,57 @@ def mark(left_out: Mapping[str, str], what: str = "left out") -> str:
     return f"[{what}; {RESTORE_TOOL} {', '.join(left_out)}]"
 
 
-def with_lines(text: str, units: Sequence[Unit], kept: Sequence[int]) -> Shaped:
+def with_lines(
+    text: str,
+    units: Sequence[Unit],
+    kept: Sequence[int],
+) -> Shaped:
     """A text of which only some units stay; what stands between them is marks with line numbers."""
-    kept_indices = set(kept)
     left_out: dict[str, str] = {}
     pieces: list[str] = []
-    run: list[Unit] = []
-    for index, unit in enumerate(units):
-        if index not in kept_indices:
-            run.append(unit)
-            continue
-        pieces += _marked(text, run, left_out)
+    end = 0
+    for index in kept:
+        unit = units[index]
+        pieces.append(_gap(text, end, unit.start, left_out))
         pieces.append(unit.text)
-        run = []
-    pieces += _marked(text, run, left_out)
-    shown = "".join(pieces)
-    if not kept_indices:
-        shown = f"{NOTHING}\n{shown}"
-    return Shaped(inert(shown), left_out)
+        end = unit.end
+    pieces.append(_gap(text, end, len(text), left_out))
+    shown = inert("".join(pieces))
+    return Shaped(shown if kept else _with_nothing(shown), left_out)
 
 
-def _marked(text: str, run: Sequence[Unit], left_out: dict[str, str]) -> list[str]:
-    """The mark of units that follow each other and are left out, which are noted by their id."""
-    if not run:
-        return []
-    start, end = run[0].start, run[-1].end
-    dropped = by_handle([text[start:end]])
+def _gap(text: str, start: int, end: int, left_out: dict[str, str]) -> str:
+    """What stands in the place of a part of a text, which is noted by its id."""
+    part = text[start:end]
+    if not part:
+        return ""
+    dropped = by_handle([part])
     left_out.update(dropped)
     first = text.count("\n", 0, start) + 1
-    last = text.count("\n", 0, max(start, end - 1)) + 1
-    before = "" if start == 0 or text[start - 1] == "\n" else "\n"
+    last = first + part.rstrip("\n").count("\n")
     lines = f"line {first}" if first == last else f"lines {first} to {last}"
-    return [f"{before}{mark(dropped, f'{lines} left out')}\n"]
+    is_within_line = start > 0 and text[start - 1] != "\n"
+    before = "\n" if is_within_line else ""
+    return f"{before}{mark(dropped, f'{lines} left out')}\n"
 
 
 def whole_lines(text: str, units: Sequence[Unit]) -> list[Unit]:
     """Units that begin with a line, unless that line is as long as prose is."""
     starts = sorted({_line_start(text, unit.start) for unit in units})
-    ends = [*starts[1:], len(text)]
-    return [
-        Unit(0, start, end, text[start:end], 0) for start, end in zip(starts, ends, strict=True)
-    ]
+    lines = []
+    for start, end in pairwise([*starts, len(text)]):
+        line = Unit(0, start, end, text[start:end], 0)
+        lines.append(line)
+    return lines
 
 
 def _line_start(text: str, start: int) -> int:
+    """Where the line begins in which a unit does; the unit's own start in a long one."""
     begin = text.rfind("\n", 0, start) + 1
     end = text.find("\n", start)
-    length = (len(text) if end < 0 else end) - begin
-    return start if length > _LONG_LINE else begin
+    if end < 0:
+        end = len(text)
+    return start if end - begin > _LONG_LINE else begin
 
 
 def is_json(text: str) -> bool:
@@ -227,18 +275,20 @@ def _texts(content: Content) -> list[str]:
     return [_block_text(block) for block in content]
 
 
-def _block_text(block: str | dict[str, Any]) -> str:
+def _block_text(block: Block) -> str:
     if isinstance(block, str):
         return block
     text = block.get("text")
-    return text if block.get("type") == "text" and isinstance(text, str) else ""
+    if block.get("type") != "text" or not isinstance(text, str):
+        return ""
+    return text
 
 
 def _with_texts(content: Content, texts: Sequence[str]) -> Content:
     """The content with other texts; other blocks stay what and where they are."""
     if isinstance(content, str):
         return texts[0]
-    blocks: list[str | dict[str, Any]] = []
+    blocks: list[Block] = []
     for block, text in zip(content, texts, strict=True):
         if isinstance(block, str):
             blocks.append(text)

@@ -67,7 +67,7 @@ def check_host(host: str, tokens: Mapping[str, str] | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Callers:
     """Who is answered.
 
     Without tokens it is this machine alone, and only by its own names, so that a web page cannot

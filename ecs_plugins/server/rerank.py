@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from ecs_plugins.common.files import first_fault
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelBusyError, ModelTimeoutError
-from ecs_plugins.server.access import Access
+from ecs_plugins.server.access import Callers
 from ecs_plugins.server.loading import Loading
 from ecs_plugins.server.service import Bounds, Service
 from ecs_plugins.server.turns import Turns
@@ -136,7 +136,7 @@ def rerank_app(
     return Service(
         Starlette(routes=routes),
         "rerank",
-        Access(tokens, hosts, origins, any_host=True),
+        Callers(tokens, hosts, origins, any_host=True),
         bounds,
         turns,
         is_ready=lambda: loading.ready,

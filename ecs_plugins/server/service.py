@@ -1,4 +1,4 @@
-"""An application behind its guards: access, bounds on requests, deadlines, and what it reports.
+"""An application behind its guards: callers, bounds on requests, deadlines, and what it reports.
 
 What is bounded are requests and not connections. A request counts once its client is known and its
 headers are there; its body has to arrive in time, and whoever hangs up stops the work.
@@ -16,7 +16,7 @@ from prometheus_client.exposition import generate_latest
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ecs_plugins.server.access import Access
+from ecs_plugins.server.access import Callers
 from ecs_plugins.server.turns import Turns
 
 STOP_SECONDS = 8.0
@@ -51,7 +51,7 @@ class Service:
     Args:
         app: What answers.
         name: Of its metrics, such as ``rerank``.
-        access: Who is answered.
+        callers: Who is answered.
         bounds: What a request may cost.
         turns: The turns of its requests, which are refused once it stops.
         is_ready: Whether it can answer yet.
@@ -63,7 +63,7 @@ class Service:
         self,
         app: ASGIApp,
         name: str,
-        access: Access,
+        callers: Callers,
         bounds: Bounds,
         turns: Turns,
         *,
@@ -72,7 +72,7 @@ class Service:
         registry: CollectorRegistry | None = None,
     ) -> None:
         self._app = app
-        self._access = access
+        self._callers = callers
         self.bounds = bounds
         self._turns = turns
         self._is_ready = is_ready
@@ -96,7 +96,7 @@ class Service:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        response = self._open_to_all(scope["path"]) or self._access.refusal(scope)
+        response = self._open_to_all(scope["path"]) or self._callers.refusal(scope)
         if response is None and scope["path"] == _METRICS:
             response = Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
         if response is not None:
@@ -148,7 +148,7 @@ class Service:
             return _busy("the server is being stopped; ask another one", Connection="close")
         if self._of_clients.total() >= most:
             return _busy(f"{most} requests are under way; try again later")
-        tokens = self._access.tokens or {}
+        tokens = self._callers.tokens or {}
         own = most if len(tokens) < 2 else most - most // 4
         if self._of_clients[client] >= own:
             return _busy(f"{own} requests of {client} are under way; try again later")

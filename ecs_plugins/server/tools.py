@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Field
 from ecs_plugins import __version__
 from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.memory import EntropicMemory, NewMessage, Recollection
-from ecs_plugins.server.access import LOCAL_CLIENT, LOOPBACK, Access
+from ecs_plugins.server.access import LOCAL_CLIENT, LOOPBACK, Callers
 from ecs_plugins.server.quota import Quota, Quotas
 from ecs_plugins.server.service import Bounds, Service
 from ecs_plugins.server.turns import Turns
@@ -203,9 +203,9 @@ def mcp_app(
     protection of the SDK is on.
     """
     bounds = bounds or Bounds()
-    access = Access(tokens, hosts, origins)
+    callers = Callers(tokens, hosts, origins)
     security = TransportSecuritySettings(
-        allowed_hosts=[form for host in access.known_hosts for form in (host, f"{host}:*")],
+        allowed_hosts=[form for host in callers.known_hosts for form in (host, f"{host}:*")],
         allowed_origins=[
             *origins,
             *(form for host in LOOPBACK for form in (f"http://{host}", f"http://{host}:*")),
@@ -217,4 +217,4 @@ def mcp_app(
         max_request_body_size=bounds.bytes,
         transport_security=security,
     )
-    return Service(app, "mcp", access, bounds, turns or Turns())
+    return Service(app, "mcp", callers, bounds, turns or Turns())

@@ -164,19 +164,25 @@ def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage | None:
     strange = [key for key in fields if key not in _KEYS and key not in _OF_CALLS]
     if strange:
         raise InvalidInputError(f"a message has no key {str(strange[0])!r}; use {', '.join(_KEYS)}")
-    given = {key: value for key, value in fields.items() if value is not None}
-    calls = [key for key in _OF_CALLS if key in fields]
-    text = _text_of(given.pop("content", given.pop("text", None)))
-    if calls and not (isinstance(text, str) and text.strip()):
+    text = _text_of(fields.get("content", fields.get("text")))
+    calls = any(key in fields for key in _OF_CALLS)
+    if calls and not text:
         return None
-    name = given.pop("name", None)
+    attributes = {**defaults, **_attributes(fields)}
+    name = fields.get("name")
     if name is not None:
-        metadata = given.get("metadata", defaults.get("metadata")) or {}
-        given["metadata"] = {"name": name, **metadata}  # type: ignore[dict-item]
-    attributes: dict[str, Any] = {
-        key: value for key, value in given.items() if key not in _OF_CALLS
-    }
-    return NewMessage(text, **{**defaults, **attributes})
+        metadata = attributes.get("metadata") or {}
+        attributes["metadata"] = {"name": name, **metadata}
+    return NewMessage(text, **attributes)
+
+
+_ATTRIBUTES = ("role", "metadata", "writer", "at", "ttl")
+
+
+def _attributes(fields: Mapping[str, object]) -> dict[str, Any]:
+    """The attributes of a `NewMessage` that a mapping has, without its text."""
+    given = {key: fields.get(key) for key in _ATTRIBUTES}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _fields_of(message: object) -> Mapping[str, object]:
@@ -187,18 +193,23 @@ def _fields_of(message: object) -> Mapping[str, object]:
         role, text = message
         return {"role": _ROLES.get(role, role), "content": text}
     if _is_of_framework(message):
-        role = str(getattr(message, "role", None) or getattr(message, "type", ""))
-        role = getattr(getattr(message, "role", None), "value", role)
-        fields = {"role": _ROLES.get(role, role), "content": getattr(message, "content", None)}
-        if getattr(message, "name", None):
-            fields["name"] = getattr(message, "name", None)
-        if getattr(message, "tool_calls", None):
-            fields["tool_calls"] = getattr(message, "tool_calls", None)
-        return fields
+        return _framework_fields(message)
     raise InvalidInputError(
         f"a message is a text, a NewMessage, a mapping with content and role, a pair of role and "
         f"text, or a message of LangChain or LlamaIndex, got {message!r:.80}"
     )
+
+
+def _framework_fields(message: Any) -> dict[str, object]:
+    """A message of LangChain or LlamaIndex as the mapping that chat models take."""
+    role = getattr(message, "role", None) or getattr(message, "type", "")
+    role = str(getattr(role, "value", role))
+    fields: dict[str, object] = {"role": _ROLES.get(role, role), "content": message.content}
+    for key in ("name", "tool_calls"):
+        value = getattr(message, key, None)
+        if value:
+            fields[key] = value
+    return fields
 
 
 def _text_of(content: object) -> Any:
