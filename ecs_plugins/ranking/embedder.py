@@ -9,24 +9,23 @@ before it, or is zero for text that is not blank, is refused rather than compare
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import threading
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from ecs_plugins.common.text import well_formed
-from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelError, ModelNotFoundError
+from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelError
+from ecs_plugins.ranking.weights import located, refuse_code
 
 Vectors = npt.NDArray[np.float32]
 
@@ -237,7 +236,7 @@ class _LoadedModel:
 
         self.lock = threading.Lock()
         try:
-            _refuse_code(Path(source))
+            refuse_code(Path(source), "embedder")
             self.model = SentenceTransformer(
                 source,
                 device=None if device == "auto" else device,
@@ -256,28 +255,6 @@ class _LoadedModel:
         self.dimension = dimension
 
 
-def _refuse_code(directory: Path) -> None:
-    """Refuse a directory whose modules are none of sentence-transformers' own.
-
-    Version 5 of that library runs their code even where it is told not to.
-    """
-    modules = _read(directory / "modules.json", [])
-    kinds = [module["type"] for module in modules]
-    for file in directory.rglob("router_config.json"):
-        router = _read(file, {})
-        kinds += router.get("types", {}).values()
-    for kind in kinds:
-        if not str(kind).startswith("sentence_transformers."):
-            raise ModelError(
-                f"the embedder in {directory} asks for code of its own ({kind}), which is not run; "
-                "use one of the modules that sentence-transformers itself has"
-            )
-
-
-def _read(file: Path, default: Any) -> Any:
-    return json.loads(file.read_bytes()) if file.is_file() else default
-
-
 _LOADING = threading.Lock()
 _LOADED: WeakValueDictionary[tuple[str, str], _LoadedModel] = WeakValueDictionary()
 
@@ -289,20 +266,10 @@ def _locate(name: str, *, allow_download: bool) -> str:
     packaged = _offline_package() if is_default else None
     if packaged is not None:
         return str(packaged)
-    if allow_download or Path(name).is_dir():
-        return name
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-
-    repository = name if "/" in name else f"sentence-transformers/{name}"
-    with suppress(LocalEntryNotFoundError, HFValidationError):
-        return snapshot_download(repository, local_files_only=True)
     advice = "Give a directory, or allow_download=True to SentenceTransformerEmbedder"
     if is_default:
         advice = f'Install it with: pip install "ecs-plugins[offline]". {advice}'
-    raise ModelNotFoundError(
-        f"the embedder {name} is not on this machine, and nothing is downloaded unasked. {advice}"
-    )
+    return located(name, "embedder", advice, allow_download=allow_download)
 
 
 def _offline_package() -> Path | None:
