@@ -6,14 +6,12 @@ A translation only: messages become questions and turns, `ecs_plugins.memory` de
 from __future__ import annotations
 
 import logging
-import math
 import operator
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse, PrivateStateAttr
-from langchain_core.language_models import BaseChatModel, BaseLanguageModel
 from langchain_core.messages import AIMessage, AnyMessage
 from langchain_core.runnables.config import ensure_config
 from langgraph.runtime import Runtime
@@ -22,7 +20,6 @@ from typing_extensions import override
 
 from ecs_plugins.common.aio import bridged, run_memory, run_sync
 from ecs_plugins.common.config import strict_keywords
-from ecs_plugins.common.inert import without_marks
 from ecs_plugins.errors import ConfigurationError, MissingExtraError, ModelNotFoundError
 from ecs_plugins.integrations.conversation import last_index
 from ecs_plugins.integrations.namespaces import check_template, fill_namespace
@@ -34,6 +31,7 @@ from ecs_plugins.integrations.notes import (
     without_notes,
 )
 from ecs_plugins.integrations.recall import RecalledBlock, RecallOptions, recall
+from ecs_plugins.langchain.changed import with_note, without_marks_in
 from ecs_plugins.langchain.history import (
     REMEMBERED,
     is_user,
@@ -42,6 +40,7 @@ from ecs_plugins.langchain.history import (
     speaker_metadata,
     text_of,
 )
+from ecs_plugins.langchain.tokens import special_tokens_of, token_counter
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.namespaces import checked
@@ -61,7 +60,6 @@ _ALWAYS_RAISED = (ConfigurationError, MissingExtraError, ModelNotFoundError)
 """Faults of the set-up: a warning per run would hide them for good."""
 
 _LOOK_BACK = 64  # messages of the log in which a turn that is saved again is looked for
-_BYTES_OF_A_TOKEN = 3  # few: an estimate of tokens is to be too high rather than too low
 
 
 Notes = list[NoteSource]
@@ -328,7 +326,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             return request.override(messages=view), notes
         block = self._recalled(request, question, namespace, visible)
         if block.text:
-            view[index] = _with_note(view[index], block.text)
+            view[index] = with_note(view[index], block.text)
         kept = _of_present(notes, messages)
         kept[question_id] = list(block.sources)
         return request.override(messages=view), kept
@@ -373,49 +371,19 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
                 visible.add(own)
             shown = message
             if message.content == contents.get(message.id):
-                shown = _inert(message)
+                shown = without_marks_in(message)
             sources = notes.get(message.id or "", [])
             again = notes_again(self.memory, sources, namespaces)
             for note in again:
                 visible.update(note.texts())
             block = block_of(again, special_tokens)
-            view.append(_with_note(shown, block) if block else shown)
+            view.append(with_note(shown, block) if block else shown)
         return view, visible
 
     def _with_notes(self, result: ModelResponse[Any], notes: NotesOfMessages) -> ModelResult:
         update = {"ecs_notes": {self.name: notes}}
         command: Command[Any] = Command(update=update)
         return ExtendedModelResponse(model_response=result, command=command)
-
-
-def token_counter(model: BaseChatModel) -> TextLength:
-    """Tokens by a model's own tokenizer, or, if it has none, three bytes to a token: many.
-
-    LangChain's own default would download the tokenizer of another model.
-    """
-    kind = type(model)
-    counts_itself = (
-        kind.get_num_tokens is not BaseLanguageModel.get_num_tokens
-        or kind.get_token_ids is not BaseLanguageModel.get_token_ids
-        or model.custom_get_token_ids is not None
-    )
-    return model.get_num_tokens if counts_itself else _upper_estimate
-
-
-def _upper_estimate(text: str) -> int:
-    size = len(text.encode(errors="replace"))
-    return math.ceil(size / _BYTES_OF_A_TOKEN)
-
-
-def special_tokens_of(model: BaseChatModel) -> tuple[str, ...]:
-    """The special tokens of a model that has its tokenizer here; none of one behind a server."""
-    tokenizer = getattr(model, "tokenizer", None)
-    names = getattr(tokenizer, "all_special_tokens", None)
-    if not isinstance(names, list | tuple):
-        return ()
-    added = getattr(tokenizer, "added_tokens_decoder", None) or {}
-    special = [token for token in added.values() if getattr(token, "special", False)]
-    return tuple(dict.fromkeys([*names, *map(str, special)]))
 
 
 def _question(messages: Sequence[AnyMessage]) -> AnyMessage | None:
@@ -436,39 +404,3 @@ def _of_present(notes: NotesOfMessages, messages: Sequence[AnyMessage]) -> Notes
     """The notes of messages that are still there."""
     present_ids = {message.id for message in messages}
     return {id: sources for id, sources in notes.items() if id in present_ids}
-
-
-Block = str | dict[str, Any]
-"""A part of a message's content."""
-
-
-def _inert(message: AnyMessage) -> AnyMessage:
-    """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
-    content = message.content
-    changed: str | list[Block]
-    if isinstance(content, str):
-        changed = without_marks(content)
-    else:
-        changed = [_inert_part(part) for part in content]
-    if changed == content:
-        return message
-    return message.model_copy(update={"content": changed})
-
-
-def _inert_part(part: Block) -> Block:
-    if isinstance(part, str):
-        return without_marks(part)
-    text = part.get("text")
-    if not isinstance(text, str):
-        return part
-    return {**part, "text": without_marks(text)}
-
-
-def _with_note(message: AnyMessage, note: str) -> AnyMessage:
-    """A copy of a message with a note before what it says."""
-    content = message.content
-    before = f"{note}\n\n"
-    if isinstance(content, str):
-        return message.model_copy(update={"content": before + content})
-    blocks = [{"type": "text", "text": before}, *content]
-    return message.model_copy(update={"content": blocks})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from typing import Annotated, Any
 
 from llama_index.core.base.llms.types import (
@@ -151,10 +150,10 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         view = [messages[index] for index in shown]
         index = last_index(view, is_user)
         question_key = None if index is None else entries[shown[index]].key
-        query = input or ("" if index is None else text_of(view[index]))
+        question = "" if index is None else text_of(view[index])
         block = recall(
             self.memory,
-            query,
+            input or question,
             self.namespace,
             self.options(self.max_recall_tokens),
             text_length(self.count_tokens),
@@ -163,12 +162,14 @@ class EntropicChatMemory(RecallFields, BaseMemory):
             visible=_visible(view),
         )
         self._recorded = question_key
-        return _with_note([_inert(message) for message in view], block.text, index)
+        inert = [_inert(message) for message in view]
+        return _with_note(inert, block.text, index)
 
     @override
     def get_all(self) -> list[ChatMessage]:
         """The log of the session, oldest message first."""
-        return [_to_message(entry) for entry in self._session.entries()]
+        entries = self._session.entries()
+        return [_to_message(entry) for entry in entries]
 
     @override
     def put(self, message: ChatMessage) -> None:
@@ -178,7 +179,8 @@ class EntropicChatMemory(RecallFields, BaseMemory):
     @override
     def put_messages(self, messages: Sequence[ChatMessage]) -> None:
         """Log messages in order."""
-        self._session.append([_to_entry(message) for message in messages])
+        entries = [_to_entry(message) for message in messages]
+        self._session.append(entries)
 
     @override
     def set(self, messages: Sequence[ChatMessage]) -> None:
@@ -189,10 +191,14 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         """
         session = self._session
         entries = session.entries()
-        pairs = zip(entries, messages, strict=False)
-        same = sum(1 for _ in takewhile(lambda pair: _to_message(pair[0]) == pair[1], pairs))
+        same = 0
+        for entry, message in zip(entries, messages, strict=False):
+            if _to_message(entry) != message:
+                break
+            same += 1
         session.drop(entries[same:])
-        session.append([_to_entry(message) for message in messages[same:]])
+        new = [_to_entry(message) for message in messages[same:]]
+        session.append(new)
 
     @override
     def reset(self) -> None:
@@ -296,7 +302,8 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
             if session:
                 metadata[SESSION] = session
             draft = NewMessage(text=text, role=role, metadata=metadata)
-            drafts.setdefault(self._namespace_of(session), []).append(draft)
+            namespace = self._namespace_of(session)
+            drafts.setdefault(namespace, []).append(draft)
         for namespace, new in drafts.items():
             await run_memory(self.memory.add, new, namespace=namespace)
 
@@ -310,7 +317,8 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
     def _namespace_of(self, session_id: str | None) -> Namespace:
         if not self.per_session:
             return self.namespace
-        return (*self.namespace, *fill_namespace(("{session_id}",), {"session_id": session_id}))
+        labels = fill_namespace(("{session_id}",), {"session_id": session_id})
+        return (*self.namespace, *labels)
 
 
 def text_length(count_tokens: TextLength | None) -> TextLength:
@@ -328,14 +336,17 @@ def is_user(message: ChatMessage) -> bool:
 
 def text_of(message: ChatMessage) -> str:
     """The text of a message, without what is no text."""
-    return "\n".join(block.text for block in message.blocks if isinstance(block, TextBlock))
+    texts = [block.text for block in message.blocks if isinstance(block, TextBlock)]
+    return "\n".join(texts)
 
 
 def _visible(messages: Sequence[ChatMessage]) -> set[str]:
     """Texts that a model reads in messages, and what would be remembered of them."""
     texts = {text_of(message) for message in messages}
-    own = {without_notes(own_words(message)) or "" for message in messages}
-    return texts | own
+    for message in messages:
+        own = without_notes(own_words(message))
+        texts.add(own or "")
+    return texts
 
 
 def _with_note(messages: list[ChatMessage], note: str, question: int | None) -> list[ChatMessage]:
@@ -346,20 +357,24 @@ def _with_note(messages: list[ChatMessage], note: str, question: int | None) -> 
         return [*messages, ChatMessage(role="user", content=note)]
     message = messages[question]
     blocks = [TextBlock(text=f"{note}\n\n"), *message.blocks]
-    asked = message.model_copy(update={"blocks": blocks}, deep=True)
-    return [*messages[:question], asked, *messages[question + 1 :]]
+    shown = list(messages)
+    shown[question] = message.model_copy(update={"blocks": blocks}, deep=True)
+    return shown
 
 
 def _inert(message: ChatMessage) -> ChatMessage:
     """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
     blocks = [_inert_block(block) for block in message.blocks]
-    return message if blocks == message.blocks else message.model_copy(update={"blocks": blocks})
+    if blocks == message.blocks:
+        return message
+    return message.model_copy(update={"blocks": blocks})
 
 
 def _inert_block(block: ContentBlock) -> ContentBlock:
     if not isinstance(block, TextBlock):
         return block
-    return block.model_copy(update={"text": without_marks(block.text)})
+    text = without_marks(block.text)
+    return block.model_copy(update={"text": text})
 
 
 def own_words(message: ChatMessage) -> str:
@@ -401,7 +416,9 @@ def _speaker_metadata(message: ChatMessage, role: str) -> dict[str, object]:
 
 def _to_entry(message: ChatMessage) -> Entry:
     role, text = _remembered(message)
-    data: dict[str, Any] = as_json(message.model_dump(mode="json"))
+    role = role or "other"
+    dumped = message.model_dump(mode="json")
+    data: dict[str, Any] = as_json(dumped)
     value: dict[str, Any] = {"data": data}
     text_key = None
     if text is not None and len(data["blocks"]) == 1:
@@ -410,8 +427,13 @@ def _to_entry(message: ChatMessage) -> Entry:
             # The text is stored once, so that changing the message changes the entry.
             value["content"] = block.pop("text")
             text_key = "content"
-    metadata = _speaker_metadata(message, role or "other")
-    return Entry(value, text or "", role or "other", text_key, metadata)
+    return Entry(
+        value=value,
+        text=text or "",
+        role=role,
+        text_key=text_key,
+        metadata=_speaker_metadata(message, role),
+    )
 
 
 def _to_message(item: StoredItem) -> ChatMessage:

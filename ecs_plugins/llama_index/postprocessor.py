@@ -102,18 +102,23 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
 
     _apostprocess_nodes = bridged(_postprocess_nodes, asks_model=True)
 
-    def _read(self, nodes: list[NodeWithScore], texts: list[str]) -> list[str] | None:
+    def _read(
+        self,
+        nodes: list[NodeWithScore],
+        texts: list[str],
+    ) -> list[str] | None:
         """The texts as they are read behind the turn before each; None if no such turn is known."""
         turns = [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
         before = _turns_before(nodes, turns)
         replies = self.replies([node.node for node in nodes], turns, before)
         if replies is None:
             return None
-        # A turn stands behind its metadata in what is scored.
-        return [
-            text.removesuffix(turn) + reply if text.endswith(turn) else text
-            for text, turn, reply in zip(texts, turns, replies, strict=True)
-        ]
+        read = list(texts)
+        for index, turn in enumerate(turns):
+            # A turn stands behind its metadata in what is scored.
+            if texts[index].endswith(turn):
+                read[index] = texts[index].removesuffix(turn) + replies[index]
+        return read
 
     def restore_tool(self) -> FunctionTool:
         """A tool ``ecs_restore`` that gives an agent back what this object leaves out from now on.
@@ -128,12 +133,17 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
     def __getstate__(self) -> dict[Any, Any]:
         state = super().__getstate__()
         # A callback manager stays with its process.
-        return {**state, "__dict__": {**state["__dict__"], "callback_manager": CallbackManager()}}
+        fields = {**state["__dict__"], "callback_manager": CallbackManager()}
+        return {**state, "__dict__": fields}
 
 
-def _turns_before(nodes: Sequence[NodeWithScore], turns: Sequence[str]) -> list[str | None]:
+def _turns_before(
+    nodes: Sequence[NodeWithScore],
+    turns: Sequence[str],
+) -> list[str | None]:
     """The turn before each node, by its metadata or the nodes that it is linked with."""
-    before = said_before([node.node.metadata for node in nodes], turns)
+    metadata = [node.node.metadata for node in nodes]
+    before = said_before(metadata, turns)
     place = {node.node_id: index for index, node in enumerate(nodes)}
     for index, node in enumerate(nodes):
         previous, following = node.node.prev_node, node.node.next_node
@@ -144,7 +154,11 @@ def _turns_before(nodes: Sequence[NodeWithScore], turns: Sequence[str]) -> list[
     return before
 
 
-def _copy(given: NodeWithScore, verdict: PassageVerdict, shaped: ShapedContext) -> NodeWithScore:
+def _copy(
+    given: NodeWithScore,
+    verdict: PassageVerdict,
+    shaped: ShapedContext,
+) -> NodeWithScore:
     node = given.node
     retriever_score = as_score(given.score)
     text = node.text if isinstance(node, TextNode) else ""
@@ -177,4 +191,5 @@ def _prune(node: TextNode, spans: Sequence[Span], text: str) -> None:
 
 
 def _with_key(keys: list[str]) -> list[str]:
-    return [*(key for key in keys if key != METADATA_KEY), METADATA_KEY]
+    others = [key for key in keys if key != METADATA_KEY]
+    return [*others, METADATA_KEY]

@@ -16,7 +16,7 @@ from ecs_plugins.errors import ConfigurationError, ModelNotFoundError, StorageEr
 from ecs_plugins.integrations.notes import without_notes
 from ecs_plugins.integrations.recall import recall
 from ecs_plugins.langchain import EntropicMemoryMiddleware, RecallOptions
-from ecs_plugins.langchain.memory_middleware import token_counter
+from ecs_plugins.langchain.tokens import token_counter
 from ecs_plugins.llama_index import EntropicChatMemory
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
