@@ -105,7 +105,7 @@ def serve(
     def shaper() -> ContextShaper:
         scorer = load_model(model, device=device, dtype=dtype)
         default_embedder().embed_query("ready")  # loaded now, and not by the first request
-        return ContextShaper(scorer, ShapingConfig(pool_size=pool_size, budget_s=request_timeout))
+        return ContextShaper(scorer, ShapingConfig(pool_size=pool_size))
 
     loading = Loading(shaper)
     app = rerank_app(

@@ -109,6 +109,17 @@ def abandoned() -> threading.Event | None:
     return _abandoned.get()
 
 
+def check_awaited() -> None:
+    """End a call of `run_sync` that nobody awaits any more, between two of its steps.
+
+    Raises:
+        asyncio.CancelledError: The awaiting task has been cancelled.
+    """
+    event = abandoned()
+    if event is not None and event.is_set():
+        raise asyncio.CancelledError("nobody waits for this call any more")
+
+
 def bridged(
     method: Callable[Concatenate[Any, P], T], *, asks_model: bool = False
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:

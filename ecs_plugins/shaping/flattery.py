@@ -17,6 +17,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -96,7 +97,7 @@ def beyond_question(query: str, text: str) -> str:
     >>> beyond_question("Where is Rome?", "FAQ: Where is Rome? In Italy.")
     'FAQ: In Italy.'
     """
-    question = _Words.of(query)
+    question = _words_of(query)
     kept: list[str] = []
     at = 0
     for run in _runs(question.counts, text):
@@ -113,6 +114,12 @@ def beyond_question(query: str, text: str) -> str:
     kept.append(text[at:].strip())
     left = " ".join(part for part in kept if part)
     return left if _TERM.search(left) else ""
+
+
+@lru_cache(maxsize=64)
+def _words_of(query: str) -> _Words:
+    # Split once for all passages: a long question with many of them took minutes otherwise.
+    return _Words.of(query)
 
 
 def _words(text: str) -> Iterator[Word]:

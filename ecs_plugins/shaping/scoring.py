@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ecs_plugins.common.aio import check_awaited
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping.deadline import ScoredOnce, in_portions
@@ -68,6 +69,7 @@ class PassageScoring:
         units = [unit for index in indices for unit in self.units[index]]
         if not units:
             return {}
+        check_awaited()
         context = self._fitted([self._context, *(self.passages[index] for index in kept)])
         utilities = self._utilities([unit.text.strip() for unit in units], context)
         best: dict[int, UnitUtility] = {}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ecs_plugins.common.aio import bridged
+from ecs_plugins.common.aio import bridged, check_awaited
 from ecs_plugins.common.text import as_replies
 from ecs_plugins.errors import (
     ConfigurationError,
@@ -161,7 +161,9 @@ class ContextShaper:
             return ShapedContext(question.query, (), signal.name, model.name)
         until = None if config.budget_s is None else started + config.budget_s
         reading = read_passages(question, config, model)
+        check_awaited()
         pool = self._pool(question, reading, answers, signal)
+        check_awaited()
         scoring = PassageScoring(
             model,
             signal,

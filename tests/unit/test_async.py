@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ecs_plugins.common.aio import MAX_WORKERS, run_memory, run_sync
+from ecs_plugins.common.aio import MAX_WORKERS, check_awaited, run_memory, run_sync
 from ecs_plugins.errors import ModelBusyError, StorageError
 
 request_id = contextvars.ContextVar("request_id", default="none")
@@ -72,3 +72,24 @@ def test_a_forked_child_gets_threads_of_its_own():
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+async def test_a_call_that_nobody_awaits_ends_at_its_next_step():
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work():
+        begun.set()
+        go_on.wait(20)
+        try:
+            check_awaited()
+        except asyncio.CancelledError:
+            ended.set()
+
+    task = asyncio.create_task(run_sync(work))
+    await asyncio.to_thread(begun.wait, 20)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go_on.set()
+    assert await asyncio.to_thread(ended.wait, 20)
+    check_awaited()  # outside of a call there is nobody to wait
