@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.memory.admin import MemoryAdmin
 from ecs_plugins.memory.arguments import check_wanted, listed, searched_tiers
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
+from ecs_plugins.memory.drafts import Draft, drafted
 from ecs_plugins.memory.filters import Filter, checked_filter
 from ecs_plugins.memory.reading import MemoryReader
 from ecs_plugins.memory.records import (
@@ -34,7 +36,6 @@ from ecs_plugins.memory.store.erasure import erasing
 from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.memory_store import FLUSH_AT, MemoryStore
-from ecs_plugins.memory.store.messages import Draft, drafted
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.store.queries import write_observation
 from ecs_plugins.memory.store.reembedding import Progress
@@ -170,22 +171,23 @@ class EntropicMemory(MemoryReader):
         role: str = "user",
         metadata: Mapping[str, object] | None = None,
         writer: str | None = None,
-        at: float | None = None,
+        at: float | datetime | str | None = None,
         ttl: float | None = None,
         pinned: bool = False,
     ) -> list[str]:
         """Remember messages. They are on disk when this returns.
 
         Args:
-            messages: A text, a `NewMessage`, or a mapping with ``content`` (or ``text``) and
-                optionally ``role``, ``metadata``, ``writer``, ``at``, ``ttl``; or a sequence of
-                these. Committed together, or in stretches between the sleep phases that fall due
-                among them.
+            messages: A text, a `NewMessage`, ``(role, text)``, a message of LangChain's, or a
+                mapping with ``content`` (or ``text``; also in parts, as OpenAI has it) and
+                optionally ``role``, ``name``, ``tool_calls``, ``metadata``, ``writer``, ``at``,
+                ``ttl``; or a sequence of these. Committed together, or in stretches between the
+                sleep phases that fall due among them.
             namespace: Where.
             role: Who said it, for messages that do not say.
             metadata: JSON values to filter by, for messages that have none.
             writer: The agent that writes, where several share a namespace.
-            at: Unix time; None is now.
+            at: Unix time, a `datetime` or an ISO text, which say their zone; None is now.
             ttl: Seconds until the message, and what rests on it, is erased.
             pinned: Put it into the cold tier at once, where nothing displaces it.
 

@@ -2,14 +2,15 @@
 
 ``{"lang": "en", "year": {"$gte": 2020}}``: every key must match, nested objects key by key and
 lists element by element. ``"user.name"`` is ``name`` of ``user``, unless there is a key of that
-very name. A key that is missing matches only ``$ne``. Numbers, also those written
+very name. A key that is missing matches only ``$ne`` and ``$nin``. ``$and`` and ``$or`` stand in
+place of a key and hold lists of filters. Numbers, also those written
 as text, are ordered as numbers and other texts as texts; anything else does not match.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ecs_plugins.errors import InvalidInputError
@@ -53,7 +54,11 @@ _OPERATORS: Mapping[str, Callable[[object, object], bool]] = {
     "$lt": _ordered(lambda value, wanted: value < wanted),
     "$lte": _ordered(lambda value, wanted: value <= wanted),
     "$in": _is_among,
+    "$nin": lambda value, wanted: not _is_among(value, wanted),
 }
+
+
+_JOINTS: Mapping[str, Callable[[Iterable[bool]], bool]] = {"$and": all, "$or": any}
 
 
 def checked_filter(condition: Filter) -> Filter:
@@ -76,6 +81,8 @@ def checked_filter(condition: Filter) -> Filter:
 
 def _check_operators(condition: Filter) -> None:
     for key, wanted in condition.items():
+        if key in _JOINTS:
+            _check_parts(key, wanted)
         if not isinstance(wanted, Mapping):
             continue
         if not _has_operators(wanted):
@@ -89,9 +96,32 @@ def _check_operators(condition: Filter) -> None:
                 )
 
 
+def _check_parts(joint: str, parts: object) -> None:
+    """Refuse what does not hold a list of filters."""
+    if not isinstance(parts, list | tuple) or not parts:
+        raise InvalidInputError(f"{joint} holds a list of filters, got {parts!r:.80}")
+    for part in parts:
+        if not isinstance(part, Mapping):
+            raise InvalidInputError(f"{joint} holds a list of filters, got {part!r:.80} in it")
+        _check_operators(part)
+
+
+def without_joints(condition: Filter) -> Filter:
+    """The conditions of a filter on single keys."""
+    return {key: wanted for key, wanted in condition.items() if key not in _JOINTS}
+
+
 def matches(metadata: Mapping[str, object], condition: Filter) -> bool:
     """Whether metadata meet every condition of a checked filter."""
-    return all(_meets(_at(metadata, key), wanted) for key, wanted in condition.items())
+    return all(_holds(metadata, key, wanted) for key, wanted in condition.items())
+
+
+def _holds(metadata: Mapping[str, object], key: str, wanted: Any) -> bool:
+    """Whether metadata meet one condition of a filter."""
+    joint = _JOINTS.get(key)
+    if joint is not None:
+        return joint(matches(metadata, part) for part in wanted)
+    return _meets(_at(metadata, key), wanted)
 
 
 def _at(metadata: object, key: str) -> object:

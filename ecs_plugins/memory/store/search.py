@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from ecs_plugins.common.text import as_reply
-from ecs_plugins.memory.filters import Filter, matches
+from ecs_plugins.memory.filters import Filter, matches, without_joints
 from ecs_plugins.memory.recency import Note, later_first
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.store import claims, tiers
@@ -343,7 +343,7 @@ def _matching(store: MemoryStore, connection: Connection, space: Space, conditio
     """The rows whose metadata match; the database leaves out what lacks what they need."""
     matching: dict[str, bool] = {}
     rows = []
-    needed, values = store.indexes.needed(space, condition)
+    needed, values = store.indexes.needed(space, without_joints(condition))
     sql = f"SELECT row, metadata FROM tiers WHERE namespace = ? AND live = 1{needed}"
     for row, metadata in connection.execute(sql, (space.id, *values)):
         if metadata not in matching:

@@ -1,0 +1,126 @@
+"""What people hand to a memory: the forms of a message, times, and filters with joints."""
+
+from datetime import UTC, datetime
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory import NewMessage
+from ecs_plugins.memory.drafts import drafted
+from ecs_plugins.memory.filters import checked_filter, matches
+
+PICTURE = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
+CALL = {"id": "1", "type": "function", "function": {"name": "find", "arguments": '{"q": "cat"}'}}
+
+
+@pytest.mark.parametrize(
+    ("message", "role", "text"),
+    [
+        ("hello", "user", "hello"),
+        (("assistant", "hello"), "assistant", "hello"),
+        ({"content": ["one", {"type": "text", "text": "two"}]}, "user", "one two"),
+        ({"content": [{"type": "text", "text": "my cat"}, PICTURE]}, "user", "my cat"),
+        ({"role": "assistant", "content": "found", "tool_calls": [CALL]}, "assistant", "found"),
+        (HumanMessage("hello"), "user", "hello"),
+        (AIMessage([{"type": "text", "text": "hello"}]), "assistant", "hello"),
+    ],
+)
+def test_a_message_of_any_form_is_its_text_and_who_said_it(message, role, text):
+    for given in (message, [message]):
+        (draft,) = drafted(given)
+        assert draft.role == role
+        assert draft.text == text
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        AIMessage("", tool_calls=[{"name": "find", "args": {"q": "cat"}, "id": "1"}]),
+    ],
+)
+def test_a_call_of_a_tool_that_says_nothing_is_left_out(message):
+    assert drafted(message) == []
+    assert [draft.text for draft in drafted([message, "hello"])] == ["hello"]
+
+
+def test_a_name_is_metadata_beside_what_is_given():
+    (draft,) = drafted({"content": "hello", "name": "ada", "metadata": {"a": 1}})
+    assert draft.metadata == {"name": "ada", "a": 1}
+
+
+def test_two_texts_are_two_messages():
+    assert [draft.text for draft in drafted(("red", "blue"))] == ["red", "blue"]
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        1_735_725_600.0,
+        datetime(2025, 1, 1, 10, tzinfo=UTC),
+        "2025-01-01T10:00:00Z",
+        "2025-01-01T12:00:00+02:00",
+    ],
+)
+def test_a_time_may_be_a_date_with_a_zone(at):
+    (own,) = drafted({"content": "hello", "at": at})
+    (default,) = drafted("hello", at=at)
+    assert own == default == NewMessage("hello", at=1_735_725_600.0)
+
+
+@pytest.mark.parametrize(
+    ("at", "why"),
+    [
+        (datetime(2025, 1, 1), "without a zone"),
+        ("2025-01-01", "without a zone"),
+        ("yesterday", "no time"),
+    ],
+)
+def test_a_time_without_a_zone_is_refused(at, why):
+    with pytest.raises(InvalidInputError, match=why):
+        drafted("hello", at=at)
+
+
+def test_of_a_batch_the_message_that_is_wrong_is_named():
+    with pytest.raises(InvalidInputError, match="message 1 of the batch: a message needs text"):
+        drafted(["fine", {"content": " "}, "fine"])
+    with pytest.raises(InvalidInputError, match="message 0 of the batch: a message needs text"):
+        drafted([{"content": 5}])
+
+
+METADATA = {"lang": "en", "year": 2024}
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_met"),
+    [
+        ({"$or": [{"lang": "de"}, {"year": 2024}]}, True),
+        ({"$or": [{"lang": "de"}, {"year": 2023}]}, False),
+        ({"$and": [{"lang": "en"}, {"year": {"$gt": 2020}}]}, True),
+        ({"$and": [{"lang": "en"}, {"$or": [{"year": 1}, {"year": 2}]}]}, False),
+        ({"lang": {"$nin": ["de", "fr"]}}, True),
+        ({"lang": {"$nin": ["en"]}}, False),
+        ({"absent": {"$nin": ["en"]}}, True),
+    ],
+)
+def test_filters_are_joined(condition, is_met):
+    assert matches(METADATA, checked_filter(condition)) == is_met
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [{"$or": []}, {"$or": {"lang": "en"}}, {"$and": ["en"]}, {"$or": [{"a": {"$x": 1}}]}],
+)
+def test_what_joins_no_filters_is_refused(condition):
+    with pytest.raises(InvalidInputError):
+        checked_filter(condition)
+
+
+def test_a_memory_recalls_by_joined_filters(open_memory):
+    memory = open_memory()
+    for lang in ("en", "de", "fr"):
+        memory.add(f"a note in {lang}", metadata={"lang": lang})
+    wanted = {"$or": [{"lang": "de"}, {"lang": "fr"}]}
+    recalled = memory.recall("a note", filter=wanted, threshold=0.0)
+    assert sorted(each.metadata["lang"] for each in recalled) == ["de", "fr"]
