@@ -23,6 +23,14 @@ ENGLISH = (*CASED[1:], "times", "past tense", "first person", "second person")
 """Beside its long words, an English text's words add nothing."""
 KNOWN: Mapping[Known, Sequence[str]] = {"english": ENGLISH, "cased": CASED, "any": UNIVERSAL}
 
+SOURCE: Mapping[str, str] = {
+    "learned_from": "LoCoMo (Maharana et al., 2024): "
+    "which turns of its chats are evidence of its questions",
+    "licence_of_the_source": "CC BY-NC 4.0, which does not allow commercial use",
+    "without_it": 'MemoryConfig(utility="demand")',
+}
+"""What ``prior.json`` says of itself."""
+
 PENALTY = 0.05
 """scikit-learn's C, on standardised features."""
 

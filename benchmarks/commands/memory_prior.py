@@ -26,7 +26,8 @@ def memory_prior(
     if len(chats) < 2:
         raise InvalidInputError("to leave one chat out, two with questions are needed")
     table = prior.learned(chats)
-    typer.echo(json.dumps({"weights": table.weights, "most": table.most}, indent=1) + "\n")
+    shipped = {**prior.SOURCE, "weights": table.weights, "most": table.most}
+    typer.echo(json.dumps(shipped, indent=1) + "\n")
     others = prior.without_each(chats)
     judged = {"longest turns": [np.array([len(t.text) for t in c.turns], float) for c in chats]}
     for known in prior.KNOWN:

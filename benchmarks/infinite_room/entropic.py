@@ -20,6 +20,7 @@ from ecs_plugins.memory.admission import (
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.store.messages import item_of
+from ecs_plugins.memory.support import needed_support
 from ecs_plugins.memory.types import (
     ColdMemory,
     HotItem,
@@ -137,7 +138,7 @@ class EntropicPolicy:
         for position in moment.recalled:
             self._cold.put(position, record_hit(self._cold.items[position], step=step))
         self._admit(moment)
-        self._hot.remove(overflow(self._hot.items, config))
+        self._hot.remove(overflow(self._hot.items, self._cold.items, config))
         self._since_sleep += 1
         if self._since_sleep >= config.sleep_every:
             self._sleep(step)
@@ -225,11 +226,14 @@ def apply_plan(
     )
 
 
-def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
+def overflow(
+    hot: Sequence[HotItem], cold: Sequence[ColdMemory], config: MemoryConfig
+) -> tuple[str, ...]:
     """Return the ids of the hot items that have to leave: the rule of `intake.evict_overflow`.
 
     Args:
         hot: The hot store in order of arrival.
+        cold: The cold store.
         config: The paper's rule removes the first ones. The default removes those first that the
             next sleep phase would not propose anyway, the longest unseen leading.
     """
@@ -238,11 +242,12 @@ def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
         return ()
     if config.rule == "paper":
         return tuple(item.id for item in hot[:excess])
+    least = needed_support(config, [*hot, *cold])
     order = heapq.nsmallest(
         excess,
         hot,
         key=lambda item: (
-            item.evidence.attestations > max(item.judged, config.min_support - 1),
+            item.evidence.attestations > max(item.judged, least - 1),
             item.evidence.last_seen,
         ),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -35,6 +35,13 @@ from ecs_plugins.memory.types import Floats
 
 PolicyFactory: TypeAlias = Callable[[Stream, int], Policy]
 EXPECTED_EVERY = 25
+OF_THE_WORLD: Mapping[str, Any] = {
+    "hot_capacity": 20,
+    "cold_capacity": CAPACITY,
+    "threshold": THRESHOLD,
+    "merge_threshold": THRESHOLD,
+}
+"""Settings that follow from the room: how much it holds, and how near its vectors lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +122,8 @@ def ablations() -> dict[str, Variant]:
 
 
 def bounded(config: MemoryConfig) -> MemoryConfig:
-    """Return the settings for this world: 20 items hot, 20 cold, thresholds for its vectors.
-
-    An observation has no text that could show what it is worth, so it takes two to be proposed.
-    """
-    return config.replace(
-        hot_capacity=20,
-        cold_capacity=CAPACITY,
-        threshold=THRESHOLD,
-        merge_threshold=THRESHOLD,
-        min_support=2,
-    )
+    """Return the settings for this world: what is the world's, and nothing else."""
+    return config.replace(**OF_THE_WORLD)
 
 
 def entropic_factory(variant: Variant) -> PolicyFactory:

@@ -7,8 +7,15 @@ import pytest
 from benchmarks.infinite_room.entropic import EntropicPolicy, Variant
 from benchmarks.infinite_room.labels import Labels
 from benchmarks.infinite_room.policies import CACHES, Moment, VotingLfu
-from benchmarks.infinite_room.simulation import bounded, policies, simulate
+from benchmarks.infinite_room.simulation import (
+    OF_THE_WORLD,
+    bounded,
+    entropic_configs,
+    policies,
+    simulate,
+)
 from benchmarks.infinite_room.suite import run_suite
+from benchmarks.infinite_room.tables import OURS, settings_line
 from benchmarks.infinite_room.worlds import (
     CAPACITY,
     CONCEPTS,
@@ -232,3 +239,13 @@ def test_the_command_writes_runs_and_tables(bench, tmp_path, monkeypatch):
 
 def test_an_unknown_world_is_refused(bench, tmp_path):
     assert "mars" in bench("infinite-room", "--worlds", "mars", "--out", tmp_path, status=1)
+
+
+def test_the_default_that_is_measured_is_the_one_that_ships_but_for_what_the_table_prints():
+    measured = entropic_configs()[OURS].config.to_json()
+    shipped = MemoryConfig().to_json()
+    changed = {name for name in shipped if measured[name] != shipped[name]}
+    assert changed == {*OF_THE_WORLD}
+    printed = settings_line()
+    for name in changed:
+        assert f"{name}={measured[name]:g}" in printed

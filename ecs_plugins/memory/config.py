@@ -13,7 +13,7 @@ from ecs_plugins.storage.base import Synchronous
 
 Rule = Literal["default", "paper"]
 ProposalKind = Literal["centroid", "medoid", "summary"]
-UtilityKind = Literal["informed", "query_mean"]
+UtilityKind = Literal["informed", "demand", "query_mean"]
 EntropyKind = Literal["evidence", "cluster_variance", "embedding"]
 
 
@@ -69,10 +69,11 @@ class MemoryConfig(Config):
     clusters: int = Field(
         default=5, ge=1, description="Clusters of k-means under the paper's rule."
     )
-    min_support: int = Field(
-        default=1,
+    min_support: int | None = Field(
+        default=None,
         ge=1,
-        description="Observations and retrieval hits that a cluster needs to be proposed.",
+        description="Observations and retrieval hits that a cluster needs to be proposed. None: "
+        "two where a tenth of what is kept was said again, else one.",
     )
     proposal: ProposalKind = Field(
         default="centroid",
@@ -82,8 +83,9 @@ class MemoryConfig(Config):
     utility: UtilityKind = Field(
         default="informed",
         description="informed: the log of the rate at which a memory is asked for or said again, "
-        "plus the log-odds that a text like its own is asked for. query_mean: the "
-        "mean cosine to the recent queries, weighted by recency (the paper).",
+        "plus the log-odds that a text like its own is asked for. demand: the first alone, without "
+        "what was learned from a data set of a non-commercial licence (prior.json). query_mean: "
+        "the mean cosine to the recent queries, weighted by recency (the paper).",
     )
     entropy: EntropyKind = Field(
         default="evidence",

@@ -19,6 +19,7 @@ from ecs_plugins.memory.admission import merged, moved_centroid
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import ColdContest
 from ecs_plugins.memory.energy import SUPERSEDED, cluster_variance, embedding_entropy, free_energy
+from ecs_plugins.memory.support import needed_support
 from ecs_plugins.memory.types import (
     ColdMemory,
     Evidence,
@@ -70,7 +71,8 @@ def consolidate(
             a wrong number of values or a value that is not finite.
     """
     vectors = _checked_matrix(hot, cold)
-    supported, unsupported = _split(hot, vectors[: len(hot)], config, seed)
+    least = needed_support(config, [*hot, *cold])
+    supported, unsupported = _split(hot, vectors[: len(hot)], config, seed, least)
     if config.rule == "default":
         waiting = len(hot) - sum(map(len, supported))
         unsupported = _leaving(unsupported, waiting, config)
@@ -80,7 +82,7 @@ def consolidate(
     terms = free_energies(
         [*cold, *candidates], config=config, step=step, queries=queries, utility=utility
     )
-    contest = ColdContest(cold, proposals, terms, config=config, seed=seed)
+    contest = ColdContest(cold, proposals, terms, config=config, seed=seed, least_support=least)
     contest.shrink()
     for number in range(len(proposals)):
         contest.judge(number, supported=number < len(supported))
@@ -124,9 +126,9 @@ def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matri
 
 
 def _split(
-    hot: Sequence[HotItem], vectors: Matrix, config: MemoryConfig, seed: int
+    hot: Sequence[HotItem], vectors: Matrix, config: MemoryConfig, seed: int, least: int
 ) -> tuple[list[list[HotItem]], list[list[HotItem]]]:
-    """Return the clusters to be proposed, and those with too little support.
+    """Return the clusters to be proposed, and those with less support than ``least``.
 
     A cluster whose items have all been judged and have gained nothing since is in neither; under
     the paper's rule, what was judged is judged again.
@@ -139,7 +141,7 @@ def _split(
         if config.rule == "default" and not any(map(_has_gained, members)):
             continue
         attestations = sum(item.evidence.attestations for item in members)
-        if attestations >= config.min_support:
+        if attestations >= least:
             supported.append(members)
         else:
             unsupported.append(members)

@@ -44,8 +44,10 @@ class ColdContest:
         *,
         config: MemoryConfig,
         seed: int,
+        least_support: int,
     ) -> None:
         self._config = config
+        self._least_support = least_support
         self._seed = seed
         self._version = config.version
         self._rng = np.random.default_rng(seed)
@@ -146,7 +148,7 @@ class ColdContest:
         """Whether a memory only fills the store: it is superseded, or for want of support."""
         if self._config.rule == "paper":
             return False
-        return memory.superseded or memory.evidence.attestations < self._config.min_support
+        return memory.superseded or memory.evidence.attestations < self._least_support
 
     def _weakest(self, among: np.ndarray[Any, np.dtype[np.bool_]]) -> int | None:
         """The position of the victim, or None if every memory is pinned; fillers come first."""

@@ -43,9 +43,11 @@ def utilities(
     recent = list(queries)[-QUERY_WINDOW:]
     if utility is not None:
         return _checked(utility(items, recent, step), len(items))
-    if config.utility == "informed":
-        prior: Floats = np.array([worth(item.text) for item in items])
+    if config.utility != "query_mean":
         demand = observed_utility([item.evidence for item in items], step)
+        if config.utility == "demand":
+            return demand
+        prior: Floats = np.array([worth(item.text) for item in items])
         return demand + prior
     if not recent:
         return np.zeros(len(items))

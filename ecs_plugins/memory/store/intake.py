@@ -25,6 +25,7 @@ from ecs_plugins.memory.store.messages import NewMessage, expiry
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.seam import SpaceIndex
 from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
+from ecs_plugins.memory.support import support_among
 from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Namespace, Tier, Vector
 from ecs_plugins.storage.base import Connection
 
@@ -222,8 +223,20 @@ def evict_overflow(connection: Connection, space: Space, config: MemoryConfig) -
     leaving = connection.execute(
         "SELECT row, id FROM tiers WHERE namespace = ?1 AND live = 1 AND tier = 'hot' ORDER BY"
         f" {_LEAVING[config.rule]} {_SEEN('created')}, row LIMIT ?3",
-        (space.id, config.min_support, excess),
+        (space.id, _needed_support(connection, space, config), excess),
     ).fetchall()
     connection.executemany("DELETE FROM tiers WHERE row = ?", ((row,) for row, _ in leaving))
     space.left("hot", [row for row, _ in leaving])
     tiers.forget_provenance(connection, [name for _, name in leaving])
+
+
+def _needed_support(connection: Connection, space: Space, config: MemoryConfig) -> int:
+    """`ecs_plugins.memory.support.needed_support` of what stands in both tiers."""
+    if config.min_support is not None:
+        return config.min_support
+    again = f"CASE WHEN coalesce({_SEEN('support')}, 1) > 1 THEN 1 ELSE 0 END"
+    count, repeated = connection.execute(
+        f"SELECT count(*), coalesce(sum({again}), 0) FROM tiers WHERE namespace = ? AND live = 1",
+        (space.id,),
+    ).fetchone()
+    return support_among(int(repeated), int(count))

@@ -1,9 +1,11 @@
 """The thermodynamics as pure functions, and the evidence, utilities and entropies behind them."""
 
 import doctest
+import json
 import math
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,12 +31,14 @@ from ecs_plugins.memory.store.intake import evict_overflow
 from ecs_plugins.memory.store.messages import item_of
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.support import needed_support
 from ecs_plugins.memory.types import ColdMemory, Evidence, QueryEvent
 from ecs_plugins.memory.utility import QUERY_WINDOW, entropies, mean_surprise, utilities
 from ecs_plugins.storage.sqlite import MEMORY, Database
 from tests.unit.memory.factories import DIMENSION, axis, cold, hot
 
 PAPER = MemoryConfig.paper()
+PRIOR = Path(energy.__file__).with_name("prior.json")
 
 
 def units(rng, shape):
@@ -271,7 +275,10 @@ def left_over(items, config):
     return [row.item.id for row in rows]
 
 
-@given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=9), st.integers(1, 3), st.booleans())
+SUPPORTS = st.none() | st.integers(1, 3)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=9), SUPPORTS, st.booleans())
 def test_what_leaves_is_what_the_measured_simulations_let_go(counts, support, paper):
     items = [
         replace(hot(f"m{i}", axis(0), step=i, support=1 + n, hits=h, last_seen=i + s), judged=j)
@@ -279,7 +286,7 @@ def test_what_leaves_is_what_the_measured_simulations_let_go(counts, support, pa
     ]
     config = MemoryConfig.paper if paper else MemoryConfig
     config = config(hot_capacity=4, min_support=support)
-    gone = overflow(items, config)
+    gone = overflow(items, [], config)
     assert left_over(items, config) == [item.id for item in items if item.id not in gone]
 
 
@@ -326,3 +333,29 @@ def test_outcomes_hits_and_merging_add_to_what_was_counted():
     assert both.created == 0
     assert both.resultant == 2.5
     assert both.unlike == "number"
+
+
+@pytest.mark.parametrize(
+    ("supports", "setting", "needed"),
+    [
+        ([1] * 9 + [2], None, 2),
+        ([1] * 10 + [2], None, 1),
+        ([], None, 1),
+        ([3, 3], 1, 1),
+        ([1, 1], 2, 2),
+    ],
+)
+def test_a_single_observation_waits_where_things_are_said_again(supports, setting, needed):
+    items = [hot(f"m{n}", axis(0), support=support) for n, support in enumerate(supports)]
+    assert needed_support(MemoryConfig(min_support=setting), items) == needed
+
+
+def test_demand_alone_knows_nothing_of_a_texts_looks():
+    small_talk = "Wow, how are you?"
+    fact = "I moved to Rome with my violin last May."
+    config = MemoryConfig(utility="demand")
+    worths = utilities(memories(small_talk, fact), config=config, step=99, queries=(), utility=None)
+    assert worths[0] == worths[1]
+    shipped = json.loads(PRIOR.read_text())
+    assert "CC BY-NC" in shipped["licence_of_the_source"]
+    assert 'utility="demand"' in shipped["without_it"]
