@@ -18,6 +18,7 @@ from benchmarks.commands import (
     load,
     memory_prior,
     memory_scale,
+    memory_words,
     month,
     passes,
     pruning,
@@ -42,6 +43,7 @@ app.command("infinite-room")(infinite_room.infinite_room)
 app.command("bounded-chat", help=bounded_chat.HELP)(bounded_chat.bounded_chat)
 app.command("memory-prior")(memory_prior.memory_prior)
 app.command("memory-scale")(memory_scale.memory_scale)
+app.command("memory-words", help=memory_words.HELP)(memory_words.memory_words)
 app.command("deployment")(deployment.deployment)
 app.command("month")(month.month)
 app.command("questions", help=questions.HELP)(questions.questions)

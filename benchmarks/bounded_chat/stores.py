@@ -28,7 +28,7 @@ from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.consolidation import kmeans_labels, medoid
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.store.search import probability
+from ecs_plugins.memory.relevance import encounter, read, relevance
 from ecs_plugins.memory.types import Matrix, UtilityFunction, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import Embedder
@@ -135,15 +135,23 @@ class TurnStore:
 
     def _found(self, question: ChatQuestion, k: int, threshold: float) -> list[int]:
         """Places of ``kept``, best first."""
-        kept, words = self.kept(), self._words
+        kept = self.kept()
+        if not kept:
+            return []
+        words = self._words
         for gone in self._worded - set(kept):
             words.discard(gone)
         for new in set(kept) - self._worded:
             words.add(new, self._read[new])
         self._worded = set(kept)
-        coverage = words.coverage(question.text, np.array(kept, dtype=np.int64))
+        asked = read(question.text)
+        coverage = words.coverage(asked.content, np.array(kept, dtype=np.int64))
         cosines = self._vectors[kept] @ self._embedder.embed_query(question.text)
-        scores = probability(cosines.astype(np.float64), coverage)
+        cosines = cosines.astype(np.float64)
+        fits = (cosines + coverage) / 2
+        known = [name for name in asked.names if words.has(name)]
+        met = encounter(asked, cosines, fits, items=len(kept), known=known)
+        scores = relevance(fits, met)
         best = np.argsort(-scores, kind="stable")[:k].tolist()
         return [place for place in best if scores[place] >= threshold]
 

@@ -20,9 +20,9 @@ EntropyKind = Literal["evidence", "cluster_variance", "embedding"]
 class MemoryConfig(Config):
     """Settings of Entropic Memory. The defaults are the best found for texts.
 
-    How near two messages are that say the same depends on what embeds them: ``threshold`` and
-    ``merge_threshold`` were chosen on chat under all-MiniLM-L6-v2, where at 0.7 three turns in
-    four have another turn to merge with, and one in fifty questions has no turn that scores 0.01.
+    How near two messages are that say the same depends on what embeds them: ``merge_threshold`` was
+    chosen on chat under all-MiniLM-L6-v2, where at 0.7 three turns in four have another turn to
+    merge with. ``threshold`` is a probability (`ecs_plugins.memory.relevance`).
 
     ``rule`` switches the whole algorithm:
 
@@ -53,7 +53,7 @@ class MemoryConfig(Config):
     )
     top_k: int = Field(default=3, ge=1, description="Memories that a recall returns at most.")
     threshold: float = Field(
-        default=0.01,
+        default=0.35,
         ge=-1,
         le=1,
         description="Minimum score of a recalled memory: the probability that it is evidence for "

@@ -28,6 +28,7 @@ from ecs_plugins.memory.records import (
     Recollection,
     SleepReport,
 )
+from ecs_plugins.memory.relevance import read
 from ecs_plugins.memory.sleep import SleepRunner
 from ecs_plugins.memory.store import changes, intake, namespaces, search
 from ecs_plugins.memory.store import messages as log
@@ -284,6 +285,7 @@ class EntropicMemory(MemoryReader):
         check_wanted(k, threshold, at)
         request = RecallRequest(
             query=query,
+            question=read(query),
             vector=self._store.embed_query(query),
             k=config.top_k if k is None else int(k),
             threshold=config.threshold if threshold is None else float(threshold),

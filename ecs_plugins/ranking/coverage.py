@@ -136,6 +136,10 @@ class CoverageIndex:
         places = np.concatenate([np.arange(len(others)), best[is_new]])
         return wanted[places], shares[places], least
 
+    def has(self, term: str) -> bool:
+        """Whether any text has a term."""
+        return term in self._postings
+
     def coverage(self, query: str, numbers: Numbers) -> Shares:
         """How much of the query each text covers, in [0, 1]; 0 for a text that is not there."""
         postings, total = self._query_terms(query)

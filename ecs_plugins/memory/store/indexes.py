@@ -21,7 +21,7 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,6 +80,12 @@ class OpenIndex:
         rest = (float(near[-1]), least) if len(near) == count else None
         cosines = np.append(near, self.index.scores(rows[len(near) :], vector))
         return Candidates(rows, cosines, coverage, rest)
+
+    def known(self, words: Sequence[str]) -> set[str]:
+        """See `SpaceIndex.known`."""
+        with self.lock:
+            index = self._read()
+            return {word for word in words if index.has(word) or index.has(f"{word}'s")}
 
     def expect(self, vectors: Matrix, k: int) -> None:
         """Nothing: it is looked up at once."""

@@ -215,6 +215,15 @@ class ServerIndex:
         least = covers[count - 1] if len(covers) >= count else 0.0
         return _candidates(found, (min(near), least) if len(near) == count else None)
 
+    def known(self, words: Sequence[str]) -> set[str]:
+        """See `SpaceIndex.known`."""
+        forms = {digest(form): word for word in words for form in (word, f"{word}'s")}
+        found = self._connection.execute(
+            "SELECT term FROM words WHERE namespace = ? AND texts > 0 AND term = ANY(?::bigint[])",
+            (self._space.id, _array(forms)),
+        )
+        return {forms[term] for (term,) in found.fetchall()}
+
     def _scored(self, chosen: str, values: Sequence[object], **parts: object) -> list[Any]:
         sql = _SCORED.format(chosen=chosen.format(table=self._table, **parts), **parts)
         return [*self._connection.execute(sql, values).fetchall()]

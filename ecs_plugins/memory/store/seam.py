@@ -55,6 +55,10 @@ class SpaceIndex(Protocol):
         """The nearest ``count`` rows and those that cover most of the query; or those allowed."""
         ...
 
+    def known(self, words: Sequence[str]) -> set[str]:
+        """Those of some words, casefolded, that any item has, also with an apostrophe behind."""
+        ...
+
     def expect(self, vectors: Matrix, k: int) -> None:
         """Learn for which vectors the nearest ``k`` will be looked for in this transaction."""
         ...

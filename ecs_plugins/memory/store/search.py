@@ -1,9 +1,8 @@
 """Recall: which of the items near to a query are evidence for its answer, in which order, and why.
 
 The mean of the cosine and of the query coverage (`ecs_plugins.ranking.coverage`) orders the items;
-a logistic function makes of it the probability that the item is evidence for the answer. Both were
-fitted on the development half of LoCoMo, each turn read as the reply that it is, under
-all-MiniLM-L6-v2 (`docs/memory.md`).
+what the question meets among them makes of it the probability that an item is evidence for the
+answer (`ecs_plugins.memory.relevance`).
 """
 
 from __future__ import annotations
@@ -21,6 +20,14 @@ from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.filters import Filter, matches, without_joints
 from ecs_plugins.memory.recency import Note, later_first
 from ecs_plugins.memory.records import Recollection
+from ecs_plugins.memory.relevance import (
+    DEFAULT,
+    FOURTH,
+    Question,
+    Scale,
+    encounter,
+    relevance,
+)
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.derivation import alive
 from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
@@ -35,8 +42,6 @@ CANDIDATES = 64
 """Items that are looked at, of the nearest ones and of those that cover most of the query."""
 SHAPED = 40
 """The best recollections that a second stage orders."""
-
-_SLOPE, _OFFSET = 18.8, -10.0
 
 
 class _Judged(Protocol):
@@ -62,6 +67,7 @@ class RecallRequest:
     """What is asked of one namespace; see `EntropicMemory.recall`."""
 
     query: str
+    question: Question
     vector: Vector
     k: int
     threshold: float
@@ -72,17 +78,7 @@ class RecallRequest:
     by_cosine: bool = False  # score by the cosine alone (the paper)
     at: float | None = None
     include_superseded: bool = False
-
-
-def probability(cosine: Floats | float, coverage: Floats | float) -> Floats:
-    """That an item is evidence for the answer; the same order as the mean of its arguments.
-
-    >>> float(probability(0.6, 0.5).round(2))
-    0.58
-    """
-    mean = (np.asarray(cosine, dtype=np.float64) + coverage) / 2
-    out: Floats = (1.0 / (1.0 + np.exp(-(_SLOPE * mean + _OFFSET)))).round(9)
-    return out
+    scale: Scale = DEFAULT
 
 
 class _Score(NamedTuple):
@@ -224,10 +220,11 @@ def _best(
     opened = store.indexes.current(connection, space)
     condition = request.condition
     allowed = None if condition is None else _matching(store, connection, space, condition)
-    count = request.k if request.by_cosine else max(request.k, CANDIDATES)
+    count = request.k if request.by_cosine else max(request.k, CANDIDATES, FOURTH)
+    items = space.items if allowed is None else len(allowed)
     reader = _Reader(store, connection, space, request)
     while True:
-        scored, rest = _scored(opened, request, count, allowed)
+        scored, rest = _scored(opened, request, count, allowed, items)
         best = reader.best(scored)
         is_enough = len(best) == request.k and best[-1].score.score >= rest
         if is_enough or rest < request.threshold:
@@ -236,34 +233,49 @@ def _best(
 
 
 def _scored(
-    opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None
+    opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None, items: int
 ) -> tuple[list[_Score], float]:
     """Candidates by falling score, and the score that no other exceeds; minus infinity if none.
 
-    ``count`` is how many of each index; of ``allowed`` rows, all of them are candidates.
+    Args:
+        opened: The index.
+        request: What is asked.
+        count: How many candidates of each kind; of ``allowed`` rows, all are candidates.
+        allowed: The rows that a filter lets pass; None is all.
+        items: How many rows there are, or are allowed.
     """
-    cosines: Floats
-    rest = -math.inf
     if request.by_cosine:
         rows, near = opened.nearest(request.vector, count, allowed=allowed)
         cosines = near.astype(np.float64)
-        scores = cosines
-        coverage = np.zeros(len(rows))
-        if len(near) == count:
-            rest = float(near[-1])
-    else:
-        candidates = opened.candidates(request.query, request.vector, count, allowed=allowed)
-        rows = candidates.rows
-        # Equal vectors must tie, although products in another order may differ in the last bits.
-        cosines = candidates.cosines.astype(np.float64).round(6)
-        coverage = candidates.coverage
-        scores = probability(cosines, coverage)
-        if candidates.rest is not None:
-            rest = float(probability(*candidates.rest))
+        rest = float(near[-1]) if len(near) == count else -math.inf
+        return _above(rows, cosines, cosines, np.zeros(len(rows)), request), rest
+    question = request.question
+    candidates = opened.candidates(question.content, request.vector, count, allowed=allowed)
+    if not len(candidates.rows):
+        return [], -math.inf
+    # Equal vectors must tie, although products in another order may differ in the last bits.
+    cosines = candidates.cosines.astype(np.float64).round(6)
+    scaled = request.scale.to_default(cosines)
+    fits = (scaled + candidates.coverage) / 2
+    known = opened.known(question.names) if question.names else ()
+    met = encounter(question, scaled, fits, items=items, known=known)
+    rest = -math.inf
+    if candidates.rest is not None:
+        cosine, coverage = candidates.rest
+        beyond = (request.scale.to_default(np.array([cosine])) + coverage) / 2
+        rest = float(relevance(beyond, met)[0])
+    scores = relevance(fits, met)
+    return _above(candidates.rows, scores, cosines, candidates.coverage, request), rest
+
+
+def _above(
+    rows: Rows, scores: Floats, cosines: Floats, coverage: Floats, request: RecallRequest
+) -> list[_Score]:
+    """The rows at or above the threshold, by falling score."""
     enough = int((scores >= request.threshold).sum())
     best = np.argsort(-scores, kind="stable")[:enough]
     columns = (each[best].tolist() for each in (rows, scores, cosines, coverage))
-    return [*map(_Score, *columns)], rest
+    return [*map(_Score, *columns)]
 
 
 class _Reader:

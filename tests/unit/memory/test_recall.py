@@ -12,10 +12,10 @@ import pytest
 from ecs_plugins.errors import ModelError
 from ecs_plugins.integrations.recall import RecallFields, recall
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage
+from ecs_plugins.memory.relevance import encounter, read, relevance
 from ecs_plugins.memory.store import search
 from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.schema import MEMORY_FILE
-from ecs_plugins.memory.store.search import probability
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.sqlite import Database
@@ -32,17 +32,20 @@ def sentences(count, seed=0):
     return [" ".join(rng.choice(WORDS, 5)) + f" {n}" for n in range(count)]
 
 
-def one_by_one(texts, query):
-    """The probability of each text."""
+def one_by_one(texts, query, among=None):
+    """The probability of each text, or of each of some."""
     embedder = FakeEmbedder(32)
     index = CoverageIndex()
     for number, text in enumerate(texts):
         index.add(number, text)
-    vectors = embedder.embed_documents(texts)
-    cosines = (vectors @ embedder.embed_query(query)).round(6).astype(float)
-    coverage = index.coverage(query, np.arange(len(texts)))
-    scores = probability(cosines, coverage)
-    return dict(zip(texts, scores.tolist(), strict=True))
+    chosen = [texts.index(text) for text in among or texts]
+    question = read(query)
+    vectors = embedder.embed_documents([texts[number] for number in chosen])
+    cosines = (vectors @ embedder.embed_query(query)).astype(float).round(6)
+    fits = (cosines + index.coverage(question.content, np.array(chosen))) / 2
+    known = [name for name in question.names if index.has(name)]
+    met = encounter(question, cosines, fits, items=len(chosen), known=known)
+    return dict(zip(among or texts, relevance(fits, met).tolist(), strict=True))
 
 
 def found(memory, query="red bees of the mill", **options):
@@ -71,7 +74,7 @@ def test_a_recall_finds_what_scoring_everything_finds(open_memory, monkeypatch, 
     for query in ("red bees of the mill", "a ferry at noon?", "tower 17", "nothing of it"):
         scores = one_by_one(texts, query)
         assert_best(found(memory, query), scores)
-        of_some = {text: scores[text] for text in every_seventh}
+        of_some = one_by_one(texts, query, among=every_seventh)
         assert_best(found(memory, query, filter=filtered), of_some)
         of_five = {text: scores[text] for text in texts[:5]}
         assert_best(found(memory, query, exclude=ids[5:]), of_five)
@@ -119,7 +122,7 @@ def test_a_forked_child_reads_the_words_anew_and_writes(open_memory):
 
 
 def test_a_question_about_nothing_recalls_nothing(open_memory):
-    memory = open_memory()
+    memory = open_memory(embedder=FakeEmbedder(384))
     memory.add(["My sister keeps bees in Tarrow.", "The ferry leaves at noon."])
     assert memory.recall("Which port does the database use?") == []
     (best,) = memory.recall("Where does my sister keep her bees?")

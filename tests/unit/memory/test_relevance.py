@@ -1,0 +1,100 @@
+"""Whether there is anything to recall: what a question asks, and what it meets."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.memory_words.cases import read_changes, read_questions
+from ecs_plugins.memory import MemoryConfig
+from ecs_plugins.memory.relevance import (
+    DEFAULT,
+    Encounter,
+    Question,
+    Scale,
+    encounter,
+    probability,
+    read,
+    relevance,
+)
+from tests.unit.memory.test_supersession import corrects
+
+MET = Encounter(cosine=0.45, fourth=0.3, fit=0.3, items=30, unknown=0.0, is_about_somebody=False)
+
+
+@pytest.mark.parametrize(
+    ("query", "question"),
+    [
+        ("Where do I live?", Question("live", (), True)),
+        ("What is Ada's job in Oslo?", Question("ada's job oslo", ("ada", "oslo"), False)),
+        ("Who am I?", Question("Who am I?", (), True)),
+        ("Welche Rasse ist mein Hund?", Question("rasse hund", (), True)),
+        ("¿Dónde vivo?", Question("vivo", (), False)),
+        ("我住在哪里？", Question("我住 住在 在哪 哪里", (), True)),
+    ],
+)
+def test_a_question_is_read_as_its_content_its_names_and_whom_it_is_about(query, question):
+    assert read(query) == question
+
+
+@pytest.mark.parametrize(
+    ("change", "is_likelier"),
+    [
+        ({"cosine": 0.5, "fourth": 0.35}, True),
+        ({"fit": 0.5}, True),
+        ({"is_about_somebody": True}, True),
+        ({"items": 1000}, False),
+        ({"unknown": 1.0}, False),
+        ({"fourth": 0.1}, False),
+    ],
+)
+def test_what_a_question_meets_decides_whether_there_is_anything(change, is_likelier):
+    changed = probability(replace(MET, **change))
+    assert (changed > probability(MET)) == is_likelier
+
+
+def test_the_best_has_the_probability_that_there_is_anything_and_the_others_less():
+    scores = relevance(np.array([0.1, 0.3, 0.2]), MET)
+    assert scores[1] == pytest.approx(probability(MET), abs=1e-9)
+    assert scores[1] > scores[2] > scores[0]
+
+
+def test_an_encounter_is_what_the_candidates_show():
+    question = Question("brother live", ("ada", "bob"), False)
+    cosines = np.array([0.2, 0.6, 0.1, 0.4, 0.3])
+    met = encounter(question, cosines, cosines / 2, items=9, known=["ada"])
+    assert met == Encounter(
+        cosine=0.6, fourth=0.2, fit=0.3, items=9, unknown=0.5, is_about_somebody=True
+    )
+
+
+def test_cosines_of_another_embedder_are_brought_to_the_default_ones_units():
+    narrow = Scale(mean=0.7, deviation=0.05)
+    cosines = np.array([0.7, 0.75, 0.9])
+    scaled = narrow.to_default(cosines)
+    deviations = (scaled - DEFAULT.mean) / DEFAULT.deviation
+    assert deviations == pytest.approx([0.0, 1.0, 4.0])
+    assert DEFAULT.to_default(cosines).tolist() == cosines.tolist()
+
+
+def test_what_shares_no_word_and_is_near_passes_and_what_is_far_does_not():
+    least = MemoryConfig().threshold
+    near = replace(MET, is_about_somebody=True)
+    far = replace(MET, cosine=0.15, fourth=0.12, fit=0.08)
+    assert probability(near) > least > probability(far)
+
+
+def test_the_cases_of_the_benchmark_are_read():
+    questions = read_questions()
+    assert len(questions.other_words["English"]) >= 60
+    assert sum(map(len, questions.other_words.values())) >= 120
+    assert len(questions.other_words) == 6
+
+
+def test_most_changes_are_seen_and_nothing_that_holds_is_taken_for_one():
+    changed, holding = read_changes()
+    assert len(changed) + len(holding) >= 150
+    seen = [case for case in changed if corrects(case.later, case.earlier)]
+    assert len(seen) >= 0.7 * len(changed)
+    taken = [case for case in holding if corrects(case.later, case.earlier)]
+    assert taken == []
