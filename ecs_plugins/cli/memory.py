@@ -172,6 +172,15 @@ def explain(db: Db, item: Item, as_json: JsonOption = False) -> None:
 
 
 @app.command()
+def calibrate(db: Db, as_json: JsonOption = False) -> None:
+    """Measure how near unrelated texts lie under an embedder that is not the default one."""
+    with _inspect(db) as memory:
+        scale = memory.admin.calibrate()
+    line = f"unrelated texts: cosine {scale.mean:.3f} ± {scale.deviation:.3f}"
+    _print(scale._asdict(), as_json, [line])
+
+
+@app.command()
 def backup(
     db: Db,
     to: Annotated[Path, typer.Argument(help="The memory file to write; a new one.")],

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
+from ecs_plugins.memory.relevance import Scale
 from ecs_plugins.memory.sleep import BackgroundThread
+from ecs_plugins.memory.store.calibration import measured_scale, record_scale
 from ecs_plugins.memory.store.erasure import has_expired, purge
 from ecs_plugins.memory.store.inspection import count_items, namespace_stats, verify
 from ecs_plugins.memory.store.memory_store import MemoryStore
@@ -91,6 +93,22 @@ class MemoryAdmin:
         """Embed everything anew with another embedder (or the same one, after damage)."""
         self._store.reembed(as_embedder(embedder), progress)
 
+    def calibrate(self) -> Scale:
+        """Measure how near unrelated texts lie under the embedder, for the rule of a recall.
+
+        For an embedder other than the default one, once some messages are there. It holds for who
+        opens the memory from now on, until it is re-embedded.
+
+        Raises:
+            InvalidInputError: There are too few items.
+        """
+        store = self._store
+        with store.writing() as connection:
+            scale = measured_scale(connection, store.dimension)
+            record_scale(connection, scale, store.epoch)
+        store.scale = scale
+        return scale
+
     def compact(self) -> None:
         """Shrink the file, and finish an erasure that others kept from being finished."""
         self._store.compact()
@@ -131,6 +149,7 @@ class MemoryAdmin:
     aimport_ = bridged(import_)
     abackup = bridged(backup)
     areembed = bridged(reembed)
+    acalibrate = bridged(calibrate)
     acompact = bridged(compact)
     apurge = bridged(purge)
     averify = bridged(verify)

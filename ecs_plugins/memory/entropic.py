@@ -296,6 +296,7 @@ class EntropicMemory(MemoryReader):
             by_cosine=config.rule == "paper",
             at=at,
             include_superseded=include_superseded,
+            scale=self._store.scale,
         )
         recalled = search.recall(self._store, namespaces, request, record=record, shaper=shaper)
         self._tend()

@@ -13,7 +13,9 @@ import numpy as np
 
 from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError, StorageError
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
+from ecs_plugins.memory.relevance import DEFAULT
 from ecs_plugins.memory.store import reembedding
+from ecs_plugins.memory.store.calibration import recorded_scale
 from ecs_plugins.memory.store.identity import epoch_of, record, recorded
 from ecs_plugins.memory.store.namespaces import Space, create_space, encode, find_space, key_of
 from ecs_plugins.memory.store.queries import Access, write_accesses
@@ -77,6 +79,7 @@ class MemoryStore:
     Attributes:
         epoch: How often the embedder of the file was replaced.
         is_current: Whether the file's vectors come from this embedder.
+        scale: How near unrelated texts lie under it.
         forget_read: Clears what the language model keeps of what it has read.
     """
 
@@ -97,6 +100,8 @@ class MemoryStore:
         self._make_indexes = indexes
         self.dimension = int(embedder.dimension)
         self.epoch, self.is_current = self._identify(adopt)
+        with database.read() as connection:
+            self.scale = recorded_scale(connection, self.epoch)
         self.closed = False
         self.reset()
         self._embedded = threading.local()  # vectors known within `together`
@@ -163,6 +168,7 @@ class MemoryStore:
             self.embedder, self.dimension = before
             raise
         self.epoch, self.is_current = epoch, True
+        self.scale = DEFAULT
         self.reset()
         self.indexes.prepare()
 

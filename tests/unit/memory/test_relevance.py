@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.memory_words.cases import read_changes, read_questions
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.relevance import (
     DEFAULT,
@@ -17,6 +18,7 @@ from ecs_plugins.memory.relevance import (
     read,
     relevance,
 )
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.test_supersession import corrects
 
 MET = Encounter(cosine=0.45, fourth=0.3, fit=0.3, items=30, unknown=0.0, is_about_somebody=False)
@@ -98,3 +100,61 @@ def test_most_changes_are_seen_and_nothing_that_holds_is_taken_for_one():
     assert len(seen) >= 0.7 * len(changed)
     taken = [case for case in holding if corrects(case.later, case.earlier)]
     assert taken == []
+
+
+def test_a_memory_measures_how_near_unrelated_texts_lie_until_it_is_embedded_anew(open_memory):
+    memory = open_memory()
+    memory.add([f"subject{number} does thing{number}" for number in range(60)])
+    assert memory._store.scale == DEFAULT
+    scale = memory.admin.calibrate()
+    assert scale.deviation > 0
+    assert scale != DEFAULT
+    again = open_memory()
+    assert again._store.scale == pytest.approx(scale)
+    again.admin.reembed(FakeEmbedder(48))
+    assert again._store.scale == DEFAULT
+    last = open_memory(embedder=FakeEmbedder(48))
+    assert last._store.scale == DEFAULT
+
+
+def test_too_few_items_measure_nothing(open_memory):
+    memory = open_memory()
+    memory.add("one text")
+    with pytest.raises(InvalidInputError, match="too few"):
+        memory.admin.calibrate()
+
+
+def test_the_same_rule_finds_the_same_under_an_embedder_of_other_cosines(open_memory, tmp_path):
+    texts = [f"subject{number} does thing{number}" for number in range(60)]
+    plain = open_memory()
+    plain.add(texts)
+    narrow = open_memory(path=tmp_path / "narrow.db", embedder=Narrow(FakeEmbedder(32)))
+    narrow.add(texts)
+    before = scores_of(plain), scores_of(narrow)
+    assert before[0] != pytest.approx(before[1], abs=0.02)
+    plain.admin.calibrate()
+    narrow.admin.calibrate()
+    assert scores_of(plain) == pytest.approx(scores_of(narrow), abs=0.02)
+
+
+def scores_of(memory):
+    recalled = memory.recall("who does anything at all?", threshold=-1.0, k=9, record=False)
+    return [each.score for each in recalled]
+
+
+class Narrow:
+    """An embedder of whose texts all lie near each other."""
+
+    name = "narrow"
+    dimension = 33
+
+    def __init__(self, inner):
+        self._inner = inner
+
+    def embed_documents(self, texts):
+        vectors = self._inner.embed_documents(texts)
+        shared = np.full((len(vectors), 1), 2.0, dtype=np.float32)
+        return np.concatenate([vectors, shared], axis=1)
+
+    def embed_query(self, text):
+        return self.embed_documents([text])[0]
