@@ -67,7 +67,7 @@ def test_messages_can_come_by_standard_input(run):
 
 def test_a_recall_that_finds_nothing_says_what_to_do(run):
     run("add", "the boat is blue")
-    assert "--threshold" in run("recall", "an unrelated matter", "--threshold", "0.99")
+    assert "--threshold" in run("recall", "an unrelated matter", "--threshold", "1")
 
 
 def test_forgetting_needs_to_be_told_what(run):
