@@ -30,10 +30,9 @@ from ecs_plugins.memory.records import (
 )
 from ecs_plugins.memory.relevance import read
 from ecs_plugins.memory.sleep import SleepRunner
-from ecs_plugins.memory.store import changes, intake, namespaces, search
+from ecs_plugins.memory.store import changes, erasure, intake, namespaces, search
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.engines import open_engine
-from ecs_plugins.memory.store.erasure import erasing
 from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.memory_store import FLUSH_AT, MemoryStore
@@ -411,10 +410,7 @@ class EntropicMemory(MemoryReader):
             InvalidInputError: Nothing of such an id is stored.
         """
         own = [self._required(item_id, namespace) for item_id in item_ids]
-        with erasing(self._store) as erasure:
-            for item_id in own:
-                erasure.delete(item_id, evidence=evidence)
-        return erasure.receipt
+        return erasure.delete(self._store, own, evidence=evidence)
 
     def forget(
         self, namespace: Sequence[str], *, filter: Filter | None = None, below: bool = False
@@ -429,9 +425,7 @@ class EntropicMemory(MemoryReader):
             below: The namespaces below it too.
         """
         condition = None if filter is None else checked_filter(filter)
-        with erasing(self._store) as erasure:
-            erasure.forget(checked(namespace), condition, below=below)
-        return erasure.receipt
+        return erasure.forget(self._store, checked(namespace), condition, below=below)
 
     aclose = bridged(close)
     aadd = bridged(add)

@@ -10,7 +10,7 @@ import logging
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -238,8 +238,13 @@ class SqlDatabase(ABC):
         """Claim a name that nobody else has, or ``wait`` for it: whether it is claimed now."""
         return nullcontext(True)
 
-    def has_slack(self, _erased: Sequence[bytes]) -> bool:
-        """Whether `scrub` has to vacuum to get rid of what was erased."""
+    def has_slack(self, _rows: Mapping[str, Collection[int]], _erased: Sequence[bytes]) -> bool:
+        """Whether `scrub` has to vacuum to get rid of contents that were erased.
+
+        Args:
+            _rows: By table, the numbers of the rows that held them.
+            _erased: Texts and vectors.
+        """
         return False
 
     def integrity(self, _connection: Any) -> Sequence[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -44,6 +45,29 @@ def place_of(path: str) -> Place | None:
     except OSError:
         return None
     return Place(found.st_dev, found.st_ino)
+
+
+_describing = threading.Lock()
+_descriptors: dict[Place, int] = {}
+"""Of files that are looked through while databases of theirs are open: kept until these close."""
+
+
+def descriptor_of(path: str) -> int:
+    """A descriptor to read a database by that this process has open; not to be closed."""
+    place = place_of(path)
+    if place is None:
+        raise StorageError(f"{path} was deleted while it was open; restore a backup")
+    with _describing:
+        if place not in _descriptors:
+            _descriptors[place] = os.open(path, os.O_RDONLY)
+        return _descriptors[place]
+
+
+def close_descriptor(place: Place | None) -> None:
+    """Close the descriptor of a file of which no database is open any more."""
+    descriptor = _descriptors.pop(place, None) if place is not None else None
+    if descriptor is not None:
+        os.close(descriptor)
 
 
 def aside(path: Path) -> Path:

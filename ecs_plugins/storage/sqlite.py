@@ -21,7 +21,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -37,9 +37,6 @@ _FORK_WAIT = 5.0
 
 _RETRY = (0.0002, 0.002)
 """Seconds between attempts to get the write lock: at least, at most."""
-
-_LARGEST_SCAN = 1 << 30
-"""Bytes of a file that is looked through for what was erased."""
 
 _CACHE_KIB = 16384
 """Cache of a connection, so that the upper levels of every tree are found there."""
@@ -322,16 +319,19 @@ class Database(SqlDatabase):
             finally:
                 places.discard(copy)
 
-    def has_slack(self, erased: Sequence[bytes]) -> bool:
-        """See `SqlDatabase.has_slack`; what is too large to be looked through counts as True."""
+    def has_slack(self, rows: Mapping[str, Collection[int]], erased: Sequence[bytes]) -> bool:
+        """See `SqlDatabase.has_slack`; the log has to be empty."""
         if self.in_memory:
             return False
-        if self.size() > _LARGEST_SCAN:
-            return True
         with self.read() as connection:
             page_size = int(connection.execute("PRAGMA page_size").fetchone()[0])
-            file = connection.serialize()
-        return residue.has_residue(file, page_size, erased)
+            roots = dict(connection.execute("SELECT name, rootpage FROM sqlite_master").fetchall())
+            descriptor = places.descriptor_of(self.path)
+
+            def read_page(number: int) -> bytes:
+                return os.pread(descriptor, page_size, (number - 1) * page_size)
+
+            return residue.has_residue(read_page, roots, rows, erased)
 
     def integrity(self, connection: Connection) -> Sequence[str]:
         """What SQLite's own checks find; empty when all is well."""
@@ -432,6 +432,9 @@ class Database(SqlDatabase):
             self._closed = True
             self._close_idle()
             self._lock.notify_all()
+            in_use = bool(self._lent)
+        if not (in_use or self.in_memory or files.is_open_database(self.path)):
+            places.close_descriptor(self._place)
 
     def owns(self, path: Path) -> bool:
         """Whether ``path`` is the file, or its log, and the database is open."""

@@ -6,10 +6,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ecs_plugins.common.text import as_reply
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import namespaces, tiers
+from ecs_plugins.memory.store import namespaces, rereading, tiers
 from ecs_plugins.memory.store.erasure import Erasure, erasing, unknown
 from ecs_plugins.memory.store.intake import check_room_to_pin, evict_overflow, insert_pinned
 from ecs_plugins.memory.store.memory_store import MemoryStore
@@ -30,7 +31,9 @@ def update(
     """Change a message, and what rests on it, or a memory; None leaves something as it is."""
     new = NewMessage("-" if text is None else text, metadata=metadata or {})
     own = None if metadata is None else new.metadata
-    with erasing(store, erases=text is not None or metadata is not None) as erasure:
+    texts = [] if text is None else _foreseen(store, name, text)
+    erases = text is not None or metadata is not None
+    with store.embedded(texts), erasing(store, erases=erases) as erasure:
         connection = erasure.connection
         message = log.get(connection, name)
         if message is not None:
@@ -49,24 +52,33 @@ def update(
     return erasure.receipt
 
 
+def _foreseen(store: MemoryStore, name: str, text: str) -> list[str]:
+    """The texts of which vectors are needed to let a message or a memory say something else."""
+    with store.database.read() as connection:
+        message = log.get(connection, name)
+        if message is None:
+            return [text]
+        return [as_reply(text, message.asked), *rereading.foreseen(connection, [name], text)]
+
+
 def _update_message(
     erasure: Erasure, space: Space, message: Message, text: str | None, metadata: Metadata | None
 ) -> None:
     connection, name = erasure.connection, message.id
-    said = erasure.said_by([name]) if text is not None else []
+    contents = erasure.contents_of([name]) if text is not None else []
     changed = frozenset([name])
     if text is not None:
-        changed |= erasure.reread([name], text)
+        changed = changed.union(rereading.reread(erasure.store, connection, [name], text))
     before = {each: _live_on(erasure, each) for each in sorted(changed)}
     if text is not None:
-        erasure.write_text(name, text, message.asked)
+        rereading.write_text(erasure.store, connection, name, text, message.asked)
     if metadata is not None:
         connection.execute("UPDATE messages SET metadata = ? WHERE id = ?", (dump(metadata), name))
     affected = erasure.derive(space, changed, frozenset())
     for each, rows in before.items():
         if rows and not _live_on(erasure, each):
             _found_again(erasure, space, each, pinned=any(row.is_pinned for row in rows))
-    erasure.clean_record((), affected, said)
+    erasure.clean_record((), affected, contents)
 
 
 def _live_on(erasure: Erasure, message: str) -> list[TierRow]:
@@ -139,9 +151,9 @@ def _update_memory(
         return
     vectors = store.embed([text])
     behind = tiers.provenance(connection, [memory.id]).get(memory.id, ())
-    said = erasure.erase_versions(space, memory.id)
-    erasure.note_quotes(behind, said)
-    erasure.clean_record((), {memory.id}, said)
+    contents = erasure.erase_versions(space, memory.id)
+    erasure.note_quotes(behind, contents)
+    erasure.clean_record((), {memory.id}, contents)
     # A message says the new text from here on, so that nothing derives the old one again.
     ids, ttl = log.new_ids(1), None if old.expires is None else max(old.expires - now, 1e-3)
     roles = [each.role for name in behind if (each := log.get(connection, name))]

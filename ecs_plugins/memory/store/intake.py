@@ -158,7 +158,8 @@ class Intake:
                 if each.tier not in found or score > found[each.tier][1] + _TIE:
                     found[each.tier] = each, score
             exhausted = len(rows) < wanted or scores[-1] < floor
-            if len(found) == 2 or exhausted:
+            populated = [tier for tier, count in self._space.count.items() if count]
+            if exhausted or len(found) >= len(populated):
                 return found
             wanted *= 4
 

@@ -148,6 +148,18 @@ class MemoryStore:
             return np.stack([known[text] for text in texts])
         return self.embedder.embed_documents(texts)
 
+    @contextmanager
+    def embedded(self, texts: Iterable[str]) -> Iterator[None]:
+        """Have the vectors of texts at hand in the block, made before it: others wait for it."""
+        known: Mapping[str, Vector] = getattr(self._embedded, "vectors", {})
+        new = [text for text in dict.fromkeys(texts) if text.strip() and text not in known]
+        vectors = dict(zip(new, self.embed(new), strict=True)) if new else {}
+        self._embedded.vectors = {**known, **vectors}
+        try:
+            yield
+        finally:
+            self._embedded.vectors = known
+
     def embed_query(self, text: str) -> Vector:
         """A unit vector ``[dimension]``; of a text that is not blank."""
         if not isinstance(text, str) or not text.strip():
@@ -232,14 +244,8 @@ class MemoryStore:
             texts: What the block will embed. It is embedded before: others wait for the block.
             namespaces: What the block writes to; if none is named, it may be anything.
         """
-        unique = list(dict.fromkeys(text for text in texts if text.strip()))
-        vectors = dict(zip(unique, self.embed(unique), strict=True)) if unique else {}
-        with self.writing(namespaces):
-            self._embedded.vectors = vectors
-            try:
-                yield
-            finally:
-                self._embedded.vectors = {}
+        with self.embedded(texts), self.writing(namespaces):
+            yield
 
     def flush(self, namespace: Namespace, *, wait: bool = True) -> None:
         """Write the pending recalls of a namespace; a failure is logged, they stay pending."""

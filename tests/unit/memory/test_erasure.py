@@ -290,3 +290,50 @@ def test_a_receipt_is_true_whatever_the_pages_went_through(db, open_memory):
         assert holders(memory, names[name][:8].encode()) == []
         assert holders(memory, pack(FakeEmbedder(32).embed_query(names[name]))) == []
     assert memory.admin.verify().ok
+
+
+class WatchedEmbedder(FakeEmbedder):
+    """Notes whether a transaction is under way while it embeds."""
+
+    def __init__(self):
+        super().__init__(32)
+        self.is_writing = lambda: False
+        self.calls = []
+
+    def embed_documents(self, texts):
+        self.calls.append(self.is_writing())
+        return super().embed_documents(texts)
+
+
+QUESTION, ANSWER = "Where is the spare key?", "Under the blue pot."
+
+
+@pytest.mark.parametrize("log_lost", [False, True])
+@pytest.mark.parametrize("how", ["delete", "update", "forget", "purge", "memory"])
+def test_nobody_waits_for_an_embedder_while_something_is_erased_or_changed(
+    open_memory, how, log_lost
+):
+    embedder = WatchedEmbedder()
+    memory = open_memory(embedder=embedder)
+    asks = {"content": QUESTION, "role": "assistant", "metadata": {"k": 1}, "ttl": 2.0**31}
+    asker, reply = memory.add([asks, {"content": ANSWER, "role": "user"}])
+    memory.sleep()
+    if log_lost:
+        with memory._store.database.write() as connection:
+            connection.execute("DELETE FROM messages WHERE id = ?", (reply,))
+    embedder.is_writing = lambda: memory._store.database.is_writing
+    embedder.calls.clear()
+    if how == "delete":
+        memory.delete(asker)
+    elif how == "update":
+        memory.update(asker, text="Is there a spare key?")
+    elif how == "forget":
+        memory.forget(("default",), filter={"k": 1})
+    elif how == "memory":
+        memory.update(memory.memories()[0].id, text="The key is gone.")
+    else:
+        with memory._store.database.write() as connection:  # time passes
+            connection.execute("UPDATE messages SET expires = 3.0 WHERE id = ?", (asker,))
+        memory.admin.purge()
+    assert embedder.calls
+    assert not any(embedder.calls)

@@ -1,5 +1,8 @@
 """What an operation costs as a memory grows, counted in steps of SQLite's machine and in pages."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from ecs_plugins.memory import EntropicMemory, StoreConfig
@@ -48,7 +51,8 @@ ENDED = "The build server is not online."
 
 def cost_of_recall(opened, count, text, *last):
     memory = opened(f"{count}.db")
-    memory.add([text.format(number) for number in range(count)])
+    for start in range(0, count, 40):
+        memory.add([text.format(number) for number in range(start, start + 40)])
     for each in last:
         memory.add(each)
     question = text.format(3)
@@ -60,5 +64,36 @@ def cost_of_recall(opened, count, text, *last):
     "said", [(SAME,), (DIFFERENT,), (SAME, ENDED), (SAME, ENDED, SAME)], ids=range(4)
 )
 def test_a_recall_takes_no_more_than_its_share_of_what_was_said_again(opened, said):
-    few, many = (cost_of_recall(opened, count, *said) for count in (100, 800))
+    few, many = (cost_of_recall(opened, count, *said) for count in (80, 480))
+    assert many < 7 * few
+
+
+def cost_of_deleting_half(opened, count):
+    memory = opened(f"{count}.db")
+    names = memory.add([f"w{number} x{number * 3} y{number * 7}" for number in range(count)])
+    return instructions(memory, lambda: memory.delete(*names[::2]))
+
+
+def test_deleting_many_at_once_takes_each_its_share(opened):
+    few, many = (cost_of_deleting_half(opened, count) for count in (50, 300))
     assert many < 9 * few
+
+
+def test_a_delete_reads_as_much_of_a_large_file_as_of_a_small_one(opened, monkeypatch):
+    read = []
+    pread = os.pread
+
+    def counted(descriptor, size, place):
+        read.append(size)
+        return pread(descriptor, size, place)
+
+    monkeypatch.setattr(os, "pread", counted)
+    costs = []
+    for count in (300, 1500):
+        memory = opened(f"{count}.db")
+        names = memory.add([f"{number} " + "words " * 50 for number in range(count)])
+        read.clear()
+        assert memory.delete(names[count // 2]).scrubbed
+        costs.append(sum(read))
+    assert 0 < costs[1] < 2 * costs[0]
+    assert costs[1] < Path(memory.path).stat().st_size / 4
