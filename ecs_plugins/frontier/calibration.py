@@ -189,7 +189,10 @@ def _by_key(
 ) -> dict[PointKey, Strategy | AnsweringStrategy]:
     """The strategies by key, checked before anything is measured."""
     arms: dict[PointKey, Strategy | AnsweringStrategy] = {}
-    for strategy in strategies:
+    for given in strategies:
+        # A chain of a framework says what is measured of it.
+        as_strategy = getattr(given, "as_strategy", None)
+        strategy = given if as_strategy is None else as_strategy()
         if any(not hasattr(strategy, member) for member in _MEMBERS):
             raise ConfigurationError(
                 f"{strategy!r:.60} is no strategy; a chain of your own is measured as "

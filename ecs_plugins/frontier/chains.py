@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from cachetools import LRUCache
 
@@ -59,6 +58,33 @@ class CallCounter:
         self.ledger.book(self.stage, inputs, read or 0)
         self.ledger.book(self.stage, outputs, written or 0)
 
+    def add_context(self, key: PointKey, tokens: TokenLedger, prepare_seconds: float) -> None:
+        """Count what building a context cost."""
+        del key, prepare_seconds
+        self.ledger.add(tokens)
+
+    def check(self, label: str) -> None:
+        """Refuse to measure what could not be counted.
+
+        Raises:
+            ConfigurationError: A model did not report its tokens, and no counter was given.
+        """
+        if self.uncounted:
+            raise ConfigurationError(
+                f"a model of {label} does not report the tokens that it used; give "
+                "count_tokens=..., such as that of its tokenizer"
+            )
+
+
+class CountsCalls(Protocol):
+    """What is told of the calls of models below a run, and of the contexts that it builds."""
+
+    def add_call(self, prompt: str, reply: str, message: object = None) -> None:
+        """A call of a model."""
+
+    def add_context(self, key: PointKey, tokens: TokenLedger, prepare_seconds: float) -> None:
+        """A context that was built."""
+
 
 class ChainPreparation(NamedTuple):
     """What a chain prepared of a context, what that cost, and whether it was found."""
@@ -67,14 +93,6 @@ class ChainPreparation(NamedTuple):
     ledger: TokenLedger
     seconds: float
     found: bool = False
-
-
-class ChainAnswer(NamedTuple):
-    """The answer of a chain, and what it cost."""
-
-    text: str
-    ledger: TokenLedger
-    seconds: float
 
 
 class _Kept:
@@ -157,10 +175,3 @@ class PreparationStore:
                 "give text or plain values, or leave the directory out"
             ) from error
         write_atomically(path, text)
-
-
-@contextmanager
-def timed() -> Iterator[Callable[[], float]]:
-    """The seconds since the block began."""
-    began = time.perf_counter()
-    yield lambda: time.perf_counter() - began

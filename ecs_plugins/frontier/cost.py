@@ -119,6 +119,12 @@ def config_json(config: Mapping[str, ConfigValue]) -> str:
     return json.dumps(dict(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
+def label_of(strategy: str, config: Mapping[str, ConfigValue]) -> str:
+    """``strategy(key=value, ...)``: what a point is called by people."""
+    inner = ", ".join(f"{name}={value}" for name, value in sorted(config.items()))
+    return f"{strategy}({inner})" if inner else strategy
+
+
 @dataclass(frozen=True, slots=True)
 class StrategyPoint:
     """A strategy and configuration with its mean quality and cost.
@@ -208,8 +214,7 @@ class StrategyPoint:
     @property
     def label(self) -> str:
         """``strategy(key=value, ...)``."""
-        inner = ", ".join(f"{name}={value}" for name, value in sorted(self.config.items()))
-        return f"{self.strategy}({inner})" if inner else self.strategy
+        return label_of(self.strategy, self.config)
 
     def effective(self, reuse: float, *, sunk: bool = False) -> float:
         """Cost per query at N = ``reuse`` (Eq. 1); ``sunk`` leaves a stage 1 already paid out."""

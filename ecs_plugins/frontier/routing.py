@@ -347,6 +347,7 @@ class Router:
         cache: tuple[int, int, int] = NO_CACHE,
         prepared: Mapping[PointKey, TokenLedger] | None = None,
         answered: bool = True,
+        whole: bool = False,
     ) -> Settlement:
         """Book what a decision really cost, and note what it prepared.
 
@@ -364,11 +365,15 @@ class Router:
                 where it was found done, in a cache on disk say. By default the chosen one, if
                 ``actual`` has tokens of stage 1.
             answered: False where the choice failed and something else answered.
+            whole: Whether the tokens of ``actual`` do not say which of them prepared; see
+                `settlement.settled`.
 
         Raises:
             InvalidInputError: More cached prompt tokens than prompt tokens.
         """
-        settlement = settled(decision, actual, self.frontier, CacheTokens(*cache), seconds)
+        settlement = settled(
+            decision, actual, self.frontier, CacheTokens(*cache), seconds, whole=whole
+        )
         if self.ledger is None:
             return settlement
         if prepared is None:
@@ -376,6 +381,8 @@ class Router:
             prepared = {decision.point.key: actual} if paid else {}
         read = actual.total(Stage.QUERY, Role.ANSWER_INPUT) > 0
         noted = newly_prepared(decision, prepared, self.frontier, cached=read and answered)
+        if whole:
+            noted[decision.point.key] = settlement.actual_stage1
         for key in self._scored & noted.keys():
             self._read.note(context_id or "", key, noted.pop(key))
         try:

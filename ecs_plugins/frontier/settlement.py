@@ -39,8 +39,13 @@ def settled(
     measured: MeasuredPoints,
     cache: CacheTokens,
     seconds: float,
+    *,
+    whole: bool = False,
 ) -> Settlement:
     """Compare a run with its forecast.
+
+    The tokens of a ``whole`` run are of both stages and do not say of which: what goes beyond the
+    forecast of stage 2 is taken for stage 1, as far as that was forecast.
 
     What writing to a prompt cache costs beyond reading is forecast in stage 1, so it is booked
     there. Where the entry was taken for alive it was not forecast, and stage 2 shows it.
@@ -62,6 +67,10 @@ def settled(
         written = prices.answer.cache_extra(*cache) - prices.answer.cache_extra(*as_read)
         one += written
         two -= written
+    if whole:
+        prepared = min(max(0.0, two - decision.stage2), decision.stage1)
+        one += prepared
+        two -= prepared
     return Settlement(decision.stage1, decision.stage2, one, two, measured.unit)
 
 

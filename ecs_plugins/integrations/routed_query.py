@@ -65,6 +65,9 @@ class RoutedQuery:
         A ledger that cannot be written is reported and does not cost the answer.
         """
         seconds = max(0.0, time.perf_counter() - self.started - self.prepare_seconds)
+        whole = self._prepared_unseen()
+        if whole:
+            self.prepared[self.decision.point.key] = TokenLedger()
         read = self.usage.total(Stage.QUERY, Role.ANSWER_INPUT)
         settled = self.router.settle(
             self.decision,
@@ -74,12 +77,19 @@ class RoutedQuery:
             cache=self.cache if self.cache.total <= read else NO_CACHE,
             prepared=self.prepared,
             answered=self.error is None,
+            whole=whole,
         )
         cost = self._cost(settled, seconds)
         trace_attributes({"settlement": cost})
         sums = {name: sum(cost[name].values()) for name in ("expected", "actual")}
         record_metrics({**sums, "seconds": seconds}, self.decision.label)
         return {**self.decision.summary(), "settlement": cost}
+
+    def _prepared_unseen(self) -> bool:
+        """Whether a chain that says nothing of its stage 1 has answered, and so has prepared."""
+        lapsing = self.router.frontier.lapsing.get(self.decision.point.key, 0.0)
+        prepares = self.decision.stage1 > lapsing
+        return prepares and not self.prepared and self.error is None
 
     def _cost(self, settled: Settlement, seconds: float) -> dict[str, Any]:
         compared = not self.uncounted and self.error is None

@@ -34,6 +34,10 @@ SETTINGS = ("reuse", "context_id", *OBJECTIVES)
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+_WHOLE = (
+    "No context_id, documents or retriever say what the query is about, so all queries of these "
+    "chains count as one context"
+)
 _Number = Annotated[float | None, Strict()]
 
 
@@ -123,7 +127,10 @@ class RoutingFields(StrictFields):
 
     def _router_config(self) -> RouterConfig:
         return RouterConfig(
-            policy=self.policy, cautious=self.cautious, max_seconds=self.max_seconds
+            target_f1=self.target_f1,
+            policy=self.policy,
+            cautious=self.cautious,
+            max_seconds=self.max_seconds,
         )
 
     @property
@@ -165,9 +172,15 @@ class RoutingFields(StrictFields):
             failed = f"as the ledger failed: {failure}"
             _log.warning("%s", failed)
             router = Router(frontier, self._router_config())
+        whole = self.ledger is not None and "context_id" not in asked and bool(names)
+        if whole:
+            asked = {**asked, "context_id": f"the data of {', '.join(sorted(names))}"}
         decision = router.route(count=count, **asked)
         if failed:
             decision = replace(decision, note=f"N = {decision.reuse:g}, {failed}")
+        elif whole:
+            note = f"{decision.note}. {_WHOLE}" if decision.note else _WHOLE
+            decision = replace(decision, note=note)
         trace_attributes(decision.summary())
         return RoutedQuery(router, decision, asked.get("context_id"), count_tokens)
 

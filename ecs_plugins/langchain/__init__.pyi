@@ -1,3 +1,4 @@
+from .chains import RoutedChain as RoutedChain
 from .compressor import ECSDocumentCompressor as ECSDocumentCompressor
 from .context_middleware import ECSContextMiddleware as ECSContextMiddleware
 from .history import EntropicChatMessageHistory as EntropicChatMessageHistory

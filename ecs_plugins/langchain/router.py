@@ -10,29 +10,26 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, M
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Self, cast
-from uuid import UUID
+from typing import Annotated, Any, Self, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForChainRun,
-    BaseCallbackHandler,
     CallbackManagerForChainRun,
     dispatch_custom_event,
 )
 from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.messages import AIMessageChunk, BaseMessage
-from langchain_core.outputs import LLMResult
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, RunnableSerializable
 from langchain_core.runnables.utils import ConfigurableFieldSpec, get_unique_config_specs
+from pydantic import BeforeValidator
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
 from ecs_plugins.frontier.building import ContextBuilder
-from ecs_plugins.frontier.cost import config_json
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.reloading import check_frontier, check_names, chosen_name, open_frontier
@@ -44,9 +41,9 @@ from ecs_plugins.integrations.routing import (
     named_fallback,
     settings_of,
 )
+from ecs_plugins.langchain.chains import CallbackCounter, RoutedChain
 from ecs_plugins.langchain.compressor import WritableFields
-from ecs_plugins.langchain.context import CONTEXT_EVENT, FrontierContext, as_context, question_of
-from ecs_plugins.tokens import TokenLedger
+from ecs_plugins.langchain.context import FrontierContext, as_context, question_of
 
 DECISION_EVENT = "frontier_decision"
 """Name of the custom event with the decision, before its chain runs."""
@@ -56,6 +53,17 @@ SETTLEMENT_EVENT = "frontier_settlement"
 
 SyncManager = CallbackManagerForChainRun
 AsyncManager = AsyncCallbackManagerForChainRun
+
+
+def _by_label(chains: object) -> object:
+    """Chains that know what they are called, by their labels."""
+    if not isinstance(chains, list | tuple):
+        return chains
+    if any(not isinstance(chain, RoutedChain) for chain in chains):
+        raise ConfigurationError(
+            "chains is a mapping from a label or strategy to a chain, or a list of RoutedChain"
+        )
+    return {chain.label: chain for chain in chains}
 
 
 class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, Any]):
@@ -80,14 +88,15 @@ class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, An
     documents, and:
 
     Attributes:
-        chains: Label (``"bm25(depth=4)"``) or strategy (``"bm25"``) -> chain.
+        chains: Label (``"bm25(depth=4)"``) or strategy (``"bm25"``) -> chain; or a list of
+            `RoutedChain`.
         documents: What every query is asked about.
         retriever: Finds what a query is asked about, in place of ``documents``.
         fallback: Runs when a chain fails, unless its stream has begun.
         count_tokens: Tokens of each text, for models that do not report what they used.
     """
 
-    chains: dict[str, Runnable[Any, Any]]
+    chains: Annotated[dict[str, Runnable[Any, Any]], BeforeValidator(_by_label)]
     documents: list[Document] | None = None
     retriever: Runnable[Any, Any] | None = None
     fallback: Runnable[Any, Any] | None = None
@@ -98,6 +107,9 @@ class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, An
         """Refuse what cannot work, as far as that takes no file."""
         if not self.chains:
             raise ConfigurationError("chains is empty; give at least one strategy's chain")
+        for chain in self.chains.values():
+            if isinstance(chain, RoutedChain):
+                chain.check_lasting(lasting=isinstance(self.ledger, str))
         if self.documents is not None and self.retriever is not None:
             raise ConfigurationError("give documents or a retriever, not both")
         if isinstance(self.frontier, EfficiencyFrontier):
@@ -356,14 +368,17 @@ class _RoutedRun:
             self.input = {**rest, "question": question, "documents": list(documents)}
         summary = self.query.decision.summary()
         dispatch_custom_event(DECISION_EVENT, summary, config=self.config)
-        chosen, counted = self._chosen(), _CallbackCounter(self.query)
+        chosen, counted = self._chosen(), CallbackCounter(self.query)
         self.chain = chosen.with_config(metadata={METADATA_KEY: summary}, callbacks=[counted])
         return self
 
     def _chosen(self) -> Runnable[Any, Any]:
         """The chain of the choice, and what answers when it fails, unless its stream has begun."""
         label, chains, input = self.query.decision.label, self.router.chains, self.input
-        chain = chains[chosen_name(self.query.decision, chains)].bind(**self.keywords)
+        chain = chains[chosen_name(self.query.decision, chains)]
+        if isinstance(chain, RoutedChain):
+            chain = chain.bind(context_id=self.query.context_id)
+        chain = chain.bind(**self.keywords)
         chain = chain.with_config(tags=[f"strategy:{label}"])
         if self.router.fallback is None:
             return chain
@@ -376,42 +391,6 @@ class _RoutedRun:
         self.input = {"input": input}
         first: Runnable[Any, Any] = RunnableLambda(itemgetter("input")) | chain
         return first.with_fallbacks([RunnableLambda(failed) | fallback], exception_key="error")
-
-
-class _CallbackCounter(BaseCallbackHandler):
-    """Counts every model call below a run, and what building its context cost.
-
-    Chat models come here too: LangChain gives their messages as text to who has only this hook.
-    """
-
-    # In order, and complete when the run is settled.
-    run_inline = True
-
-    def __init__(self, query: RoutedQuery) -> None:
-        self._query = query
-        self._prompts: dict[UUID, list[str]] = {}
-
-    @override
-    def on_llm_start(
-        self, serialized: dict[str, Any], prompts: list[str], *, run_id: UUID, **kwargs: Any
-    ) -> None:
-        self._prompts[run_id] = prompts
-
-    @override
-    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        for prompt, generations in zip(
-            self._prompts.pop(run_id, ()), response.generations, strict=False
-        ):
-            for generation in generations[:1]:
-                said = getattr(generation, "message", None)
-                self._query.add_call(prompt, generation.text, said)
-
-    @override
-    def on_custom_event(self, name: str, data: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        if name == CONTEXT_EVENT:
-            tokens = TokenLedger.from_dict(data["tokens"])
-            key = (data["strategy"], config_json(data["config"]))
-            self._query.add_context(key, tokens, data["prepare_seconds"])
 
 
 def _with_report(output: Any, report: Mapping[str, object]) -> Any:

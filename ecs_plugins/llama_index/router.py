@@ -6,9 +6,7 @@ is asked to choose. N travels with the query.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,22 +16,20 @@ from llama_index.core.base.base_selector import BaseSelector, SelectorResult, Si
 from llama_index.core.base.response.schema import RESPONSE_TYPE, Response
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
-from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events import BaseEvent
-from llama_index.core.instrumentation.events import llm as llm_events
 from llama_index.core.llms import LLM
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
-from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.tools import ToolMetadata
 from typing_extensions import override
 
 from ecs_plugins.common.aio import bridged, run_sync
 from ecs_plugins.common.config import strict_keywords
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
 from ecs_plugins.frontier.building import ContextBuilder
 from ecs_plugins.frontier.cost import StrategyPoint
-from ecs_plugins.frontier.data import Context, Document
+from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.decision import RoutingDecision, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.reloading import check_frontier, check_names, chosen_name, open_frontier
@@ -45,12 +41,10 @@ from ecs_plugins.integrations.routing import (
     named_fallback,
     settings_of,
 )
+from ecs_plugins.llama_index.chains import RoutedChain
+from ecs_plugins.llama_index.counting import as_context, counted, current_query
 
 _dispatcher = get_dispatcher(__name__)
-
-_query: ContextVar[RoutedQuery | None] = ContextVar("ecs_plugins_query", default=None)
-# Chat of many models calls complete of the same model: only the outermost call is counted.
-_open: ContextVar[tuple[str, ...]] = ContextVar("ecs_plugins_open", default=())
 
 
 class _FrontierEvent(BaseEvent):
@@ -186,7 +180,8 @@ class FrontierQueryEngine(BaseQueryEngine):
 
     Args:
         selector: Decides.
-        engines: Label (``"bm25(depth=4)"``) or strategy (``"bm25"``) -> engine.
+        engines: Label (``"bm25(depth=4)"``) or strategy (``"bm25"``) -> engine; or a list of
+            `RoutedChain`.
         context_id: What queries are about, where neither query nor selector says.
         fallback: Answers when an engine fails.
         count_tokens: Tokens of each text, for models that do not report what they used.
@@ -200,7 +195,7 @@ class FrontierQueryEngine(BaseQueryEngine):
     def __init__(
         self,
         selector: FrontierSelector,
-        engines: Mapping[str, BaseQueryEngine],
+        engines: Mapping[str, BaseQueryEngine] | Sequence[RoutedChain],
         *,
         context_id: str | None = None,
         fallback: BaseQueryEngine | None = None,
@@ -209,6 +204,11 @@ class FrontierQueryEngine(BaseQueryEngine):
     ) -> None:
         if not engines:
             raise ConfigurationError("engines is empty; give at least one strategy's engine")
+        if not isinstance(engines, Mapping):
+            engines = {engine.label: engine for engine in engines}
+        for engine in engines.values():
+            if isinstance(engine, RoutedChain):
+                engine.check_lasting(lasting=isinstance(selector.ledger, str))
         check_names(engines, open_frontier(selector.frontier, engines))
         self.selector = selector
         self.engines = dict(engines)
@@ -289,7 +289,7 @@ class FrontierQueryEngine(BaseQueryEngine):
     @override
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         query, engine = self._start(query_bundle)
-        with _counted(query):
+        with counted(query):
             try:
                 response = engine.query(query_bundle)
             except BaseException as error:
@@ -302,7 +302,7 @@ class FrontierQueryEngine(BaseQueryEngine):
     @override
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         query, engine = await run_sync(self._start, query_bundle)
-        with _counted(query):
+        with counted(query):
             try:
                 response = await engine.aquery(query_bundle)
             except BaseException as error:
@@ -369,7 +369,7 @@ class StrategyQueryEngine(BaseQueryEngine):
         if isinstance(context, BaseRetriever):
             context = as_context([node.node for node in found])
         paid = self.builder.build(self.point.strategy, self.point.config, context, question)
-        if (query := _query.get()) is not None:
+        if (query := current_query()) is not None:
             query.add_context(self.point.key, paid.ledger, paid.seconds)
         return paid.text, answer_prompt(paid.text, question, self.prompt)
 
@@ -381,62 +381,3 @@ class StrategyQueryEngine(BaseQueryEngine):
     @override
     def _get_prompt_modules(self) -> PromptMixinType:
         return {}
-
-
-def as_context(nodes: Sequence[BaseNode]) -> Context:
-    """The engine's context of LlamaIndex nodes; their title is in ``metadata["title"]``.
-
-    Raises:
-        InvalidInputError: Something is no node, or there is no text.
-    """
-    for node in nodes:
-        if not isinstance(node, BaseNode):
-            raise InvalidInputError(f"nodes must be LlamaIndex nodes, got {type(node).__name__}")
-    texts = [node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
-    titles = [str(node.metadata.get("title") or "") for node in nodes]
-    return Context(tuple(map(Document, texts, titles)))
-
-
-class _EventCounter(BaseEventHandler):
-    """Counts the calls of language models for the query in whose context they are made."""
-
-    @classmethod
-    @override
-    def class_name(cls) -> str:
-        return "EcsPluginsUsageHandler"
-
-    @override
-    def handle(self, event: BaseEvent, **kwargs: Any) -> None:
-        query = _query.get()
-        if query is None:
-            return
-        # "Class.method-" and a unique end. A call that fails has no event at its end: where the
-        # same method starts again, the one before it has failed.
-        method, calls = str(event.span_id).partition("-")[0], _open.get()
-        outer = calls[: calls.index(method)] if method in calls else calls
-        if isinstance(event, llm_events.LLMChatStartEvent | llm_events.LLMCompletionStartEvent):
-            _open.set((*outer, method))
-        elif isinstance(event, llm_events.LLMChatEndEvent | llm_events.LLMCompletionEndEvent):
-            _open.set(outer)
-            if outer:
-                return
-            if isinstance(event, llm_events.LLMCompletionEndEvent):
-                prompt, text = event.prompt, event.response.text
-            else:
-                prompt = "\n".join(message.content or "" for message in event.messages)
-                text = "" if event.response is None else event.response.message.content or ""
-            query.add_call(prompt, text, event.response)
-
-
-get_dispatcher().add_event_handler(_EventCounter())
-
-
-@contextmanager
-def _counted(query: RoutedQuery) -> Iterator[None]:
-    """Count what happens within, here and in threads and tasks that copy the context."""
-    outer, calls = _query.set(query), _open.set(())
-    try:
-        yield
-    finally:
-        _query.reset(outer)
-        _open.reset(calls)
