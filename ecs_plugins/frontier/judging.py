@@ -6,6 +6,7 @@ both sides say the same.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import string
@@ -119,10 +120,10 @@ def _sample(judged: Judged) -> Any:
         "retrieved_contexts": list(judged.documents),
     }
     try:
-        from ragas import SingleTurnSample
+        ragas = importlib.import_module("ragas")
     except ModuleNotFoundError:
         return SimpleNamespace(**fields)
-    return SingleTurnSample(**fields)
+    return ragas.SingleTurnSample(**fields)
 
 
 def _checked(result: Any) -> float:

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.cost import PointKey, check_number, check_reuse
+from ecs_plugins.frontier.cost import PointKey, StrategyPoint, check_number, check_reuse
 from ecs_plugins.frontier.decision import (
     Objective,
     RoutingDecision,
@@ -414,7 +414,7 @@ class Router:
         return full.stage2 + (0.0 if alive else written)
 
     @cached_property
-    def _full_context(self) -> Any:
+    def _full_context(self) -> StrategyPoint:
         points = self.frontier.routable
         named = [point for point in points if point.strategy == "full_context"]
         return named[0] if named else max(points, key=lambda point: point.stage2)

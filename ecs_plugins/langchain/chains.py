@@ -71,7 +71,8 @@ class RoutedChain(WritableFields, RunnableSerializable[Any, Any]):
     _store: PreparationStore = PrivateAttr()
 
     def __init__(self, name: str, **fields: Any) -> None:
-        super().__init__(name=name, **fields)
+        named: dict[str, Any] = {"name": name, **fields}
+        super().__init__(**named)
 
     @override
     def model_post_init(self, context: Any, /) -> None:

@@ -57,6 +57,7 @@ class Grid(Config):
             yield Configuration("ecs", {"depth": depth, "signal": SIGNAL})
         if self.ratios:
             for depth in self.shaped_notes:
+                notes: dict[str, ConfigValue]
                 notes = {"ratio": self.ratios[-1], "depth": depth, "signal": SIGNAL}
                 yield Configuration("memory_compression+ecs", notes)
 

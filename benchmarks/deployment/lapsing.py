@@ -1,0 +1,162 @@
+"""Games of rent or buy in which caches lapse, played by a real `Router` against all that can be.
+
+An adversary draws strategies, prices and the times of queries; the router decides and pays query
+by query. Its cost is held against an optimum that knows all times, worked out here by itself: over
+every set of preparations, and in every run the cheapest of what they allow.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from ecs_plugins.frontier import EfficiencyFrontier, Router, RouterConfig, StrategyPoint
+from ecs_plugins.frontier.cost import Usage
+from ecs_plugins.frontier.forecast import ReuseModel
+from ecs_plugins.frontier.prices import ModelPrice, PriceVector
+from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.routing import OnlinePolicy
+from ecs_plugins.tokens import Role, Stage, TokenLedger
+
+TARGET = 0.5
+_PROMPT = (Stage.QUERY, Role.ANSWER_INPUT)
+_WRITTEN = (Stage.PREPARE, Role.COMPRESS_INPUT)
+_BOUND = re.compile(r"([\d.]+) times the optimum")
+_LIVES = (300.0, 3600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """Strategies, and when one context is asked about.
+
+    Attributes:
+        frontier: Priced; all points reach the target.
+        times: Unix time of every query, in order.
+        life: Seconds that an entry of the prompt cache lives after it was last read.
+    """
+
+    frontier: EfficiencyFrontier
+    times: tuple[float, ...]
+    life: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a game came to: the highest cost over the optimum, and the bound that was shown."""
+
+    ratio: float
+    bound: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bound was kept, but for the digits that are shown."""
+        return self.ratio <= self.bound + 0.005
+
+
+def made_up(games: int, *, seed: int = 42) -> Iterator[Game]:
+    """Random games of 2 to 5 strategies, with gaps of several kinds."""
+    rng = random.Random(seed)
+    for _ in range(games):
+        life = rng.choice(_LIVES)
+        yield Game(_frontier(rng, life), tuple(_times(rng, life)), life)
+
+
+def _frontier(rng: random.Random, life: float) -> EfficiencyFrontier:
+    price = ModelPrice(
+        input=1.0,
+        output=1.0,
+        cached_input=rng.choice([0.1, 0.25, 0.5]),
+        cache_write=rng.choice([1.0, 1.25, 2.0]),
+        cache_seconds=life,
+    )
+    points = []
+    for number in range(rng.randint(2, 5)):
+        prompt = round(10 ** rng.uniform(2, 4))
+        shared = round(prompt * rng.choice([0.0, 0.0, 0.6, 0.95]))
+        tokens = {_PROMPT: float(prompt)}
+        if rng.random() < 0.4:
+            tokens[_WRITTEN] = float(round(10 ** rng.uniform(2, 5)))
+        usage = Usage(tokens, shared_input=shared)
+        points.append(StrategyPoint(f"s{number}", {}, 0.8, 0, 1, usage=usage))
+    return EfficiencyFrontier(points).priced(PriceVector(unit="tokens", answer=price))
+
+
+def _times(rng: random.Random, life: float) -> Iterator[float]:
+    """Bursts with pauses, steady queries below or above the life of an entry, and a mixture."""
+    kind = rng.choice(["dense", "sparse", "bursty", "mixed"])
+    now = 1e9
+    for _ in range(rng.choice([3, 20, 60])):
+        within = rng.uniform(0.01, 0.99) * life
+        beyond = rng.uniform(1.01, 5) * life
+        pauses = {"dense": 0.02, "sparse": 0.95, "bursty": 0.2, "mixed": 0.5}[kind]
+        now += beyond if rng.random() < pauses else within
+        yield now
+
+
+def play(game: Game, *, policy: OnlinePolicy | None = "deterministic") -> Outcome:
+    """Route every query, pay for it, and compare with the optimum after each."""
+    now = [0.0]
+    paid = 0.0
+    worst = 0.0
+    bound = 0.0
+    prices = game.frontier.prices.answer
+    alive: dict[str, float] = {}
+    with ReuseLedger(":memory:", clock=lambda: now[0]) as ledger:
+        if policy is not None:  # which asks no forecast
+            ledger.latest_model = lambda _life=None: ReuseModel()  # type: ignore[method-assign]
+        router = Router(game.frontier, RouterConfig(target_f1=TARGET, policy=policy), ledger=ledger)
+        for index, now[0] in enumerate(game.times):
+            decision = router.route(context_id="context")
+            usage = decision.point.usage
+            assert usage is not None
+            spent = TokenLedger()
+            spent.book(Stage.QUERY, Role.ANSWER_INPUT, round(usage.tokens[_PROMPT]))
+            if decision.point.key not in decision.due:
+                spent.book(*_WRITTEN, round(usage.tokens.get(_WRITTEN, 0)))
+            shared = round(usage.shared_input)
+            is_alive = now[0] <= alive.get(decision.label, -math.inf)
+            cache = (shared, 0, 0) if is_alive else (0, shared, 0)
+            alive[decision.label] = now[0] + prices.cache_seconds
+            settled = router.settle(decision, spent, context_id="context", cache=cache)
+            paid += settled.actual_stage1 + settled.actual_stage2
+            worst = max(worst, paid / optimum(game, index + 1))
+            shown = _BOUND.search(decision.note)
+            if shown is not None:
+                bound = max(bound, float(shown[1]))
+    return Outcome(worst, bound)
+
+
+def optimum(game: Game, queries: int) -> float:
+    """What the first queries cost whoever knows when they come."""
+    runs = _runs(game.times[:queries], game.life)
+    points = game.frontier.points
+    written = [game.frontier.lapsing.get(point.key, 0.0) for point in points]
+    prepared = [point.stage1 - write for point, write in zip(points, written, strict=True)]
+    free = [index for index, cost in enumerate(prepared) if cost <= 1e-9]
+    bought = [index for index in range(len(points)) if index not in free]
+    best = math.inf
+    for size in range(len(bought) + 1):
+        for chosen in combinations(bought, size):
+            usable = [*free, *chosen]
+            if usable:
+                cost = sum(prepared[index] for index in chosen)
+                for run in runs:
+                    cost += min(written[i] + run * points[i].stage2 for i in usable)
+                best = min(best, cost)
+    return best
+
+
+def _runs(times: Sequence[float], life: float) -> list[int]:
+    """How many queries follow each other before an entry would have lapsed."""
+    runs: list[int] = []
+    last = -math.inf
+    for time in times:
+        if time - last > life:
+            runs.append(0)
+        runs[-1] += 1
+        last = time
+    return runs
