@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -123,18 +124,21 @@ def play(game: Game, *, policy: OnlinePolicy | None = "deterministic") -> Outcom
             alive[decision.label] = now[0] + prices.cache_seconds
             settled = router.settle(decision, spent, context_id="context", cache=cache)
             paid += settled.actual_stage1 + settled.actual_stage2
-            worst = max(worst, paid / optimum(game, index + 1))
+            runs = runs_of(game.times[: index + 1], game.life)
+            worst = max(worst, paid / optimum(game.frontier, runs))
             shown = _BOUND.search(decision.note)
             if shown is not None:
                 bound = max(bound, float(shown[1]))
     return Outcome(worst, bound)
 
 
-def optimum(game: Game, queries: int) -> float:
-    """What the first queries cost whoever knows when they come."""
-    runs = _runs(game.times[:queries], game.life)
-    points = game.frontier.points
-    written = [game.frontier.lapsing.get(point.key, 0.0) for point in points]
+def optimum(frontier: EfficiencyFrontier, runs: Mapping[int, int]) -> float:
+    """What the queries of a context cost whoever knows when they come.
+
+    ``runs`` says how often so many of them follow each other before a cache lapses.
+    """
+    points = frontier.points
+    written = [frontier.lapsing.get(point.key, 0.0) for point in points]
     prepared = [point.stage1 - write for point, write in zip(points, written, strict=True)]
     free = [index for index, cost in enumerate(prepared) if cost <= 1e-9]
     bought = [index for index in range(len(points)) if index not in free]
@@ -144,19 +148,22 @@ def optimum(game: Game, queries: int) -> float:
             usable = [*free, *chosen]
             if usable:
                 cost = sum(prepared[index] for index in chosen)
-                for run in runs:
-                    cost += min(written[i] + run * points[i].stage2 for i in usable)
+                for run, times in runs.items():
+                    cost += times * min(written[i] + run * points[i].stage2 for i in usable)
                 best = min(best, cost)
     return best
 
 
-def _runs(times: Sequence[float], life: float) -> list[int]:
-    """How many queries follow each other before an entry would have lapsed."""
-    runs: list[int] = []
+def runs_of(times: Iterable[float], life: float) -> Counter[int]:
+    """How often so many queries follow each other before an entry would have lapsed."""
+    runs: Counter[int] = Counter()
     last = -math.inf
+    run = 0
     for time in times:
-        if time - last > life:
-            runs.append(0)
-        runs[-1] += 1
+        if run and time - last > life:
+            runs[run] += 1
+            run = 0
+        run += 1
         last = time
+    runs[run] += 1
     return runs

@@ -14,6 +14,8 @@ INSERT INTO contexts VALUES (?, ?, ?, ?, ?, 0, 0, ?, ?)
     RETURNING queries, run, lapses, ended;
 INSERT INTO runs VALUES (?, ?, ?, ?, 1)
     ON CONFLICT (namespace, context, game, queries) DO UPDATE SET times = runs.times + 1;
+INSERT INTO totals VALUES (?, 1)
+    ON CONFLICT (namespace) DO UPDATE SET units = totals.units + 1 RETURNING units;
 INSERT INTO prepared VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (namespace, context, strategy, config) DO UPDATE
     SET cost = CASE WHEN prepared.cost < excluded.cost

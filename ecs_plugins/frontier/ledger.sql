@@ -23,6 +23,10 @@ CREATE TABLE IF NOT EXISTS runs (
     times INTEGER NOT NULL,
     PRIMARY KEY (namespace, context, game, queries)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS totals (
+    namespace TEXT NOT NULL PRIMARY KEY,
+    units INTEGER NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS prepared (
     namespace TEXT NOT NULL,
     context TEXT NOT NULL,

@@ -35,6 +35,7 @@ _POLICIES = statements(__package__, "policies.sql")
 (
     _COUNT,
     _END_RUN,
+    _UNIT,
     _PREPARE,
     _LEASE,
     _OBSERVE,
@@ -194,7 +195,9 @@ class ReuseLedger:
         self._model = ReuseModel()
         self._life: float | None = None
         self._threads: dict[str, threading.Thread] = {}
-        self._new = 0  # contexts and runs first counted here since the fit
+        # Contexts and runs that all workers have counted first: as last seen, and at the fit.
+        self._units = 0
+        self._fitted_units = 0
         self._fitted = -math.inf
         self._tidied = -math.inf
         self._database = _database(self._path)
@@ -251,10 +254,11 @@ class ReuseLedger:
             total, run, lapses, ended = connection.execute(_COUNT, values).fetchone()
             if ended:
                 connection.execute(_END_RUN, (self._namespace, name, game, ended))
+            if ended or total == queries:
+                ((units,),) = connection.execute(_UNIT, (self._namespace,)).fetchall()
+                self._units = units
         if life is not None:
             self._life = life
-        if total == queries or ended:
-            self._new += 1
         return Count(total, run, lapses)
 
     def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
@@ -426,25 +430,26 @@ class ReuseLedger:
         late = self._clock() - self._fitted > _REFIT_SECONDS
         runs = self._model.runs
         learned_from = self._model.contexts if runs is None else runs.contexts
-        return late or self._new > learned_from * _REFIT_SHARE
+        return late or self.unfitted > learned_from * _REFIT_SHARE
 
     def _refit(self) -> None:
-        new = self._new
         now = self._clock()
         try:
+            units = self._run("SELECT units FROM totals WHERE namespace = ?", (self._namespace,))
             life = self._life
             lapsed = now - (_FOREVER if life is None else life)
             rows = self._run(_TALLY, (now - self._idle, lapsed, self._namespace))
             runs = self._run(_RUNS, (self._namespace,))
             self._model = _fit(rows, runs, with_runs=life is not None)
-            self._new -= new
+            self._fitted_units = sum(count for (count,) in units)
+            self._units = max(self._units, self._fitted_units)
         finally:
             self._fitted = now
 
     @property
     def unfitted(self) -> int:
-        """How many contexts and runs this process has first seen since the model was fitted."""
-        return self._new
+        """How many contexts and runs were first seen, by all workers, since the fit."""
+        return self._units - self._fitted_units
 
     # The file.
 
