@@ -15,6 +15,7 @@ from benchmarks.commands import (
     frontier,
     infinite_room,
     languages,
+    lapsing,
     load,
     memory_prior,
     memory_scale,
@@ -46,6 +47,7 @@ app.command("memory-scale")(memory_scale.memory_scale)
 app.command("memory-words", help=memory_words.HELP)(memory_words.memory_words)
 app.command("deployment")(deployment.deployment)
 app.command("month")(month.month)
+app.command("lapsing")(lapsing.lapsing)
 app.command("questions", help=questions.HELP)(questions.questions)
 app.command("languages", help=languages.HELP)(languages.languages)
 app.command("pruning", help=pruning.HELP)(pruning.pruning)

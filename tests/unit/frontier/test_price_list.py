@@ -1,0 +1,95 @@
+import json
+
+import pytest
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.frontier.cost import Usage
+from ecs_plugins.frontier.prices import ModelPrice, PriceTier, PriceVector
+from ecs_plugins.tokens import Role, Stage
+
+PROMPT = (Stage.QUERY, Role.ANSWER_INPUT)
+
+
+def entry(price, **more):
+    return {
+        "mode": "chat",
+        "input_cost_per_token": price,
+        "output_cost_per_token": 4 * price,
+    } | more
+
+
+MAP = {
+    "azure/eu/gpt-4o": entry(2.75e-6),
+    "azure/gpt-4o": entry(2.5e-6),
+    "gpt-4o": entry(2.5e-6, input_cost_per_token_batches=1.25e-6),
+    "one/only": entry(1e-6),
+    "two/only": entry(1e-6),
+    "one/torn": entry(1e-6),
+    "two/torn": entry(2e-6),
+    "image/gpt-4o": {"mode": "image_generation", "output_cost_per_image": 0.04},
+    "gemini/long": entry(
+        1e-6,
+        cache_read_input_token_cost=1e-7,
+        input_cost_per_token_above_200k_tokens=2e-6,
+        output_cost_per_token_above_200k_tokens=6e-6,
+        cache_read_input_token_cost_above_200k_tokens=2e-7,
+    ),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "model_prices_and_context_window.json"
+    file.write_text(json.dumps(MAP))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("name", "price"),
+    [("gpt-4o", 2.5e-6), ("azure/eu/gpt-4o", 2.75e-6), ("eu/gpt-4o", 2.75e-6), ("only", 1e-6)],
+)
+def test_the_exact_name_comes_first_then_a_price_that_all_providers_ask(path, name, price):
+    assert PriceVector.read(path, {"answer": name}).answer.input == price
+
+
+def test_a_name_with_several_prices_is_refused_with_the_candidates(path):
+    with pytest.raises(
+        ConfigurationError, match="different prices: name one of one/torn, two/torn"
+    ):
+        PriceVector.read(path, {"answer": "torn"})
+
+
+def test_a_batch_interface_halves_stage_one(path):
+    assert PriceVector.read(path, {"answer": "gpt-4o"}).prepare_factor == 1.0
+    assert PriceVector.read(path, {"answer": "gpt-4o"}, batch=True).prepare_factor == 0.5
+
+
+def test_long_prompts_have_the_prices_of_their_tier(path):
+    prices = PriceVector.read(path, {"answer": "gemini/long"})
+    short, long = Usage({PROMPT: 200_000.0}), Usage({PROMPT: 200_001.0})
+    assert prices.stages(short)[1] == pytest.approx(0.2)
+    assert prices.stages(long)[1] == pytest.approx(0.400002)
+    tier = PriceTier(above=200_000, input=2e-6, output=6e-6, cached_input=2e-7)
+    assert prices.answer.tiers == (tier,)
+    assert PriceVector.from_json(prices.to_json()) == prices
+    assert prices.answer.without_tiers(200_001).read_price == 2e-7
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        '{"unit": "USD", "answer": {"input": 1%s, "output": 1}}' % ("0" * 400),
+        '{"m": {"input_cost_per_token": 1%s, "output_cost_per_token": 1}}' % ("0" * 400),
+    ],
+)
+def test_a_price_beyond_every_float_is_refused(tmp_path, listed):
+    file = tmp_path / "prices.json"
+    file.write_text(listed)
+    with pytest.raises(ConfigurationError):
+        PriceVector.read(file, {"answer": "m"})
+
+
+def test_prices_per_million_hold_for_tiers_too():
+    tier = PriceTier(above=10, input=4.0)
+    quoted = ModelPrice(input=2.0, output=8.0, tiers=(tier,))
+    assert quoted.per_token().tiers[0].input == pytest.approx(4e-6)
