@@ -43,6 +43,7 @@ REPORT_HELP = """Write figures and one HTML page from a measured frontier.
 
 \b
   ecs-plugins report frontier.json --reuses 1,10,100
+  ecs-plugins report --ledger reuse.db
 
 The paper's figures, a map of the cheapest strategy by N and target F1, cost
 over N, and a page with all of them and the tables behind.
@@ -204,9 +205,15 @@ def route(
 
 
 def report(
-    frontier: Annotated[Path, typer.Argument(help="A frontier that calibrate wrote.")],
+    frontier: Annotated[
+        Path | None, typer.Argument(help="A frontier that calibrate wrote.", show_default=False)
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder. Without it, beside the frontier.")
+        Path | None, typer.Option(help="Folder. Without it, beside the frontier or the ledger.")
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(help="A reuse ledger or its address: what was spent and saved."),
     ] = None,
     reuses: Annotated[str, typer.Option(help="The N to compare.")] = "1,10,100",
     target_f1: Annotated[
@@ -219,6 +226,12 @@ def report(
     prices: PricesOption = None,
 ) -> None:
     """See `REPORT_HELP`, which the command line shows."""
+    if frontier is None and ledger is None:
+        raise ConfigurationError("give a frontier, or --ledger")
+    if ledger is not None:
+        _report_spending(ledger, out)
+    if frontier is None:
+        return
     from ecs_plugins.frontier.report import write_report
 
     folder = out or files.beside(frontier, f"{frontier.stem}.report")
@@ -226,6 +239,25 @@ def report(
     measured = _load(frontier, prices)
     for path in write_report(measured, folder, reuses=numbers, target_f1=target_f1):
         typer.echo(str(path))
+
+
+def _report_spending(ledger: str, out: Path | None) -> None:
+    """Print what was spent and saved, and write it as a page."""
+    from ecs_plugins.frontier.reuse import ReuseLedger
+    from ecs_plugins.frontier.spending import COLUMNS, savings, total, write_spending
+    from ecs_plugins.storage.base import is_address
+
+    if not is_address(ledger) and not Path(ledger).is_file():
+        raise ConfigurationError(f"there is no ledger {ledger}; check the path")
+    with ReuseLedger(ledger) as opened:
+        rows = savings(opened)
+        table = [COLUMNS, *(row.cells() for row in [*rows, *total(rows)])]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for cells in table:
+            padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+            typer.echo(printable("  ".join(padded).rstrip()))
+        folder = out or (Path.cwd() if is_address(ledger) else Path(ledger).parent)
+        typer.echo(str(write_spending(opened, folder / "spending.html")))
 
 
 def _load(path: Path, prices: Path | None) -> EfficiencyFrontier:

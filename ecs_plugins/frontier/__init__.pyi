@@ -11,4 +11,5 @@ from .prices import PriceVector as PriceVector
 from .reuse import ReuseLedger as ReuseLedger
 from .routing import Router as Router
 from .routing import RouterConfig as RouterConfig
+from .spending import SpendCap as SpendCap
 from .strategies.grid import default_strategies as default_strategies

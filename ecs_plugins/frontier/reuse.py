@@ -91,8 +91,8 @@ class Booking(NamedTuple):
 class DaySpend(NamedTuple):
     """What the queries of a day cost with one point; the day is counted from 1970, in UTC."""
 
-    namespace: tuple[str, ...]
     day: int
+    namespace: tuple[str, ...]
     key: PointKey
     unit: str
     queries: int
@@ -383,6 +383,14 @@ class ReuseLedger:
         )
         return [_day_spend(row) for row in rows]
 
+    def spent_by_tenants(self) -> list[DaySpend]:
+        """What was spent in every namespace that this role may see."""
+        rows = self._run(
+            "SELECT namespace, day, strategy, config, unit, queries, cost, baseline FROM spent",
+            (),
+        )
+        return [_day_spend(row) for row in rows]
+
     def spent_today(self, unit: str) -> float:
         """What the queries of today (UTC) have cost so far, in a unit."""
         day = int(self._clock() // _DAY)
@@ -391,11 +399,6 @@ class ReuseLedger:
             (self._namespace, day, unit),
         )
         return float(rows[0][0] or 0.0)
-
-    def tenants(self) -> list[tuple[str, ...]]:
-        """Every namespace for which something was spent, as far as this role may see."""
-        rows = self._run("SELECT DISTINCT namespace FROM spent ORDER BY 1", ())
-        return [tuple(json.loads(name)) for (name,) in rows]
 
     def __len__(self) -> int:
         """Number of contexts."""
@@ -534,7 +537,7 @@ def _stored(context: str) -> str:
 def _day_spend(row: tuple[Any, ...]) -> DaySpend:
     namespace, day, strategy, config, unit, queries, cost, baseline = row
     tenant = tuple(json.loads(namespace))
-    return DaySpend(tenant, day, (strategy, config), unit, queries, cost, baseline)
+    return DaySpend(day, tenant, (strategy, config), unit, queries, cost, baseline)
 
 
 def _fit(

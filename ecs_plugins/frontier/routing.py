@@ -25,6 +25,7 @@ from ecs_plugins.frontier.decision import (
     Objective,
     RoutingDecision,
     UnreachableTargetError,
+    amount,
     objectives,
 )
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
@@ -39,6 +40,7 @@ from ecs_plugins.frontier.online import (
 )
 from ecs_plugins.frontier.reuse import Booking, Ledger, Preparation
 from ecs_plugins.frontier.settlement import Settlement, newly_prepared, settled
+from ecs_plugins.frontier.spending import SpendCap, SpendCapError
 from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
@@ -65,6 +67,7 @@ class RouterConfig(Config):
         cautious: Whether the lower end of its interval counts as the F1 of a strategy; scores
             that were observed narrow it, those of other processes after a minute.
         max_seconds: Choose among what answers within it at p95, as it was measured.
+        spend_cap: What all queries of a tenant may cost in a day, by what the ledger has booked.
     """
 
     target_f1: float | None = None
@@ -73,6 +76,7 @@ class RouterConfig(Config):
     policy: OnlinePolicy | None = None
     cautious: bool = False
     max_seconds: float | None = Field(default=None, gt=0)
+    spend_cap: SpendCap | None = None
 
     @model_validator(mode="after")
     def _one_objective(self) -> Self:
@@ -173,6 +177,7 @@ class Router:
             InvalidInputError: A value out of range or of the wrong type.
             ConfigurationError: No objective is given.
             UnreachableTargetError: Nothing measured can do it.
+            SpendCapError: The cap of the day is reached, and says to refuse.
 
         A ledger that fails costs no answer: the query is then decided as without one, and the
         note of the decision says so.
@@ -186,6 +191,8 @@ class Router:
         if self.ledger is not None and context_id:
             try:
                 known = self._known(self.ledger, context_id, asked, ready, reuse, count=count)
+                if self._is_capped(self.ledger):
+                    return self._cheapest(known)
                 decision = self._by_ledger(context_id, asked, known)
                 return self._unless_leased(decision, context_id, asked, known, count=count)
             except StorageError as failure:
@@ -258,6 +265,33 @@ class Router:
             elif written < self._stage1.get(key, 0.0):
                 due[key] = written
         return due
+
+    def _is_capped(self, ledger: Ledger) -> bool:
+        """Whether the cap of the day is reached.
+
+        Raises:
+            SpendCapError: It is, and says to refuse.
+        """
+        cap = self.config.spend_cap
+        if cap is None:
+            return False
+        spent = ledger.spent_today(self.frontier.unit)
+        if spent < cap.per_day:
+            return False
+        if cap.then == "refuse":
+            unit = self.frontier.unit
+            raise SpendCapError(
+                f"today's queries have cost {amount(spent, unit)} of {amount(cap.per_day, unit)}; "
+                "ask again tomorrow (UTC), or raise SpendCap(per_day=...)"
+            )
+        return True
+
+    def _cheapest(self, known: _Known) -> RoutingDecision:
+        """What costs the least for this query, whatever was asked for."""
+        decision = self._judged.decide(reuse=1, weight=0.0, prepared=known.due)
+        return replace(
+            decision, note="the spend cap of the day is reached: what costs the least for a query"
+        )
 
     def _game(self, asked: Mapping[str, Any]) -> str:
         """What queries of this objective are counted together as; empty for the configured one.

@@ -21,6 +21,7 @@ from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.reloading import check_frontier, open_frontier
 from ecs_plugins.frontier.reuse import Ledger, ReuseLedger
 from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
+from ecs_plugins.frontier.spending import SpendCap
 from ecs_plugins.integrations.routed_query import RoutedQuery
 from ecs_plugins.integrations.tracing import trace_attributes
 
@@ -104,6 +105,7 @@ class RoutingFields(StrictFields):
         policy: How to decide when N is unknown; None trusts the forecast of the ledger.
         cautious: Whether the lower end of its interval counts as the F1 of a strategy.
         max_seconds: Choose among what answers within it at p95, as it was measured.
+        spend_cap: What all queries of a tenant may cost in a day.
     """
 
     frontier: Annotated[
@@ -118,6 +120,7 @@ class RoutingFields(StrictFields):
     policy: OnlinePolicy | None = None
     cautious: bool = False
     max_seconds: float | None = None
+    spend_cap: SpendCap | None = None
 
     @model_validator(mode="after")
     def _check_settings(self) -> Self:
@@ -131,6 +134,7 @@ class RoutingFields(StrictFields):
             policy=self.policy,
             cautious=self.cautious,
             max_seconds=self.max_seconds,
+            spend_cap=self.spend_cap,
         )
 
     @property
