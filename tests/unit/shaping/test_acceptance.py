@@ -5,6 +5,7 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig, UnitUtility
 from ecs_plugins.shaping.acceptance import Acceptance, Limits, NearRepetitions
+from tests.unit.shaping.outcomes import accepted, kept, verdicts
 
 QUESTION = "In which country was the founder of the firm born?"
 FOUNDER = "The firm was founded by Mia Lund."
@@ -26,10 +27,6 @@ def shape(passages, logprob=two_hops, **settings):
     return ContextShaper(model, config).shape(QUESTION, passages, answer="Chile"), model
 
 
-def verdicts(result):
-    return [str(v.verdict) for v in result.verdicts]
-
-
 def test_independent_misses_the_second_hop_and_keeps_the_repetition():
     result, model = shape([FOUNDER, BORN, FOUNDER_AGAIN, NOISE])
     assert verdicts(result) == ["helps", "neutral", "helps", "neutral"]
@@ -39,8 +36,8 @@ def test_independent_misses_the_second_hop_and_keeps_the_repetition():
 def test_greedy_finds_the_second_hop_and_drops_the_repetition():
     result, model = shape([BORN, FOUNDER, FOUNDER_AGAIN, NOISE], acceptance="greedy")
     assert verdicts(result) == ["helps", "helps", "redundant", "neutral"]
-    assert [v.index for v in result.kept] == [0, 1]
-    assert [v.index for v in result.accepted] == [1, 0]
+    assert kept(result) == [0, 1]
+    assert accepted(result) == [1, 0]
     assert [v.place for v in result.verdicts] == [2, 1, None, None]
     assert "helped alone" in result.verdicts[2].reason
     assert len(model.requests) == 3
@@ -140,9 +137,9 @@ def test_places_of_acceptance_follow_the_scores_and_of_a_stream_the_input():
     passages = [FOUNDER_AGAIN, NOISE, FOUNDER]
     independent, _ = shape(passages)
     best_first = [v.index for v in independent.ranked if v.kept]
-    assert [v.index for v in independent.accepted] == best_first
+    assert accepted(independent) == best_first
     streamed, _ = shape(passages, acceptance="stream")
-    assert [v.index for v in streamed.accepted] == sorted(v.index for v in streamed.kept)
+    assert accepted(streamed) == sorted(v.index for v in streamed.kept)
     assert [v.to_dict()["place"] for v in independent.verdicts if not v.kept] == [None]
 
 

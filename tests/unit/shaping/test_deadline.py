@@ -7,6 +7,7 @@ from ecs_plugins.shaping import SIGNALS, ContextShaper, ShapingConfig, Verdict
 from ecs_plugins.shaping.config import make_signal
 from ecs_plugins.shaping.deadline import ScoredOnce
 from ecs_plugins.shaping.signals.base import ScoringTask
+from tests.unit.shaping.outcomes import kept, scored, scores
 
 PASSAGES = [f"The tram number {n} was late in town{n}." for n in range(30)]
 PASSAGES[20] = "Anna lives in Rome."
@@ -29,14 +30,15 @@ def shape(model=None, passages=PASSAGES, **settings):
 @pytest.mark.parametrize("unit", ["passage", "sentence"])
 def test_what_there_is_time_for_is_scored_the_best_by_stage_1_first(unit):
     shaped = shape(Slow(), budget_s=0.05, unit=unit)
-    scored = [v for v in shaped.verdicts if v.score is not None]
+    in_time = scored(shaped)
     late = [v for v in shaped.verdicts if "the time was up" in v.reason]
     assert shaped.timed_out
     assert shaped.to_dict()["timed_out"]
     assert "the time was up" in shaped.explain()
-    assert 2 <= len(scored) < len(PASSAGES) == len(scored) + len(late)
+    assert 2 <= len(in_time) < len(PASSAGES)
+    assert len(in_time) + len(late) == len(PASSAGES)
     assert {v.verdict for v in late} == {Verdict.UNSCORED}
-    assert max(v.rank for v in scored) < min(v.rank for v in late)
+    assert max(v.rank for v in in_time) < min(v.rank for v in late)
     assert shaped.verdicts[20].kept
 
 
@@ -53,7 +55,7 @@ def test_every_way_to_accept_ends_in_time_and_keeps_what_was_found(acceptance):
         threshold=0.5,
         conversation=False,
     )
-    assert [v.index for v in shaped.kept] == [0]
+    assert kept(shaped) == [0]
 
 
 @pytest.mark.parametrize("signal", [*SIGNALS, "query_likelihood+bm25"])
@@ -66,7 +68,7 @@ def test_with_time_enough_the_result_is_that_without_a_limit(signal):
     limited, free = verdicts(budget_s=60.0), verdicts()
     assert not limited.timed_out
     assert [v.kept for v in limited.verdicts] == [v.kept for v in free.verdicts]
-    assert [v.score for v in limited.verdicts] == pytest.approx([v.score for v in free.verdicts])
+    assert scores(limited) == pytest.approx(scores(free))
 
 
 def test_a_candidate_is_computed_once_whatever_stands_beside_it():

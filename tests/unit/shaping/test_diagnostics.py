@@ -7,6 +7,7 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, LabelledExample, ModelDiagnostics, UnitUtility
 from ecs_plugins.shaping.conclusions import Fitness
 from ecs_plugins.shaping.signals import QueryLikelihood
+from tests.unit.shaping.outcomes import kept
 
 QUESTIONS = 22
 
@@ -122,7 +123,7 @@ def test_a_configuration_takes_the_measured_threshold_and_other_settings():
     assert config.threshold == found.signals[0].threshold.value
     assert (config.signal, config.top_k) == ("query_likelihood", 3)
     shaped = ContextShaper(good(), config).shape(EXAMPLES[3].question, EXAMPLES[3].passages)
-    assert [verdict.index for verdict in shaped.kept] == [1]
+    assert kept(shaped) == [1]
 
 
 def test_signals_that_need_no_answer_are_not_told_it():

@@ -9,6 +9,7 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from ecs_plugins.shaping.flattery import beyond_question
 from ecs_plugins.shaping.passages import split_passages
+from tests.unit.shaping.outcomes import kept
 
 
 def count(texts):
@@ -129,7 +130,7 @@ def test_a_passage_that_repeats_the_question_does_not_win(unit):
     passages = [ASKED, f"{ASKED} Keep this.", "It rained.", "Normandy is located in France."]
     assert shape(passages, beyond_question=False).kept[0].index < 2
     shaped = shape(passages, unit=unit)
-    assert [v.index for v in shaped.kept] == [3]
+    assert kept(shaped) == [3]
     assert shaped.verdicts[0].reason == "it says nothing but the question"
 
 

@@ -6,6 +6,7 @@ from ecs_plugins.shaping import ContextShaper, LabelledExample, ModelDiagnostics
 from ecs_plugins.shaping.config import AUTO_WITHOUT_ANSWER as AUTO
 from ecs_plugins.shaping.config import is_signal
 from ecs_plugins.shaping.probability import SHIPPED, ProbabilityFit
+from tests.unit.shaping.outcomes import kept
 
 FIT = ProbabilityFit(-2.0, {"explained": 4.0, "shared_words": 3.0})
 QUESTION = "Where does Anna live?"
@@ -80,7 +81,7 @@ def test_what_is_less_likely_than_asked_for_is_not_kept():
     by_rank = shape()
     likely = by_rank.verdicts[1].probability
     at_least = shape(min_probability=likely)
-    assert [v.index for v in at_least.kept] == [1]
+    assert kept(at_least) == [1]
     assert str(at_least.verdicts[1].verdict) == "helps"
     assert {str(v.verdict) for v in at_least.verdicts if not v.kept} == {"neutral"}
     assert all(f"at least {likely:g}" in v.reason for v in at_least.kept)
@@ -92,7 +93,7 @@ def test_a_known_answer_is_judged_by_its_threshold_and_an_unknown_one_by_probabi
     config = ShapingConfig(probability=FIT, threshold=0.05, min_probability=0.5)
     shaper = ContextShaper(FakeLanguageModel(), config)
     unknown = shaper.shape(QUESTION, PASSAGES)
-    assert [v.index for v in unknown.kept] == [1]
+    assert kept(unknown) == [1]
     known = shaper.shape(QUESTION, PASSAGES, answer="Rome")
     assert all("nats" in v.reason for v in known.verdicts if v.utility is not None)
 

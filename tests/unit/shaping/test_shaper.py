@@ -13,6 +13,7 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking import Ranking
 from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig, Verdict
 from ecs_plugins.shaping.config import DEFAULT_TOP_K
+from tests.unit.shaping.outcomes import kept, verdicts
 
 QUESTION = "Where does Anna live?"
 GOOD = "Anna lives in Rome."
@@ -33,14 +34,6 @@ def knows(context, text):
 def shape(passages, *, answer="Rome", logprob=knows, query=QUESTION, context="", **settings):
     shaper = ContextShaper(FakeLanguageModel(logprob), ShapingConfig(**settings))
     return shaper.shape(query, passages, context=context, answer=answer)
-
-
-def verdicts(result):
-    return [str(v.verdict) for v in result.verdicts]
-
-
-def kept(result):
-    return [v.index for v in result.kept]
 
 
 class Broken(FakeLanguageModel):

@@ -3,6 +3,7 @@
 import pytest
 
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
+from tests.unit.shaping.outcomes import verdicts
 
 pytestmark = pytest.mark.model
 
@@ -54,5 +55,5 @@ def test_what_is_known_already_loses_its_utility(bundled_lm):
         greedy_rounds=2,
         threshold=1.0,
     )
-    assert [str(v.verdict) for v in result.verdicts].count("helps") == 1
-    assert "redundant" in [str(v.verdict) for v in result.verdicts]
+    assert verdicts(result).count("helps") == 1
+    assert "redundant" in verdicts(result)

@@ -18,6 +18,7 @@ from ecs_plugins.shaping.signals import (
 )
 from ecs_plugins.shaping.signals.base import ScoringTask
 from ecs_plugins.tokens import TokenLedger
+from tests.unit.shaping.outcomes import kept, verdicts
 
 CHAT = ChatLayout(head="<|user|>", tail="<|assistant|>", chat=True)
 TASK = ScoringTask("  Where is it? ", ("It is in Rome.", "It rained."), answers=("Rome",))
@@ -178,7 +179,7 @@ def test_an_own_signal_can_draft_answers_and_send_several_requests_but_is_not_wr
     model = FakeLanguageModel(says_rome, replies=lambda prompt: "Rome")
     config = ShapingConfig(signal=DraftingSignal())
     result = ContextShaper(model, config).shape("Where is it?", list(TASK.passages))
-    assert [str(v.verdict) for v in result.verdicts] == ["helps", "neutral"]
+    assert verdicts(result) == ["helps", "neutral"]
     assert result.verdicts[0].utility == pytest.approx(8.0)
     assert result.signal == "drafting"
     with pytest.raises(ConfigurationError, match="give it by name"):
@@ -265,12 +266,12 @@ def test_a_magnitude_only_ranks_and_never_says_that_a_passage_hurts(name):
     shaped = ContextShaper(FakeLanguageModel(), ShapingConfig(signal=name, top_k=1)).shape(
         SHIFTED.query, list(SHIFTED.passages)
     )
-    assert [v.index for v in shaped.kept] == [0]
+    assert kept(shaped) == [0]
     decided = ContextShaper(
         FakeLanguageModel(),
         ShapingConfig(signal=name, threshold=0.001, ranker=None, beyond_question=False),
     ).shape(SHIFTED.query, list(SHIFTED.passages))
-    assert [str(v.verdict) for v in decided.verdicts] == ["helps", "neutral"]
+    assert verdicts(decided) == ["helps", "neutral"]
     assert decided.verdicts[1].utility == pytest.approx(0.0, abs=1e-6)
 
 
