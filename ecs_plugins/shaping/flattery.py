@@ -9,6 +9,10 @@ A copy is a run of words of the question, another word between two of them allow
 what follows it there. A sentence that states the same, such as the answer to "Did Anna move?",
 does not ask and stays. A run that says `STUFFED` of the question's longer words and numbers twice
 is cut too, unless a title and a colon stand between.
+
+What is left answers no question that asks openly (what, who, where ...) if it has no word that the
+question lacks, in whatever order: nothing is read of it. A question that can be answered in its own
+words, by yes or no or by one of two that it names, does not ask openly.
 """
 
 from __future__ import annotations
@@ -42,6 +46,11 @@ _SHORT = 3
 """Characters of words whose repetition means nothing: articles and prepositions."""
 
 
+_ALTERNATIVES = frozenset(("or", "oder", "ou", "o", "u"))
+_OPENS = 3
+"""Words of a question of which one is its interrogative, if that is not its last."""
+
+
 class Word(NamedTuple):
     """A casefolded word with its first character and one past its last."""
 
@@ -57,11 +66,13 @@ class _Words(NamedTuple):
         counts: How often it has each word.
         openings: Pairs of neighbours of which the first, or the last of all, is an interrogative.
         longer: Its words that mean something when they are said again.
+        asks_openly: Whether it has no answer in its own words.
     """
 
     counts: Counter[str]
     openings: frozenset[tuple[str, str]]
     longer: tuple[str, ...]
+    asks_openly: bool
 
     @classmethod
     def of(cls, query: str) -> _Words:
@@ -74,7 +85,16 @@ class _Words(NamedTuple):
             counts,
             frozenset(openings),
             tuple(word for word in longer if word not in _INTERROGATIVES),
+            asks_openly=_asks_openly(words),
         )
+
+    def only_words_in(self, text: str) -> bool:
+        """Whether a text has words, and all of them are of the question."""
+        words = _words(text)
+        first = next(words, None)
+        if first is None or first.text not in self.counts:
+            return False
+        return all(word.text in self.counts for word in words)
 
     def asked_in(self, run: Sequence[Word]) -> bool:
         """Whether a run of these words opens a question as this one does."""
@@ -109,11 +129,24 @@ def beyond_question(query: str, text: str) -> str:
         if is_copy or (question.stuffed_into(run) and not titled):
             kept.append(text[at:start].strip())
             at = marks.end() if marks else end
-    if not at:
-        return text
-    kept.append(text[at:].strip())
-    left = " ".join(part for part in kept if part)
-    return left if _TERM.search(left) else ""
+    if at:
+        kept.append(text[at:].strip())
+        left = " ".join(part for part in kept if part)
+    else:
+        left = text
+    if at and not _TERM.search(left):
+        return ""
+    if question.asks_openly and question.only_words_in(left):
+        return ""
+    return left
+
+
+def _asks_openly(words: Sequence[str]) -> bool:
+    """Whether these are the words of a question that cannot be answered in its own words."""
+    if not _ALTERNATIVES.isdisjoint(words):
+        return False
+    places = (*words[:_OPENS], *words[-1:])
+    return not _INTERROGATIVES.isdisjoint(places)
 
 
 @lru_cache(maxsize=64)
