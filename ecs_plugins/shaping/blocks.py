@@ -13,6 +13,7 @@ fence stood before it where only so a fence with a language opens code.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
@@ -33,7 +34,6 @@ from ecs_plugins.shaping.looks import (
 
 _LINE = re.compile(r"[^\r\n]*+(?:\r\n?|\n)|[^\r\n]++")
 _FENCE = re.compile(r" {0,3}(?:```|~~~)[`~]*+\s*+(?P<language>[^`\s]*+)")
-_QUOTED = re.compile(r"(?:[^\S\n]{0,3}>[^\S\n]?)+")
 _NUMERAL = "(?:[0-9０-９]{1,3}|[A-Za-z]|[ivxIVX]{2,5}|[一二三四五六七八九十]{1,3})"
 _ITEM = re.compile(
     rf"""(?P<indent>[^\S\n]*+)
@@ -177,32 +177,46 @@ def _table(lines: Sequence[Line]) -> list[Block]:
 def _paragraph(lines: Sequence[Line], *, inside: bool, quoted: int) -> list[Block]:
     """Items and prose, or what the lines look like."""
     if quoted:
-        quotation = _QUOTED.match(lines[0].text)
-        head = quotation.end() if quotation else 0
-        return [Block(Kind.PROSE, tuple(lines), quoted, head, inside)]
+        return [Block(Kind.QUOTE, tuple(lines), inside=inside)]
     if mark_of(lines[0].text) is None:
         for look in PARAGRAPHS:
             blocks = look(lines)
             if blocks is not None:
                 return [block._replace(inside=inside) for block in blocks]
+    return _items_and_prose(lines, inside=inside)
+
+
+def _items_and_prose(lines: Sequence[Line], *, inside: bool) -> list[Block]:
     width = max(len(line.text) for line in lines)
-    blocks = []
-    style = ""
+    begins_item = _item_lines(lines, width)
+    blocks: list[Block] = []
     for place, line in enumerate(lines):
-        before = lines[place - 1].text if place else ""
         mark = mark_of(line.text)
-        begins_item = mark is not None and (
-            not place or mark.style == style or before.rstrip().endswith(_STOPS)
-        )
-        if mark is not None and begins_item:
-            style = mark.style
+        if mark is not None and place in begins_item:
             blocks.append(Block(Kind.ITEM, (line,), mark.indent, mark.end))
-        elif not blocks or (blocks[-1].kind is Kind.ITEM and _leaves(line, blocks[-1], width)):
-            style = ""
+        elif not blocks or _leaves(line, blocks[-1], width):
             blocks.append(Block(Kind.PROSE, (line,), inside=inside and not place))
         else:
             blocks[-1] = _longer(blocks[-1], [line])
     return blocks
+
+
+def _item_lines(lines: Sequence[Line], width: int) -> set[int]:
+    """Which lines begin an item: not those where a sentence only happens to go on so.
+
+    The first line does, and one whose like there are several of, and one that follows the end of a
+    sentence or of a list's head, or a line that was broken on purpose.
+    """
+    marks = {place: mark for place, line in enumerate(lines) if (mark := mark_of(line.text))}
+    styles = Counter(mark.style for mark in marks.values())
+    return {
+        place
+        for place, mark in marks.items()
+        if place == 0
+        or styles[mark.style] > 1
+        or lines[place - 1].text.rstrip().endswith(_STOPS)
+        or broken_on_purpose(lines[place - 1], lines[place], width)
+    }
 
 
 def mark_of(text: str) -> Mark | None:
@@ -223,6 +237,8 @@ def _leaves(line: Line, item: Block, width: int) -> bool:
     It belongs to the item where it is indented, or where its first word would have found no room
     on the line before.
     """
+    if item.kind is not Kind.ITEM:
+        return False
     return line.indent <= item.depth and broken_on_purpose(item.lines[-1], line, width)
 
 

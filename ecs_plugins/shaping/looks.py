@@ -31,6 +31,8 @@ class Kind(StrEnum):
     """A line of a configuration: it needs those above it that stand less deep."""
     TURN = "turn"
     """What one person says in a chat, behind the name."""
+    QUOTE = "quote"
+    """What somebody else said, with a mark before each line; it stays or goes whole."""
     WHOLE = "whole"
     """What stays or goes whole: code, a log entry, a cue of subtitles."""
 
@@ -106,6 +108,7 @@ _TURN = re.compile(
 _ROLE_LIST = "user assistant system human ai bot agent customer support q a"
 _ROLES = frozenset(_ROLE_LIST.split())
 _MAX_NAME_WORDS = 3
+_MAX_VALUE_WORDS = 3
 _LOGGED = re.compile(
     r"\W?(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\d\d:\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)"
 )
@@ -247,10 +250,16 @@ def _are_turns(heads: Sequence[re.Match[str]]) -> bool:
     if 2 * stamped >= len(heads):
         return True
     names = {(head["name"] or head["nick"]).strip().casefold() for head in heads}
-    if len(names) < 2:
+    talking = sum(_is_talk(head.string[head.end() :]) for head in heads)
+    if len(names) < 2 or 2 * talking < len(heads):
         return False
     come_back = len(heads) >= _MIN_ROWS and len(names) <= len(heads) / 1.5
     return come_back or names <= _ROLES
+
+
+def _is_talk(text: str) -> bool:
+    """Whether it is more than a value: a sentence, or several words."""
+    return text.rstrip(_CLOSING).endswith(_SENTENCE_ENDS) or len(text.split()) > _MAX_VALUE_WORDS
 
 
 def turn_head(text: str) -> re.Match[str] | None:

@@ -33,12 +33,15 @@ _LEANING_LIST = """
 he she it they this that these those his her its their him them such both either neither
 er sie es dies dieser diese dieses ihr sein il elle ils elles ce cela cette ces él ella ello
 ellos ellas esto este esta estos estas
-however but yet otherwise instead nor so therefore no yes nein ja doch aber sonst jedoch mais
-sinon pourtant non oui pero sino
+however but yet otherwise instead nor so therefore doch aber sonst jedoch mais sinon pourtant pero
+sino
 """
 _LEANING = frozenset(_LEANING_LIST.split())
 """First words of sentences that are understood with the one before: pronouns, and what takes back
 or concludes."""
+_ANSWER_LIST = "yes no ja nein oui non sí да нет ναι όχι نعم لا हाँ नहीं はい いいえ 是 不"
+_ANSWERS = frozenset(_ANSWER_LIST.split())
+_PAUSES = ".,;!。，、！،।"
 _EXCEPTION_LIST = "except unless excepting außer ausser sauf excepto salvo not nicht pas"
 _EXCEPTIONS = frozenset(_EXCEPTION_LIST.split())
 """First words of fragments without which the sentence before says too much."""
@@ -142,6 +145,7 @@ class _Outline:
             Kind.ROW: self._row,
             Kind.KEY: self._key,
             Kind.TURN: self._turn,
+            Kind.QUOTE: self._whole,
             Kind.WHOLE: self._whole,
         }[block.kind](block)
 
@@ -167,7 +171,9 @@ class _Outline:
 
     def _whole(self, block: Block) -> None:
         blank = not self._text[block.start : block.end].strip()
-        needs = (*self._open_items(), *(self._announced or self._before))
+        needs = (*self._open_items(), *self._announced)
+        if not self._announced and block.kind is not Kind.QUOTE:
+            needs += self._before  # which may be what code is called in the text
         self._add(block.start, block.end, needs, said=not blank)
         self._before = ()
 
@@ -183,7 +189,8 @@ class _Outline:
         self._before = ()
 
     def _row(self, block: Block) -> None:
-        self._add(block.start, block.end, (*self._row_head, *self._open_items()))
+        above = [need for head in self._row_head for need in self.pieces[head].needs]
+        self._add(block.start, block.end, (*above, *self._row_head, *self._open_items()))
 
     def _key(self, block: Block) -> None:
         self._keys = [level for level in self._keys if level.depth < block.depth]
@@ -219,17 +226,15 @@ class _Outline:
         text_line = filled(block.lines)[0]
         head_end = text_line.start + block.head
         named = self._add(block.start, head_end, said=False)
-        question, self._question = self._question, ()
-        self._before = ()
+        # What is said in reply to a question says nothing without it.
+        needs = (*named, *self._question)
+        self._question = self._before = ()
         first = len(self.pieces)
-        self._sentences(head_end, block.end, named)
-        if len(self.pieces) == first:
-            return
-        reply = self.pieces[first]
-        self.pieces[first] = reply._replace(needs=(*reply.needs, *question))
-        last = self.pieces[-1]
-        if asks(self._text[last.start : last.end]):
-            self._question = (*named, len(self.pieces) - 1)
+        self._sentences(head_end, block.end, needs)
+        if len(self.pieces) > first:
+            last = self.pieces[-1]
+            if asks(self._text[last.start : last.end]):
+                self._question = (*named, len(self.pieces) - 1)
 
     def _item(self, block: Block) -> None:
         mark = mark_of(block.lines[0].text)
@@ -240,23 +245,18 @@ class _Outline:
         needs = self._open_items()
         first = len(self.pieces)
         self._before = ()
-        self._sentences(block.start, block.end, needs, carried=True)
+        self._sentences(block.start, block.end, needs, carried=True, mark=block.head)
         self._items.append(_Level(block.depth, first, style))
         self._before = ()
 
     def _prose(self, block: Block) -> None:
         needs = self._open_items() if block.inside else ()
         announced = self._announced
-        start = block.start
-        if block.head:  # the mark of a quotation, which each sentence of it needs
-            (mark,) = self._add(start, start + block.head, said=False)
-            needs = (*needs, mark)
-            start += block.head
         if not announced:
             self._before = ()
         first = len(self.pieces)
-        head = turn_head(block.lines[0].text)
-        self._sentences(start, block.end, needs, carried=head is not None)
+        is_turn = turn_head(block.lines[0].text) is not None
+        self._sentences(block.start, block.end, needs, carried=is_turn)
         if announced and len(self.pieces) > first:
             piece = self.pieces[first]
             self.pieces[first] = piece._replace(needs=(*piece.needs, *announced))
@@ -268,14 +268,17 @@ class _Outline:
         needs: tuple[int, ...] = (),
         *,
         carried: bool = False,
+        mark: int = 0,
     ) -> None:
-        """Add sentences; where the first is ``carried``, the others need it."""
+        """Add sentences; where the first is ``carried``, the others need it.
+
+        The first begins with a ``mark`` of so many characters, in which no sentence ends.
+        """
         first: tuple[int, ...] = ()
-        for begin, stop in _sentences_in(self._text, start, end):
-            sentence = self._text[begin:stop]
-            word = _FIRST_WORD.match(sentence)
-            leans = word is not None and word[1].casefold() in _LEANING
-            needed = (*needs, *first, *self._before) if leans else (*needs, *first)
+        for begin, stop in _sentences_in(self._text, start, end, mark):
+            needed = (*needs, *first)
+            if _leans(self._text[begin:stop]):
+                needed += self._before
             if self._title and not self._lead:
                 self._lead = (len(self.pieces),)
             self._before = self._add(begin, stop, needed, flowing=True)
@@ -295,16 +298,30 @@ def _above(levels: Sequence[_Level], depth: int, style: str) -> list[_Level]:
     return [level for level in levels if level.depth <= depth]
 
 
-def _sentences_in(text: str, start: int, end: int) -> list[Span]:
+def _leans(sentence: str) -> bool:
+    """Whether a sentence is understood with the one before it."""
+    word = _FIRST_WORD.match(sentence)
+    if word is None:
+        return False
+    first = word[1].casefold()
+    is_answer = first in _ANSWERS and not sentence[word.end() : word.end() + 1].strip(_PAUSES)
+    return is_answer or first in _LEANING
+
+
+def _sentences_in(text: str, start: int, end: int, mark: int) -> list[Span]:
     """Sentences over broken lines; a fragment that makes an exception stays with the one before."""
     plain = _BREAK.sub(lambda found: " " * len(found.group()), text[start:end])
     spans: list[Span] = []
-    for begin, stop in sentence_spans(plain):
-        word = _FIRST_WORD.match(plain, begin, stop)
+    for begin, stop in sentence_spans(plain[mark:]):
+        word = _FIRST_WORD.match(plain, mark + begin, mark + stop)
         if spans and word is not None and word[1].casefold() in _EXCEPTIONS:
-            spans[-1] = (spans[-1][0], start + stop)
+            spans[-1] = (spans[-1][0], start + mark + stop)
         else:
-            spans.append((start + begin, start + stop))
+            spans.append((start + mark + begin, start + mark + stop))
+    if spans:
+        spans[0] = (start, spans[0][1])
+    elif mark:
+        spans = [(start, end)]
     return spans
 
 

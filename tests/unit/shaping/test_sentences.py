@@ -36,7 +36,7 @@ def kept_for(wanted, text):
             "Nine",
             "# Trams\n\nNine runs late.",
         ),
-        (TABLE, "Eos", "| name | berth |\n|---|---|\n| Eos | 7 |"),
+        (TABLE, "Eos", "Boats:\n| name | berth |\n|---|---|\n| Eos | 7 |"),
         (LIST, "Bo", "The crew:\n\n- Ada steers.\n  - Bo helps her."),
         (
             "Run this first, then wait for a while:\n```\na = 1\n\nb = 2\n```\nThe rest is simple. "

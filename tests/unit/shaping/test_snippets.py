@@ -1,0 +1,46 @@
+"""What stays of texts of many formats and scripts if one piece of them is chosen, read by people.
+
+``snippets.txt`` lists texts behind ``===`` and their name, and behind each ``---`` what stays if the
+next piece that says something is chosen. None of it says anything else than its text.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from ecs_plugins.shaping.sentences import join_spans, pieces_of, with_needs
+
+FILE = Path(__file__).parent / "snippets.txt"
+
+
+def snippets():
+    """By name: a text, and what stays of it for each piece."""
+    listed = {}
+    for part in FILE.read_text("utf-8").removeprefix("=== ").split("\n=== "):
+        name, _, body = part.partition("\n")
+        text, *outputs = body.removesuffix("\n").split("\n---\n")
+        listed[name] = text, outputs
+    return listed
+
+
+SNIPPETS = snippets()
+
+
+def kept_by_each_piece(text):
+    pieces = pieces_of(text)
+    kept = []
+    for number, piece in enumerate(pieces):
+        if piece.said:
+            needed = [pieces[place] for place in with_needs(pieces, [number])]
+            kept.append(join_spans([(each.start, each.end) for each in needed], text))
+    return kept
+
+
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_what_stays_is_what_a_reader_has_read_and_found_to_say_the_same(name):
+    text, outputs = SNIPPETS[name]
+    assert kept_by_each_piece(text) == outputs
+
+
+def test_many_are_listed():
+    assert sum(len(outputs) for _, outputs in SNIPPETS.values()) > 200
