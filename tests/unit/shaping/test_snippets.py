@@ -1,7 +1,7 @@
 """What stays of texts of many formats and scripts if one piece of them is chosen, read by people.
 
-``snippets.txt`` lists texts behind ``===`` and their name, and behind each ``---`` what stays if the
-next piece that says something is chosen. None of it says anything else than its text.
+``snippets.txt`` lists texts behind ``===`` and their name, and behind each ``---`` what stays if
+the next piece that says something is chosen. None of it says anything else than its text.
 """
 
 from pathlib import Path
