@@ -14,8 +14,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 POOL = 40
 """Passages of a pool."""
@@ -39,40 +40,87 @@ def asked(
         JSON: ratios of CPU time ``baseline / ours``, seconds and tokens of either, and the largest
         difference of a utility, in nats.
     """
-    from dataclasses import asdict
-
-    from benchmarks.engine.measure import ratio_of
-
-    ours, theirs = Path(__file__).parents[2], baseline
-    kinds: dict[str, list[list[float]]] = {"first": [], "later": []}
-    tokens: dict[str, list[list[int]]] = {"first": [], "later": []}
-    off = 0.0
-    with _version(ours) as new, _version(theirs) as old:
-        for number, (passages, questions) in enumerate(_pools(data, pools, later)):
+    ours = Path(__file__).parents[2]
+    first = _Side()
+    others = _Side()
+    difference = 0.0
+    with _version(ours) as new, _version(baseline) as old:
+        for number, pool in enumerate(_pools(data, pools, later)):
+            passages, questions = pool
             for ask in (new, old):
                 ask("What was said before?", ["Nothing was said before."])
-            rows: list[tuple[list[float], list[int]]] = []
+            answers = []
             for turn, question in enumerate(questions):
-                order = [new, old] if (number + turn) % 2 else [old, new]
-                answers = {ask: ask(question, passages) for ask in order}
-                pair = [answers[new], answers[old]]
-                rows.append(([a["seconds"] for a in pair], [a["tokens"] for a in pair]))
-                found = zip(*(a["utilities"] for a in pair), strict=True)
-                off = max([off, *(abs(a - b) for a, b in found)])
-            for kind, part in (("first", rows[:1]), ("later", rows[1:])):
-                kinds[kind].append([sum(s[n] for s, _ in part) for n in (0, 1)])
-                tokens[kind].append([sum(t[n] for _, t in part) for n in (0, 1)])
-            log(
-                f"pool {number + 1}/{pools}: first {kinds['first'][-1]}, later {kinds['later'][-1]}"
-            )
+                pair = _ask_both(new, old, question, passages, new_first=(number + turn) % 2 == 1)
+                difference = max(difference, pair.difference)
+                answers.append(pair)
+            first.add(answers[:1])
+            others.add(answers[1:])
+            log(f"pool {number + 1}/{pools}: first {first.last}, later {others.last}")
     return {
-        kind: {
-            "ratio": asdict(ratio_of([s[0] for s in seconds], [s[1] for s in seconds])),
-            "seconds": seconds,
-            "tokens": [sum(t[n] for t in tokens[kind]) for n in (0, 1)],
+        "first": first.summary(),
+        "later": others.summary(),
+        "difference": difference,
+        "later_questions": later,
+        "pools": pools,
+    }
+
+
+class _Pair(NamedTuple):
+    """What both versions answered to one question."""
+
+    new: dict[str, Any]
+    old: dict[str, Any]
+
+    @property
+    def difference(self) -> float:
+        """The largest difference of a utility."""
+        pairs = zip(self.new["utilities"], self.old["utilities"], strict=True)
+        return max((abs(a - b) for a, b in pairs), default=0.0)
+
+
+def _ask_both(
+    new: Ask, old: Ask, question: str, passages: Sequence[str], *, new_first: bool
+) -> _Pair:
+    if new_first:
+        answer = new(question, passages)
+        return _Pair(answer, old(question, passages))
+    answer = old(question, passages)
+    return _Pair(new(question, passages), answer)
+
+
+@dataclass
+class _Side:
+    """The first questions over all pools, or the later ones: sums of each pool."""
+
+    seconds: list[tuple[float, float]] = field(default_factory=list)
+    tokens: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, pairs: Sequence[_Pair]) -> None:
+        """Another pool."""
+        self.seconds.append(
+            (sum(pair.new["seconds"] for pair in pairs), sum(pair.old["seconds"] for pair in pairs))
+        )
+        self.tokens.append(
+            (sum(pair.new["tokens"] for pair in pairs), sum(pair.old["tokens"] for pair in pairs))
+        )
+
+    @property
+    def last(self) -> tuple[float, float]:
+        """Seconds of the last pool."""
+        return self.seconds[-1]
+
+    def summary(self) -> dict[str, Any]:
+        """JSON."""
+        from benchmarks.engine.measure import ratio_of
+
+        new_seconds, old_seconds = zip(*self.seconds, strict=True)
+        new_tokens, old_tokens = zip(*self.tokens, strict=True)
+        return {
+            "ratio": asdict(ratio_of(list(new_seconds), list(old_seconds))),
+            "seconds": self.seconds,
+            "tokens": [sum(new_tokens), sum(old_tokens)],
         }
-        for kind, seconds in kinds.items()
-    } | {"difference": off, "later_questions": later, "pools": pools}
 
 
 def _pools(data: Path, pools: int, later: int) -> Iterator[tuple[list[str], list[str]]]:
@@ -109,8 +157,8 @@ def _version(folder: Path) -> Iterator[Ask]:
     def ask(question: str, passages: Sequence[str]) -> dict[str, Any]:
         to.write(json.dumps([question, list(passages)]) + "\n")
         to.flush()
-        found: dict[str, Any] = json.loads(of.readline())
-        return found
+        answer: dict[str, Any] = json.loads(of.readline())
+        return answer
 
     try:
         yield ask

@@ -146,19 +146,21 @@ def _measure(
     merged: list[_Run] = []
     for repeat in range(repeats):
         requests = small_requests(draw, calls, passages)
-        for side in ("serial", "merged") if repeat % 2 else ("merged", "serial"):
-            if side == "serial":
-                serial.append(_in_series(model, requests))
-            else:
-                merged.append(_at_once(model, requests, callers))
+        if repeat % 2:
+            serial.append(_in_series(model, requests))
+            merged.append(_at_once(model, requests, callers))
+        else:
+            merged.append(_at_once(model, requests, callers))
+            serial.append(_in_series(model, requests))
     pairs = list(zip(serial, merged, strict=True))
-    error = max(float(np.abs(np.subtract(a.scores, b.scores)).max()) for a, b in pairs)
+    error = max(_difference(one, other) for one, other in pairs)
     if not error <= TOLERANCE:
         raise ScoringError(
             f"{callers} concurrent callers of {model.name} get scores {error:.2g} nats away from "
             "serial ones; please report this"
         )
-    latencies = [s for run in merged for s in run.latencies]
+    latencies = np.concatenate([run.latencies for run in merged])
+    serial_latencies = np.concatenate([run.latencies for run in serial])
     return ConcurrencyResult(
         callers=callers,
         calls=calls,
@@ -169,9 +171,14 @@ def _measure(
         cpu_speedup=median_interval([a.cpu / b.cpu for a, b in pairs], seed),
         p50_s=float(np.quantile(latencies, 0.5)),
         p99_s=float(np.quantile(latencies, 0.99)),
-        serial_p50_s=float(np.median([s for run in serial for s in run.latencies])),
+        serial_p50_s=float(np.median(serial_latencies)),
         error=error,
     )
+
+
+def _difference(one: _Run, other: _Run) -> float:
+    """The largest difference of a score, in nats."""
+    return float(np.abs(np.subtract(one.scores, other.scores)).max())
 
 
 def _in_series(model: LocalLM, requests: Sequence[ScoreRequest]) -> _Run:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +103,6 @@ def compare(
     """
     model = model or model_of(setting.model)
     clock = clock_of(model.device)
-    exact, rounded = model.dtype == torch.float32, DISAGREES_ROUNDED * setting.answer
     request = request_of(setting, seed, int(model.config.vocab_size))
     ours = scorers.make(scorers.OURS, model)
     wanted = ours(request)
@@ -122,12 +121,12 @@ def compare(
         part = stratified(request, _subset(name, setting))
         expected = [wanted[i] for i in _answers(setting, part)]
         started = clock()
-        found = scorer(only(request, part))
+        answers = scorer(only(request, part))
         first[name] = (clock() - started) / len(part)
-        off = np.abs(np.subtract(found, expected))
+        off = np.abs(np.subtract(answers, expected))
         differences[name] = float(off.max())
         log(f"{setting.label}: {name} {first[name]:.3f} s, off by {differences[name]:.1e}")
-        if not (off.max() <= DISAGREES if exact else off.mean() <= rounded):
+        if not _agrees(off, model.dtype, setting):
             left_out[name] = f"disagrees by {differences[name]:.2g} nats per answer"
             continue
         runs[name] = _timed(clock, scorer, only(request, part), len(part))
@@ -135,6 +134,36 @@ def compare(
         if runs.pop(worse, None) is not None:
             left_out[worse] = f"{first[worse]:.3f} s per candidate: slower than the other batch"
     runs[scorers.OURS] = _timed(clock, ours, request, setting.candidates)
+    seconds, rates = _interleaved(runs, model, repeats, setting.label, log)
+    floor = useful_flops(model, request) / statistics.median(rates) / setting.candidates
+    return {
+        "setting": asdict(setting),
+        "label": setting.label,
+        "repeats": repeats,
+        "seconds_per_candidate": seconds,
+        "ratios": _ratios(seconds),
+        "difference": differences,
+        "left_out": left_out,
+        "matmul_gflops": [rate / 1e9 for rate in rates],
+        "floor_share": floor / statistics.median(seconds[scorers.OURS]),
+    }
+
+
+def _agrees(off: np.ndarray, dtype: torch.dtype, setting: Setting) -> bool:
+    """Whether differences of answers are those of the order of summation, or of rounding."""
+    if dtype == torch.float32:
+        return bool(off.max() <= DISAGREES)
+    return bool(off.mean() <= DISAGREES_ROUNDED * setting.answer)
+
+
+def _interleaved(
+    runs: Mapping[str, Callable[[], float]],
+    model: PreTrainedModel,
+    repeats: int,
+    label: str,
+    log: Log,
+) -> tuple[dict[str, list[float]], list[float]]:
+    """Seconds of every scorer, and rates of a matrix product, one per repeat."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     rates: list[float] = []
     for repeat in range(repeats):
@@ -142,23 +171,15 @@ def compare(
         for name in _rotated(list(runs), repeat):
             seconds[name].append(runs[name]())
         took = {name: round(values[-1], 4) for name, values in seconds.items()}
-        log(f"{setting.label}: repeat {repeat + 1}/{repeats} {took}")
-    floor = useful_flops(model, request) / statistics.median(rates) / setting.candidates
-    return {
-        "setting": asdict(setting),
-        "label": setting.label,
-        "repeats": repeats,
-        "seconds_per_candidate": seconds,
-        "ratios": {
-            name: asdict(ratio_of(seconds[scorers.OURS], values))
-            for name, values in seconds.items()
-            if name != scorers.OURS
-        },
-        "difference": differences,
-        "left_out": left_out,
-        "matmul_gflops": [rate / 1e9 for rate in rates],
-        "floor_share": floor / statistics.median(seconds[scorers.OURS]),
-    }
+        log(f"{label}: repeat {repeat + 1}/{repeats} {took}")
+    return seconds, rates
+
+
+def _ratios(seconds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """What every other scorer takes in units of ours."""
+    ours = seconds[scorers.OURS]
+    others = {name: values for name, values in seconds.items() if name != scorers.OURS}
+    return {name: asdict(ratio_of(ours, values)) for name, values in others.items()}
 
 
 def growth(

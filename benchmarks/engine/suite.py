@@ -79,28 +79,33 @@ def run(
             return _memory(model, quick, log, target)
         loaded = model_of(model, target=target)
         if part == "absolute":
-            chosen = [Setting(model, c, 4 if quick else 24) for c in _absolute_contexts(quick)]
+            candidates = 4 if quick else 24
+            chosen = [Setting(model, size, candidates) for size in _absolute_contexts(quick)]
             rows = absolute(
                 chosen, repeats=repeats, model=loaded, token_budget=token_budget, log=log
             )
             return {name: rows}
         if part == "questions":
-            base = Setting(model, 100 if quick else 1000, 4 if quick else 12)
+            base = Setting(model, 100, 4) if quick else Setting(model, 1000, 12)
             numbers = QUESTIONS[:2] if quick else QUESTIONS
             rows = measure.questions(base, numbers, repeats=repeats, model=loaded, log=log)
             return {f"{base.label}{target.suffix}": rows}
-        if part == "context":
-            contexts = CONTEXTS[:2] if quick else CONTEXTS
-            grown = [Setting(model, context, 4 if quick else 16) for context in contexts]
-        else:
-            counts = NUMBERS[:1] if quick else NUMBERS
-            grown = [Setting(model, 250, count) for count in counts]
-        rows = measure.growth(
-            grown, repeats=repeats, model=loaded, naive=part == "context", log=log
-        )
+        grown = _grown(part, model, quick=quick)
+        naive = part == "context"
+        rows = measure.growth(grown, repeats=repeats, model=loaded, naive=naive, log=log)
         return {name: rows}
     finally:
         torch.set_num_threads(threads)
+
+
+def _grown(part: str, model: str, *, quick: bool) -> list[Setting]:
+    """Settings that grow in their context, or in the number of their candidates."""
+    if part == "context":
+        contexts = CONTEXTS[:2] if quick else CONTEXTS
+        candidates = 4 if quick else 16
+        return [Setting(model, context, candidates) for context in contexts]
+    counts = NUMBERS[:1] if quick else NUMBERS
+    return [Setting(model, 250, count) for count in counts]
 
 
 def _compare(
