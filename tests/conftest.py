@@ -77,6 +77,16 @@ def located(engine, request):
                 connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def processor():
+    """Every processor is one that ``dtype="auto"`` loads float32 on: its scores are exact."""
+    from ecs_plugins.lm import devices
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "seconds_of_a_product", lambda _dtype: 1.0)
+        yield
+
+
 @pytest.fixture(scope="session")
 def bundled_lm():
     """The installed default model; never skipped, so that no run passes without it."""

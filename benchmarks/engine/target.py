@@ -39,12 +39,12 @@ class Target:
 
     @classmethod
     def of(cls, device: str, dtype: str) -> Target:
-        """From names; ``"auto"`` is float32 on a CPU and 16 bits on a GPU.
+        """From names; ``"auto"`` is what a `LocalLM` takes.
 
         Raises:
             ConfigurationError: There is no such device here.
         """
-        from ecs_plugins.lm.loading import resolve_device, resolve_dtype
+        from ecs_plugins.lm.devices import resolve_device, resolve_dtype
 
         found = resolve_device(device)
         return cls(found, resolve_dtype(dtype, found))

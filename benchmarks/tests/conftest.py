@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from benchmarks.__main__ import main
-from tests.conftest import bundled_lm, embedder, located, postgres
+from tests.conftest import bundled_lm, embedder, located, postgres, processor
 
-__all__ = ["bench", "bundled_lm", "embedder", "located", "postgres"]
+__all__ = ["bench", "bundled_lm", "embedder", "located", "postgres", "processor"]
 
 
 @pytest.fixture

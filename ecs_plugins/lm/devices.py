@@ -40,12 +40,16 @@ def seconds_of_a_product(dtype: str) -> float:
     return min(seconds)
 
 
-@cache
-def bfloat16_gain(measure: Measure = seconds_of_a_product) -> float:
+def bfloat16_gain(measure: Measure | None = None) -> float:
     """How many times as fast this processor multiplies in bfloat16 as in float32.
 
     It is measured once in a process.
     """
+    return _gain(measure or seconds_of_a_product)
+
+
+@cache
+def _gain(measure: Measure) -> float:
     return measure("float32") / measure("bfloat16")
 
 
@@ -79,24 +83,24 @@ def resolve_device(device: str) -> torch.device:
     return resolved
 
 
-def resolve_dtype(
-    dtype: str, device: torch.device, measure: Measure = seconds_of_a_product
-) -> torch.dtype:
+def resolve_dtype(dtype: str, device: torch.device, measure: Measure | None = None) -> torch.dtype:
     """The torch dtype meant.
 
     Args:
         dtype: Its name; ``"auto"`` is 16 bits on a GPU, and on a CPU bfloat16 where a product in it
             is at least `WORTH_ROUNDING` times as fast as in float32.
         device: Where the model computes.
-        measure: Times a product on the CPU.
+        measure: Times a product on the CPU; by default `seconds_of_a_product`.
     """
     import torch
 
+    if dtype == "auto" and device.type != "cpu":
+        return _best_of_gpu(device)
     if dtype == "auto":
-        return _best_of_cpu(measure) if device.type == "cpu" else _best_of_gpu(device)
+        return _best_of_cpu(bfloat16_gain(measure))
     named: torch.dtype = getattr(torch, dtype)
     if device.type == "cpu" and named is torch.bfloat16:
-        _warn_if_slow(measure)
+        _warn_if_slow(bfloat16_gain(measure))
     return named
 
 
@@ -129,10 +133,9 @@ def _number_of(kind: str) -> int:
 
 
 @cache
-def _best_of_cpu(measure: Measure) -> torch.dtype:
+def _best_of_cpu(gain: float) -> torch.dtype:
     import torch
 
-    gain = bfloat16_gain(measure)
     if gain < WORTH_ROUNDING:
         return torch.float32
     _log.info(
@@ -156,8 +159,7 @@ def _best_of_gpu(device: torch.device) -> torch.dtype:
 
 
 @cache
-def _warn_if_slow(measure: Measure) -> None:
-    gain = bfloat16_gain(measure)
+def _warn_if_slow(gain: float) -> None:
     if gain < _WORTH_A_WARNING:
         warnings.warn(
             f"this processor takes {1 / gain:.0f} times as long for a product in bfloat16 as in "

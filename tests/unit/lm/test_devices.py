@@ -16,7 +16,12 @@ from transformers.utils import logging as transformers_logging
 
 from ecs_plugins.errors import ConfigurationError, ModelNotFoundError
 from ecs_plugins.lm import devices, loading, runtime
-from ecs_plugins.lm.devices import describe, resolve_device, resolve_dtype
+from ecs_plugins.lm.devices import (
+    describe,
+    resolve_device,
+    resolve_dtype,
+    seconds_of_a_product,
+)
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.profile import ScoringPath
 
@@ -32,6 +37,13 @@ def timed(**seconds):
         return seconds[dtype]
 
     return measure
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """What was logged and warned of before is news again."""
+    devices._best_of_cpu.cache_clear()
+    devices._warn_if_slow.cache_clear()
 
 
 @pytest.fixture
@@ -122,8 +134,8 @@ def test_this_processor_is_measured_once_and_described(monkeypatch) -> None:
 
     assert devices.bfloat16_gain(measure) == devices.bfloat16_gain(measure) == 3.0
     assert sorted(measured) == ["bfloat16", "float32"]
-    assert devices.seconds_of_a_product("float32") > 0
-    monkeypatch.setattr(devices, "bfloat16_gain", lambda: 3.0)
+    assert seconds_of_a_product("float32") > 0
+    monkeypatch.setattr(devices, "seconds_of_a_product", measure)
     assert describe(CPU, torch.bfloat16) == (
         "bfloat16 on the CPU, which multiplies 3 times as fast in bfloat16 as in float32"
     )
