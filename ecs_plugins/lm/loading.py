@@ -200,7 +200,7 @@ def _without_progress_bars() -> Iterator[None]:
     """No bar while a model is loaded; afterwards there are those that there were before."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()  # type: ignore[no-untyped-call]
+    shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield

@@ -102,6 +102,9 @@ class _Numbers:
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._tensors = [tensor for tensor in tensors if not tensor.is_meta]
+        self._places: list[tuple[int, int]] = []
+        self._drawn: list[list[Tensor]] = []
+        self._rows: list[Tensor] = []
         self._read_anew()
 
     def have_changed(self) -> bool:

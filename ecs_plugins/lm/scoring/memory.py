@@ -41,7 +41,7 @@ def free_bytes(group: Path | None = None) -> int:
         group: Where the control group of the process is, if it has one.
     """
     group = group or _GROUP
-    available = psutil.virtual_memory().available
+    available: int = psutil.virtual_memory().available
     for limit_file, use_file in _GROUP_FILES:
         try:
             limit = int((group / limit_file).read_text())

@@ -90,9 +90,10 @@ class Runner:
 def _arguments_of(model: PreTrainedModel) -> frozenset[str]:
     """Names of the arguments of a model's forward, and of what a wrapper of PEFT passes on."""
     names = set(inspect.signature(model.forward).parameters)
-    adapter = getattr(model, "active_peft_config", None)
+    wrapper: Any = model
+    adapter = getattr(wrapper, "active_peft_config", None)
     if adapter is not None and not adapter.is_prompt_learning:
-        names.update(inspect.signature(model.get_base_model().forward).parameters)
+        names.update(inspect.signature(wrapper.get_base_model().forward).parameters)
     return frozenset(names)
 
 
