@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
@@ -19,6 +20,11 @@ def rendered(template: str, title: str = "", **values: Any) -> str:
         finalize=_inert,
     )
     return pages.get_template(template).render(title=title, **values)
+
+
+def preformatted(text: str) -> str:
+    """A text as a notebook shows it: in columns, escaped, and with nothing that hides."""
+    return f"<pre style='white-space: pre; overflow-x: auto'>{escape(inert(text))}</pre>"
 
 
 def _inert(value: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from ecs_plugins.common.pages import rendered
+from ecs_plugins.common.pages import preformatted, rendered
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import (
     ConfigValue,
@@ -236,6 +236,10 @@ class RoutingDecision:
             latency=self._measured.latency(self.point),
             caution=self._measured.caution,
         ).rstrip()
+
+    def _repr_html_(self) -> str:
+        """The decision, as a notebook shows it."""
+        return preformatted(self.explain())
 
     def summary(self) -> dict[str, object]:
         """Plain values for traces and metadata, cheap enough for every query.

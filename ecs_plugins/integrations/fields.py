@@ -5,6 +5,7 @@ Each integration translates the types and events of its framework and nothing el
 
 from __future__ import annotations
 
+import inspect
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, mod
 
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation, one_line
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.tracing import TracedDocument, span
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.shared import as_model
@@ -145,7 +146,10 @@ class ShapingFields(StrictFields):
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         self.shaping_config()
-        self._parts_in_use()
+        signal, _ = self._parts_in_use()
+        if self.answer is not None:
+            check_answer_source(self.answer)
+        check_answered(signal, self.answer)
         return self
 
     def shaping_config(self) -> ShapingConfig:
@@ -185,7 +189,7 @@ class ShapingFields(StrictFields):
         read_as: Sequence[str] | None = None,
     ) -> ShapedContext:
         """Shape ``passages`` for ``query`` with the fields of this object."""
-        answer = None if self.answer is None else self.answer(query)
+        answer = None if self.answer is None else checked_answer(self.answer(query))
         signal, ranker = self._parts_in_use()
         config = self.shaping_config().replace(signal=signal, ranker=ranker)
         model = as_model(self.model)
@@ -242,6 +246,41 @@ class ShapingFields(StrictFields):
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         """Shallow: the fields are services that are shared by all, and frozen values."""
         return self.model_copy()
+
+
+def check_answer_source(source: AnswerSource) -> None:
+    """Refuse an answer function that cannot be called with a query, or has to be awaited."""
+    if inspect.iscoroutinefunction(source):
+        raise ConfigurationError(
+            "answer is an async function; give one that returns the known answer at once"
+        )
+    try:
+        inspect.signature(source).bind("query")
+    except TypeError as error:
+        raise ConfigurationError(f"answer is called with the query alone: {error}") from None
+    except ValueError:  # a function in C, which does not tell
+        return
+
+
+def check_answered(signal: str | Signal, source: AnswerSource | None) -> None:
+    """Refuse a signal that needs an answer and can have none."""
+    if isinstance(signal, str):  # auto takes what fits
+        return
+    if signal.needs_answer and source is None:
+        raise ConfigurationError(
+            f"the signal {signal.name!r} needs an answer: set answer=, or use the signal 'auto'"
+        )
+
+
+def checked_answer(answer: object) -> str | Sequence[str] | None:
+    """What an answer function has returned; refused if it is no answer."""
+    if answer is None or isinstance(answer, str):
+        return answer
+    if isinstance(answer, Sequence) and all(isinstance(each, str) for each in answer):
+        return answer
+    raise InvalidInputError(
+        f"answer returns a text, several, or None where none is known; got {answer!r:.80}"
+    )
 
 
 def restored(dropped: Mapping[str, str], id: str) -> str:

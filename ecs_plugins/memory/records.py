@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from ecs_plugins.common.pages import preformatted
 from ecs_plugins.memory.types import FreeEnergy, Namespace, SleepDecision, Tier
 
 ERASED = "erased"
@@ -88,6 +89,12 @@ class Recollection(Remembered):
     similarity: float = 0.0
     coverage: float = 0.0
     asked: str = ""
+
+    def _repr_html_(self) -> str:
+        """The recollection, as a notebook shows it."""
+        details = f" ({self.details})" if self.details else ""
+        line = f"{self.score:.3f}  {self.tier}  {self.text}{details}"
+        return preformatted(f"{line}\n{self.why}")
 
     @property
     def details(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ecs_plugins.common.pages import rendered
+from ecs_plugins.common.pages import preformatted, rendered
 from ecs_plugins.common.text import one_line
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.shaping.sentences import Span, by_handle, gaps, join_spans
@@ -247,6 +247,10 @@ class ShapedContext:
         console.print(table, summary, sep="\n")
         lines = [line.rstrip() for line in output.getvalue().splitlines()]
         return "\n".join(lines) + "\n"
+
+    def _repr_html_(self) -> str:
+        """The table, as a notebook shows it."""
+        return preformatted(self.explain(width=100))
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: plain types only."""

@@ -1,10 +1,12 @@
 """What every adapter refuses when it is made: unknown fields, bad values, no namespaces."""
 
 import pytest
+from langchain_core.documents import Document
 
-from ecs_plugins.errors import ConfigurationError, EcsPluginsError
+from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError
 from ecs_plugins.langchain import (
     ECSContextMiddleware,
+    ECSDocumentCompressor,
     EntropicChatMessageHistory,
     EntropicMemoryMiddleware,
     EntropicMemoryRetriever,
@@ -12,7 +14,9 @@ from ecs_plugins.langchain import (
 )
 from ecs_plugins.langchain.context import FrontierContext
 from ecs_plugins.langgraph import EntropicStore
-from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
+from ecs_plugins.llama_index import ECSPostprocessor, EntropicChatMemory, EntropicMemoryBlock
+from ecs_plugins.lm import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 USER = ("memories", "u1")
 
@@ -100,3 +104,30 @@ def test_a_namespace_is_mandatory_and_a_label_mixes_no_field_with_text(memory):
         EntropicMemoryMiddleware(memory, namespace=("user-{user_id}",))
     with pytest.raises(ConfigurationError, match="namespace"):
         EntropicChatMemory.from_defaults(memory)
+
+
+async def later(query):
+    return "at nine"
+
+
+@pytest.mark.parametrize("kind", [ECSDocumentCompressor, ECSPostprocessor])
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"answer": later}, "async"),
+        ({"answer": lambda: "at nine"}, "query alone"),
+        ({"answer": lambda query, more: "at nine"}, "query alone"),
+        ({"config": {"signal": "answer_shift"}}, "needs an answer"),
+    ],
+)
+def test_an_answer_that_could_not_be_used_is_refused_when_an_object_is_made(kind, fields, says):
+    with pytest.raises(ConfigurationError, match=says):
+        kind(model=FakeLanguageModel(), embedder=FakeEmbedder(), **fields)
+
+
+def test_a_function_that_returns_no_answer_is_told_so():
+    compressor = ECSDocumentCompressor(
+        model=FakeLanguageModel(), embedder=FakeEmbedder(), answer=lambda query: ...
+    )
+    with pytest.raises(InvalidInputError, match="Ellipsis"):
+        compressor.compress_documents([Document("The ferry leaves at nine.")], "When?")

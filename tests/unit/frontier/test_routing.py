@@ -26,6 +26,7 @@ def test_without_n_and_ledger_a_query_stands_alone(frontier):
     decision = Router(frontier, RouterConfig(target_f1=0.78)).route()
     assert (decision.strategy, decision.reuse) == ("tfidf", 1.0)
     assert "no reuse was given" in decision.explain()
+    assert "no reuse was given" in decision._repr_html_()
 
 
 def test_unknown_n_is_rented_until_it_breaks_even(frontier, ledger):
