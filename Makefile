@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # would compile every module anew, in each run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test fast fuzz check house mutants format docs clean imports-min test-min test-max nightly
+.PHONY: help demo test fast fuzz check house mutants format docs clean gpu imports-min test-min test-max nightly
 .DEFAULT_GOAL := help
 
 help: ## Show this help.
@@ -74,6 +74,10 @@ test-max: ## The integration tests with the newest versions of the frameworks th
 	$(VENV)-max/bin/python -m pytest tests/integration -m "not model and not slow"
 
 nightly: test fuzz test-min test-max ## Everything that can be tested without a GPU.
+
+gpu: $(VENV)/.installed-dev ## Check and measure a CUDA card, in at most 8 minutes; figures go to out/gpu.json.
+	$(BIN)/python -m pytest tests/unit/lm/test_gpu.py -m gpu
+	$(BIN)/python -m benchmarks gpu --out out
 
 house: $(VENV)/.installed-dev ## Density, complexity, sizes, arrows and circles of the package.
 	$(BIN)/python -m benchmarks.house

@@ -13,6 +13,7 @@ from benchmarks.commands import (
     engine,
     evidence,
     frontier,
+    gpu,
     infinite_room,
     languages,
     lapsing,
@@ -40,6 +41,7 @@ for _name in evidence.BENCHES:
 app.command("evidence-report", help=evidence.REPORT_HELP)(evidence.report)
 app.command("evidence-methods", help=evidence.METHODS_HELP)(evidence.methods)
 app.command("engine", help=engine.HELP)(engine.engine)
+app.command("gpu")(gpu.gpu)
 app.command("infinite-room")(infinite_room.infinite_room)
 app.command("bounded-chat", help=bounded_chat.HELP)(bounded_chat.bounded_chat)
 app.command("memory-prior")(memory_prior.memory_prior)

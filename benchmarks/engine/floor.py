@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import torch
@@ -62,21 +63,29 @@ def useful_flops(model: PreTrainedModel, request: TokenRequest, *, cached: bool 
     config = model.config
     layers, heads = int(config.num_hidden_layers), int(config.num_attention_heads)
     width = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
-    paths = [path_of(c, m) for c in request.candidates for m in request.continuations]
+    pairs = product(request.candidates, request.continuations)
+    paths = [path_of(*pair) for pair in pairs]
     forest = plant([(request.prefix[-1:] + path.ids)[:-1] for path in paths])
     rows = sum(len(path.scored) for path in paths)
     past = len(request.prefix) - 1
     computed = 0 if cached else past
     tokens = computed + len(forest.tokens)
-    per_layer = sum(
-        p.numel() for n, p in model.named_parameters() if p.ndim > 1 and ".layers." in n
-    )
-    first_part = sum(
-        p.numel() for n, p in model.named_parameters() if n.endswith(_BEFORE_ATTENTION)
-    )
+    per_layer, first_part = _weights_of_layers(model)
     linear = tokens * (per_layer - (per_layer - first_part) / layers)
     linear += rows * (per_layer - first_part) / layers
     seen = computed * (computed + 1) / 2 + float((past + forest.positions() + 1).sum())
     attention = 2 * seen * heads * width * layers
     head = rows * int(config.hidden_size) * int(config.vocab_size)
     return 2.0 * (linear + attention + head)
+
+
+def _weights_of_layers(model: PreTrainedModel) -> tuple[int, int]:
+    """Numbers of the matrices of all layers, and of those of them before attention."""
+    whole = 0
+    before = 0
+    for name, weights in model.named_parameters():
+        if weights.ndim > 1 and ".layers." in name:
+            whole += weights.numel()
+        if name.endswith(_BEFORE_ATTENTION):
+            before += weights.numel()
+    return whole, before

@@ -37,7 +37,6 @@ NAIVE, ROWS, PADDED, OURS, WARM = "naive", "naive-rows", "padded", "ours", "ours
 LM_EVAL_8, LM_EVAL_16, MINICONS = "lm-eval-8", "lm-eval-16", "minicons-8"
 PEERS = (LM_EVAL_8, LM_EVAL_16, MINICONS)
 _PADDED_BATCH = 8
-_CARD_CACHE = 8 * 2**30
 
 
 def make(name: str, model: PreTrainedModel) -> Scorer:
@@ -82,13 +81,12 @@ def _sums(logprobs: Sequence[Any]) -> Sums:
     return [float(np.sum(x, dtype=np.float64)) for x in logprobs]
 
 
-def engine_of(model: PreTrainedModel) -> ScoringEngine:
+def engine_of(model: PreTrainedModel, *, checked: bool = True) -> ScoringEngine:
     """Our engine, checked, with room for the contexts of the benchmark."""
     runner = Runner(model, OURS)
     engine = ScoringEngine(runner, profile_of(model, runner.takes, 10**30))
-    if model.device.type == "cuda":
-        engine.cache.max_bytes = _CARD_CACHE
-    engine.warm_up()
+    if checked:
+        engine.warm_up()
     return engine
 
 

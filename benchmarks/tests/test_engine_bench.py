@@ -5,11 +5,14 @@ import pytest
 import torch
 
 from benchmarks.engine import (
+    card,
+    card_report,
     figures,
     measure,
     report,
     scorers,
     serving,
+    target,
     workload,
 )
 from benchmarks.engine.floor import useful_flops
@@ -219,3 +222,12 @@ def test_the_figure_has_a_panel_for_each_part_that_was_measured(parts, tmp_path)
     height, width, _ = plt.imread(path).shape
     assert width == 750 * min(2, len(parts))
     assert height == 510 * (2 if len(parts) > 2 else 1)
+
+
+def test_the_check_of_a_card_runs_on_a_processor(tiny, tmp_path) -> None:
+    result = card.check_card(target.CPU, card_report.QUICK, lambda _: None)
+    assert result["failed"] == []
+    names = " ".join(result["figures"])
+    for part in ("Llama", "ALiBi", "first question", "later question", "halved", "makes room"):
+        assert part in names
+    assert "| Llama, float32 | cascade" in card.table(result)

@@ -77,6 +77,8 @@ def diagnose(
         with Console(stderr=True).status("loading the model"):
             language_model = _setup.load_model(model, device=device, dtype=dtype)
         typer.echo(_placement(language_model), err=True)
+        for speed in _path_speeds(language_model):
+            typer.echo(f"  {speed}", err=True)
         with tqdm(desc="measuring", leave=False) as bar:
 
             def tell(done: int, total: int) -> None:
@@ -100,6 +102,12 @@ def _placement(model: LanguageModel) -> str:
     """One line on what is measured, and where it computes."""
     place = getattr(model, "placement", None)
     return model.name if place is None else f"{model.name}: {place}"
+
+
+def _path_speeds(model: LanguageModel) -> Sequence[object]:
+    """What a model of this machine says of its ways to score; a server's says nothing."""
+    measure = getattr(model, "path_speeds", None)
+    return () if measure is None else measure()
 
 
 def _names(text: str, examples: Sequence[LabelledExample]) -> list[str]:

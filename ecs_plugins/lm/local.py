@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ecs_plugins.lm.runtime import Runtime
     from ecs_plugins.lm.scoring.prefix import CacheStatistics
+    from ecs_plugins.lm.scoring.speed import PathSpeed
     from ecs_plugins.lm.worker import Scoring, Worker
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ class LocalLMOptions(LoadingOptions):
         None,
         ge=1,
         description="Tokens that may pass through the model at once; 2,048 on a processor and "
-        "32,768 on a card by default. Smaller needs less memory; it halves itself when memory runs "
+        "24,576 on a card by default. Smaller needs less memory; it halves itself when memory runs "
         "out.",
     )
     cache_bytes: int | None = Field(
@@ -278,6 +279,17 @@ class LocalLM:
 
         runner = self._load().engine.runner
         return describe(runner.device, runner.dtype)
+
+    def path_speeds(self) -> list[PathSpeed]:
+        """The ways to score that this device tries, in its order, and how fast each is here.
+
+        Raises:
+            ModelError: The model cannot be loaded, or is not causal.
+        """
+        from ecs_plugins.lm.scoring.speed import speeds_of
+
+        engine = self._load().engine
+        return self._run(lambda: speeds_of(engine))
 
     @property
     def cache_statistics(self) -> CacheStatistics:

@@ -19,6 +19,9 @@ from torch import Tensor
 PAGE = 16
 """Tokens of a page. Smaller pages waste less behind each passage and break it up more."""
 
+_COPIED_AT_ONCE = 256
+"""Tokens."""
+
 KeyValues = tuple[Tensor, Tensor]
 """Keys and values of one layer, each ``[1, kv_heads, tokens, width]``."""
 
@@ -47,7 +50,8 @@ class StateShape:
     @property
     def token_bytes(self) -> int:
         """Bytes that one token takes."""
-        return self.dtype.itemsize * sum(layer.numbers for layer in self.layers)
+        numbers = sum(layer.numbers for layer in self.layers)
+        return self.dtype.itemsize * numbers
 
 
 class Arena:
@@ -65,7 +69,12 @@ class Arena:
         free: Pages that nothing stands on.
     """
 
-    def __init__(self, shape: StateShape, pages: int, page: int = PAGE) -> None:
+    def __init__(
+        self,
+        shape: StateShape,
+        pages: int,
+        page: int = PAGE,
+    ) -> None:
         self.shape = shape
         self.pages = pages
         self.page = page
@@ -120,46 +129,74 @@ class Arena:
         uses -= 1
         self.free += int((uses == 0).sum())
 
-    def write(self, layer: int, states: KeyValues, rows: Tensor, slots: Tensor) -> None:
+    def write(
+        self,
+        layer: int,
+        states: KeyValues,
+        rows: Tensor,
+        slots: Tensor,
+    ) -> None:
         """Copy some rows of a layer's keys and values into slots."""
-        for target, source in zip(self.layers[layer], states, strict=True):
-            target.index_copy_(2, slots, source.index_select(2, rows))
+        # A processor copies a few at a time, which takes no memory to speak of.
+        step = _COPIED_AT_ONCE if rows.device.type == "cpu" else max(1, len(rows))
+        for at in range(0, len(rows), step):
+            part = slice(at, at + step)
+            pairs = zip(self.layers[layer], states, strict=True)
+            for target, source in pairs:
+                chosen = source.index_select(2, rows[part])
+                target.index_copy_(2, slots[part], chosen)
 
     def read(self, layer: int, slots: range) -> KeyValues:
         """A layer's keys and values in a run of slots: views, no copy."""
         keys, values = self.layers[layer]
-        return keys[:, :, slots.start : slots.stop], values[:, :, slots.start : slots.stop]
+        run = slice(slots.start, slots.stop)
+        return keys[:, :, run], values[:, :, run]
 
     def _pages(self, slots: range) -> slice:
-        return slice(slots.start // self.page, self.pages_for(slots.stop))
+        first = slots.start // self.page
+        stop = self.pages_for(slots.stop)
+        return slice(first, stop)
 
     def _find(self, number: int) -> list[range]:
         """Runs of free pages: behind those that were taken last, else side by side, else any."""
         following = range(self._next, self._next + number)
-        if following.stop <= self.pages and not self._uses[following.start : following.stop].any():
-            return [following]
+        if following.stop <= self.pages:
+            uses = self._uses[following.start : following.stop]
+            if not uses.any():
+                return [following]
         free = np.flatnonzero(self._uses == 0)
-        distances = free[number - 1 :] - free[: len(free) - number + 1]
+        last = free[number - 1 :]
+        first_of_each = free[: len(last)]
+        distances = last - first_of_each
         side_by_side = np.flatnonzero(distances == number - 1)
         if len(side_by_side):
             first = int(free[side_by_side[0]])
             return [range(first, first + number)]
         chosen = free[:number]
         breaks = np.flatnonzero(np.diff(chosen) != 1) + 1
-        return [range(int(part[0]), int(part[-1]) + 1) for part in np.split(chosen, breaks)]
+        parts = np.split(chosen, breaks)
+        return [range(int(part[0]), int(part[-1]) + 1) for part in parts]
 
 
 def _allocate(shape: StateShape, slots: int) -> list[KeyValues]:
     """One tensor for all fields of equal shape, seen as keys and values of each layer."""
     fields: dict[tuple[int, int], list[int]] = {}
     for number, layer in enumerate(shape.layers):
-        fields.setdefault((layer.kv_heads, layer.key_width), []).append(2 * number)
-        fields.setdefault((layer.kv_heads, layer.value_width), []).append(2 * number + 1)
+        key = (layer.kv_heads, layer.key_width)
+        value = (layer.kv_heads, layer.value_width)
+        fields.setdefault(key, []).append(2 * number)
+        fields.setdefault(value, []).append(2 * number + 1)
     made: dict[int, Tensor] = {}
     for (heads, width), numbers in fields.items():
-        whole = _empty(shape, (len(numbers), 1, heads, slots, width))
+        size = (len(numbers), 1, heads, slots, width)
+        whole = _empty(shape, size)
         made.update(zip(numbers, whole, strict=True))
-    return [(made[2 * number], made[2 * number + 1]) for number in range(len(shape.layers))]
+    layers = []
+    for number in range(len(shape.layers)):
+        keys = made[2 * number]
+        values = made[2 * number + 1]
+        layers.append((keys, values))
+    return layers
 
 
 def _empty(shape: StateShape, size: Sequence[int]) -> Tensor:
@@ -171,4 +208,5 @@ def _empty(shape: StateShape, size: Sequence[int]) -> Tensor:
         return torch.empty(size, dtype=shape.dtype, device=shape.device)
     fields, one, heads, slots, width = size
     by_token = (fields, one, slots, heads, width)
-    return torch.empty(by_token, dtype=shape.dtype, device=shape.device).transpose(2, 3)
+    whole = torch.empty(by_token, dtype=shape.dtype, device=shape.device)
+    return whole.transpose(2, 3)

@@ -23,8 +23,9 @@ from torch import Tensor
 from ecs_plugins.lm.scoring.arena import KeyValues
 from ecs_plugins.lm.scoring.forest import Forest, Node
 from ecs_plugins.lm.scoring.prefix import PrefixPiece, PrefixState
+from ecs_plugins.lm.scoring.runner import Runner
 from ecs_plugins.lm.scoring.tensors import attend
-from ecs_plugins.lm.scoring.twin import AttentionPlan, Groups
+from ecs_plugins.lm.scoring.twin import AttentionPlan, Groups, TwinForward
 
 
 @dataclass(slots=True)
@@ -66,8 +67,9 @@ class _Behind:
 
     def goes_on(self, row: int, piece: PrefixPiece) -> bool:
         """Whether the rows from ``row`` on see the same piece."""
-        same = self.piece.arena is piece.arena and self.piece.slots == piece.slots
-        return same and self.stop == row
+        if self.stop != row or self.piece.arena is not piece.arena:
+            return False
+        return self.piece.slots == piece.slots
 
 
 class CascadePlan(AttentionPlan):
@@ -88,12 +90,19 @@ class CascadePlan(AttentionPlan):
 
     def _add_node(self, node: Node, offset: int) -> None:
         start = node.start + offset
-        if not self._own or not self._own[-1].takes(start, node.length):
+        last = self._own[-1] if self._own else None
+        if last is None or not last.takes(start, node.length):
             self._own.append(_Run(start, node.length, 1))
         if node.end > node.stop:
-            self._inner.append(_Inner(start, node.stop + offset, node.end + offset))
+            inner = _Inner(start, node.stop + offset, node.end + offset)
+            self._inner.append(inner)
 
-    def _add_prefix(self, forest: Forest, prefix: PrefixState, offset: int) -> None:
+    def _add_prefix(
+        self,
+        forest: Forest,
+        prefix: PrefixState,
+        offset: int,
+    ) -> None:
         stop = offset + len(forest.tokens)
         for level, piece in enumerate(prefix.pieces):
             if level == len(self._levels):
@@ -104,27 +113,42 @@ class CascadePlan(AttentionPlan):
             else:
                 behind.append(_Behind(offset, stop, piece))
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, layer: int, scale: float) -> Tensor:
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        layer: int,
+        scale: float,
+    ) -> Tensor:
         """Attention of a layer."""
         _, heads, rows, _ = query.shape
         query = query.contiguous()  # flash reads every row once per block of keys
-        out = query.new_empty(1, rows, heads, value.shape[-1]).transpose(1, 2)
+        by_row = query.new_empty(1, rows, heads, value.shape[-1])
+        out = by_row.transpose(1, 2)
         weight = torch.empty(1, heads, rows, dtype=torch.float32, device=query.device)
         for run in self._own:
-            own = (_fold(states, run) for states in (query, key, value))
+            own = [_fold(states, run) for states in (query, key, value)]
             part, lse = attend(*own, causal=True, scale=scale)
-            out[0, :, run.first : run.stop] = part.transpose(0, 1).flatten(1, 2)
-            weight[0, :, run.first : run.stop] = lse.transpose(0, 1).flatten(1, 2)
-        for rows_behind, (keys, values) in self._blocks(key, value, layer):
-            seen = query[:, :, rows_behind]
-            part, lse = attend(seen, keys, values, causal=False, scale=scale)
-            weight_before = weight[:, :, rows_behind]
-            share = torch.sigmoid(lse - weight_before).unsqueeze(-1)
-            out[:, :, rows_behind].lerp_(part, share.to(out.dtype))
-            torch.logaddexp(weight_before, lse, out=weight_before)
-        return out.transpose(1, 2)
+            own_rows = slice(run.first, run.stop)
+            out[0, :, own_rows] = _unfold(part)
+            weight[0, :, own_rows] = _unfold(lse)
+        for behind, states in self._blocks(key, value, layer):
+            queries = query[:, :, behind]
+            part, lse = attend(queries, *states, causal=False, scale=scale)
+            before = weight[:, :, behind]
+            share = torch.sigmoid(lse - before).unsqueeze(-1)
+            merged = out[:, :, behind]
+            merged.lerp_(part, share.to(out.dtype))
+            torch.logaddexp(before, lse, out=before)
+        return by_row
 
-    def _blocks(self, key: Tensor, value: Tensor, layer: int) -> Iterator[tuple[slice, KeyValues]]:
+    def _blocks(
+        self,
+        key: Tensor,
+        value: Tensor,
+        layer: int,
+    ) -> Iterator[tuple[slice, KeyValues]]:
         """Rows, and keys and values of another node or of a prefix that all of them see."""
         for inner in self._inner:
             keys = key[:, :, inner.start : inner.stop]
@@ -132,7 +156,8 @@ class CascadePlan(AttentionPlan):
             yield slice(inner.stop, inner.end), (keys, values)
         for level in self._levels:
             for behind in level:
-                yield slice(behind.first, behind.stop), behind.piece.layer(layer)
+                rows = slice(behind.first, behind.stop)
+                yield rows, behind.piece.layer(layer)
 
 
 def _fold(states: Tensor, run: _Run) -> Tensor:
@@ -141,4 +166,17 @@ def _fold(states: Tensor, run: _Run) -> Tensor:
         return states[:, :, run.first : run.stop]
     _, heads, _, width = states.shape
     rows = states[0, :, run.first : run.stop]
-    return rows.view(heads, run.count, -1, width).transpose(0, 1)
+    by_node = rows.view(heads, run.count, -1, width)
+    return by_node.transpose(0, 1)
+
+
+def _unfold(parts: Tensor) -> Tensor:
+    """From ``[count, heads, length, ...]`` to ``[heads, rows, ...]``."""
+    return parts.transpose(0, 1).flatten(1, 2)
+
+
+class CascadeForward(TwinForward):
+    """A `PackedForward` through cascade attention."""
+
+    def __init__(self, runner: Runner) -> None:
+        super().__init__(runner, CascadePlan)

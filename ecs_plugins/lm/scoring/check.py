@@ -40,7 +40,11 @@ _LOGITS = 2**26
 """Larger tables of a whole prompt's logits are not made for a check."""
 
 
-def failure_of(engine: ScoringEngine, path: ScoringPath, threshold: int) -> str | None:
+def failure_of(
+    engine: ScoringEngine,
+    path: ScoringPath,
+    threshold: int,
+) -> str | None:
     """What a path gets wrong for prompts of either side of a length, if anything."""
     wanted = threshold + max(8, threshold // 8) if threshold else TOKENS
     length = min(wanted, engine.profile.room(path))
@@ -48,9 +52,9 @@ def failure_of(engine: ScoringEngine, path: ScoringPath, threshold: int) -> str 
         return None
     packs = path in PACKED and not threshold
     rows = _rows_beyond(engine) if packs else 0
-    request = _request(length, vocabulary_of(engine.runner), threshold, rows)
-    budgets = _BUDGETS if packs else (max(DEFAULT_TOKEN_BUDGET, 2 * request.tokens),)
-    for tokens in budgets:
+    request = request_of(length, vocabulary_of(engine.runner), threshold, rows)
+    whole = max(DEFAULT_TOKEN_BUDGET, 2 * request.tokens)
+    for tokens in _BUDGETS if packs else (whole,):
         failure = _difference(engine, path, request, tokens)
         if failure is not None:
             return failure
@@ -60,7 +64,8 @@ def failure_of(engine: ScoringEngine, path: ScoringPath, threshold: int) -> str 
 def _rows_beyond(engine: ScoringEngine) -> int:
     """The longest length up to `_ROWS` that the configuration names."""
     lengths = (engine.profile.window, *engine.profile.thresholds)
-    return max((length for length in lengths if length < _ROWS), default=0)
+    short = [length for length in lengths if length < _ROWS]
+    return max(short, default=0)
 
 
 def _difference(
@@ -75,13 +80,15 @@ def _difference(
     # The padded path with room for one prompt is a plain forward, but for the head's rows.
     large = longest * vocabulary_of(engine.runner) > _LOGITS
     yardstick = ScoringPath.PADDED if large else ScoringPath.REFERENCE
-    wanted, _ = engine.run(yardstick, request, everything, TokenBudget(1))
+    alone = TokenBudget(1)
+    wanted, _ = engine.run(yardstick, request, everything, alone)
     cache = PrefixTree(engine.cache.max_bytes, most_tokens=2 * request.tokens)
     times = 2 if path in PACKED else 1  # the second finds what the first kept
     answers = []
     try:
         for _ in range(times):
-            scores, _ = engine.run(path, request, everything, TokenBudget(tokens), cache)
+            budget = TokenBudget(tokens)
+            scores, _ = engine.run(path, request, everything, budget, cache)
             answers.append(scores)
     except ScoringError as refusal:
         return str(refusal)
@@ -89,7 +96,8 @@ def _difference(
         return f"the model cannot be called this way ({type(failure).__name__}: {failure})"
     errors = np.concatenate(list(_errors(wanted, answers)))
     # Rounding to 16 bits makes single tokens noisy; a wrong path is wrong on average.
-    error = float(errors.max() if engine.runner.dtype == torch.float32 else errors.mean())
+    exact = engine.runner.dtype == torch.float32
+    error = float(errors.max() if exact else errors.mean())
     tolerance = _tolerance(engine.runner)
     if error <= tolerance:
         return None
@@ -99,7 +107,10 @@ def _difference(
     )
 
 
-def _errors(wanted: Scores, answers: Iterable[Scores]) -> Iterable[np.ndarray]:
+def _errors(
+    wanted: Scores,
+    answers: Iterable[Scores],
+) -> Iterable[np.ndarray]:
     for answer in answers:
         for key, logprobs in wanted.items():
             yield np.abs(logprobs - answer[key])
@@ -130,7 +141,8 @@ def require_causal(runner: Runner) -> None:
                     f"{fed.shape[1]} tokens, as with the virtual tokens of prompt tuning. Use the "
                     "model without them, or an adapter of another kind, such as LoRA"
                 )
-            predictions.append(torch.log_softmax(logits[0, :-1].float(), dim=-1))
+            rows = logits[0, :-1].float()
+            predictions.append(torch.log_softmax(rows, dim=-1))
     one, other = predictions
     difference = float((one - other).abs().mean())
     if difference > 10 * _tolerance(runner):
@@ -161,11 +173,17 @@ def _tolerance(runner: Runner) -> float:
 def _ids(number: int, vocabulary: int) -> Ids:
     """Arbitrary, repeatable and varied ids, away from the control tokens at the front."""
     low = min(300, vocabulary // 4)
-    draw = np.random.default_rng(0).integers(low, vocabulary, size=number)
-    return tuple(int(drawn) for drawn in draw)
+    draw = np.random.default_rng(0)
+    ids = draw.integers(low, vocabulary, size=number)
+    return tuple(ids.tolist())
 
 
-def _request(length: int, vocabulary: int, threshold: int, rows: int) -> TokenRequest:
+def request_of(
+    length: int,
+    vocabulary: int,
+    threshold: int,
+    rows: int,
+) -> TokenRequest:
     """Every trait that a path can get wrong, in prompts of at most ``length`` tokens.
 
     Args:
@@ -181,7 +199,8 @@ def _request(length: int, vocabulary: int, threshold: int, rows: int) -> TokenRe
     passage = ids[half : half + third]
     rest = ids[half + third : 2 * length]
     head = rest[:1]
-    tails = [rest[1 : length - half - third], rest[2:3]]
+    long_tail = rest[1 : length - half - third]
+    tails = [long_tail, rest[2:3]]
     if threshold > TOKENS:
         tails = tails[:1]
     cuts = [-(-third // 6)]
@@ -192,8 +211,8 @@ def _request(length: int, vocabulary: int, threshold: int, rows: int) -> TokenRe
     others = [ids[start : start + third] for start in starts]
     continuations = []
     for tail in tails:
-        end = 1 + len(tail)
-        continuations.append(Continuation(head + tail, ((0, 1), (1, end))))
+        spans = ((0, 1), (1, 1 + len(tail)))
+        continuations.append(Continuation(head + tail, spans))
     return TokenRequest(
         prefix=prefix,
         candidates=((), passage, *shorter, *others),

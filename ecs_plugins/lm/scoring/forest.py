@@ -61,12 +61,24 @@ class Forest:
     nodes: list[Node] = field(default_factory=list)
     paths: list[list[Node]] = field(default_factory=list)
 
+    @property
+    def has_roots_alone(self) -> bool:
+        """Whether no node has an ancestor."""
+        return all(node.depth == 0 for node in self.nodes)
+
     def positions(self) -> np.ndarray:
         """The distance of each row's token from the root."""
-        runs = [np.arange(node.depth, node.depth + node.length) for node in self.nodes]
+        runs = []
+        for node in self.nodes:
+            end = node.depth + node.length
+            runs.append(np.arange(node.depth, end))
         return np.concatenate(runs)
 
-    def rows(self, sequence: int, depths: Sequence[int]) -> Iterator[int]:
+    def rows(
+        self,
+        sequence: int,
+        depths: Sequence[int],
+    ) -> Iterator[int]:
         """The rows that hold the tokens of a sequence at ascending depths."""
         nodes = iter(self.paths[sequence])
         node = next(nodes)
@@ -75,7 +87,12 @@ class Forest:
                 node = next(nodes)
             yield node.start + depth - node.depth
 
-    def runs(self, sequence: int, start: int, stop: int) -> Iterator[range]:
+    def runs(
+        self,
+        sequence: int,
+        start: int,
+        stop: int,
+    ) -> Iterator[range]:
         """The rows that hold the tokens of a sequence between two depths, in runs."""
         for node in self.paths[sequence]:
             first = max(start, node.depth)
@@ -104,7 +121,7 @@ def plant(sequences: Sequence[Ids]) -> Forest:
         The forest; its ``paths`` are in the order of ``sequences``.
     """
     forest = Forest(paths=[[] for _ in sequences])
-    order = sorted(range(len(sequences)), key=lambda index: sequences[index])
+    order = sorted(range(len(sequences)), key=sequences.__getitem__)
     # A task is a group to lay out from a depth on, or a node whose subtree is to be closed.
     tasks: list[_Group | Node] = [_Group(order, 0)]
     while tasks:
@@ -112,9 +129,11 @@ def plant(sequences: Sequence[Ids]) -> Forest:
         if isinstance(task, Node):
             task.end = len(forest.tokens)
             continue
-        members = [index for index in task.members if len(sequences[index]) > task.depth]
+        depth = task.depth
+        members = [index for index in task.members if len(sequences[index]) > depth]
         if members:
-            tasks.extend(_lay_group(forest, sequences, _Group(members, task.depth)))
+            group = _Group(members, depth)
+            tasks.extend(_lay_group(forest, sequences, group))
     return forest
 
 
@@ -125,7 +144,11 @@ class _Group(NamedTuple):
     depth: int
 
 
-def _lay_group(forest: Forest, sequences: Sequence[Ids], group: _Group) -> list[_Group | Node]:
+def _lay_group(
+    forest: Forest,
+    sequences: Sequence[Ids],
+    group: _Group,
+) -> list[_Group | Node]:
     """Lay out what a group shares, if that saves enough; what is to be done then, last first."""
     members, depth = group
     first = sequences[members[0]]
@@ -141,17 +164,27 @@ def _lay_group(forest: Forest, sequences: Sequence[Ids], group: _Group) -> list[
         tasks.append(node)
         depth = fork
     parts = _by_token(members, sequences, fork)
-    return [*tasks, *(_Group(part, depth) for part in parts)]
+    tasks.extend(_Group(part, depth) for part in parts)
+    return tasks
 
 
 def _lay(forest: Forest, ids: Ids, depth: int) -> Node:
-    node = Node(start=len(forest.tokens), length=len(ids), end=0, depth=depth)
+    node = Node(
+        start=len(forest.tokens),
+        length=len(ids),
+        end=0,
+        depth=depth,
+    )
     forest.tokens.extend(ids)
     forest.nodes.append(node)
     return node
 
 
-def _by_token(group: Sequence[int], sequences: Sequence[Ids], at: int) -> list[list[int]]:
+def _by_token(
+    group: Sequence[int],
+    sequences: Sequence[Ids],
+    at: int,
+) -> list[list[int]]:
     """Parts of a group by their token at ``at``.
 
     Shorter sequences first, so that leaves of equal length often lie side by side.
@@ -161,4 +194,8 @@ def _by_token(group: Sequence[int], sequences: Sequence[Ids], at: int) -> list[l
         ids = sequences[index]
         token = ids[at] if len(ids) > at else None
         parts.setdefault(token, []).append(index)
-    return sorted(parts.values(), key=lambda part: len(sequences[part[0]]))
+
+    def length(part: Sequence[int]) -> int:
+        return len(sequences[part[0]])
+
+    return sorted(parts.values(), key=length)

@@ -29,7 +29,9 @@ def default_cache_bytes(device: torch.device) -> int:
     """The budget for keys and values that are kept on a device."""
     if device.type == "cuda" and torch.cuda.is_available():
         free, _ = torch.cuda.mem_get_info(device)
-        return max(_LEAST, free // _SHARE_OF_A_CARD)
+        # What torch holds for later tensors is free as well.
+        spare = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return max(_LEAST, (free + spare) // _SHARE_OF_A_CARD)
     share = free_bytes() // _SHARE
     return min(_MOST, max(_LEAST, share))
 

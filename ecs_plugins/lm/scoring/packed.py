@@ -14,25 +14,21 @@ such a path enters its pack behind a chain of kept pieces and with the rest of i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from ecs_plugins.lm.scoring.arena import Arena
 from ecs_plugins.lm.scoring.forest import MIN_SAVED, Forest, plant
+from ecs_plugins.lm.scoring.items import Batch, Item, Pack, Size, itemise, tokens_by_batch
 from ecs_plugins.lm.scoring.packs import TokenBudget, run_in_packs
 from ecs_plugins.lm.scoring.plain import MaskedForward
-from ecs_plugins.lm.scoring.prefix import Kept, PrefixState, PrefixTree, first_slots, places_of
-from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, PathScores, common_length
+from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree, first_slots, places_of
+from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, PathScores
 from ecs_plugins.lm.scoring.runner import logprobs_of
 from ecs_plugins.lm.scoring.tensors import Readings
 from ecs_plugins.lm.scoring.twin import TwinForward, Writes
-
-WORTH_KEEPING = 32
-"""Tokens from which on a prefix gets a forward of its own."""
 
 _PAST_SHARE = 4
 """A row takes paths behind several prefixes while these have up to this many times its tokens."""
@@ -41,118 +37,6 @@ PackedForward = TwinForward | MaskedForward
 """How a model runs one packed row."""
 
 _NOTHING: Logprobs = np.zeros(0, dtype=np.float32)
-
-
-class Batch(NamedTuple):
-    """Paths behind one prefix."""
-
-    prefix: Ids
-    paths: Sequence[Path]
-
-
-class _Item(NamedTuple):
-    """One path of a batch on its way through the packs.
-
-    Attributes:
-        batch: The number of its batch.
-        path: Its number in the batch.
-        head: The number of the prefix that it shares with the other paths of its batch.
-        past: The number of the kept prefix that it stands behind; 0 is none.
-        ids: What passes through a pack.
-        scored: Indices into ``ids``.
-        kept: So many leading ids are worth keeping.
-    """
-
-    batch: int
-    path: int
-    head: int
-    past: int
-    ids: Ids
-    scored: tuple[int, ...]
-    kept: int
-
-    @property
-    def fed(self) -> Ids:
-        """The tokens that are computed: the last one is only predicted."""
-        return self.ids[:-1]
-
-    @property
-    def asked(self) -> list[int]:
-        """Indices of the tokens that predict the scored ones."""
-        return [index - 1 for index in self.scored]
-
-
-class _Size:
-    """How large a pack is, item by item."""
-
-    def __init__(self, pasts: Sequence[Ids]) -> None:
-        self._pasts = pasts
-        self._last: _Item | None = None
-        self.tokens = 0
-        self.rows = 0
-        self.behind = 0
-        """Tokens of the prefixes that the items stand behind."""
-
-    def add(self, item: _Item) -> None:
-        """Count one more item."""
-        last = self._last
-        self._last = item
-        self.rows += len(item.scored)
-        if last is not None and last.past == item.past:
-            self.tokens += len(item.fed) - common_length(last.fed, item.fed)
-            return
-        self.tokens += len(item.fed)
-        self.behind += len(self._pasts[item.past])
-        if last is not None and last.head == item.head:
-            self.behind -= len(self._pasts[item.head])
-
-
-@dataclass(slots=True)
-class _Pack:
-    """What one forward computes.
-
-    Attributes:
-        row: The forests, each behind its prefix.
-        items: The items, in the order of the forests.
-        asked: For every scored token of every item, the row that predicts it.
-        writes: Rows that are kept, and their places.
-        kept: What the places were made for.
-    """
-
-    row: list[tuple[Forest, PrefixState]] = field(default_factory=list)
-    items: list[_Item] = field(default_factory=list)
-    asked: list[int] = field(default_factory=list)
-    written_rows: list[np.ndarray] = field(default_factory=list)
-    written_slots: list[np.ndarray] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
-    size: int = 0
-
-    @property
-    def targets(self) -> list[int]:
-        """The scored tokens of all items."""
-        return [item.ids[index] for item in self.items for index in item.scored]
-
-    def add(self, group: Sequence[_Item], prefix: PrefixState) -> Forest:
-        """Add the items behind a prefix."""
-        forest = plant([item.fed for item in group])
-        for number, item in enumerate(group):
-            rows = forest.rows(number, item.asked)
-            self.asked.extend(self.size + row for row in rows)
-        self.items.extend(group)
-        self.row.append((forest, prefix))
-        return forest
-
-    def write(self, runs: Iterator[range], kept: Kept) -> None:
-        """Keep some rows of the forest that was added last."""
-        for run in runs:
-            self.written_rows.append(self.size + np.arange(run.start, run.stop))
-        self.written_slots.append(places_of(kept.slots))
-        self.kept.append(kept)
-
-    def writes(self, arena: Arena) -> Writes:
-        """All that is to be written."""
-        rows = np.concatenate(self.written_rows)
-        return Writes(arena, rows, np.concatenate(self.written_slots))
 
 
 class _PackedRun:
@@ -179,39 +63,48 @@ class _PackedRun:
         """Find what is kept of every path."""
         wants_to_keep = self.cache.max_bytes != 0
         self.keeps = wants_to_keep and self.cache.open(self.forward.shape)
-        self.pasts, self.items = _itemise(self.batches, self.cache)
-        self.states = {0: PrefixState()}
+        self.found: dict[Ids, PrefixState] = {(): PrefixState()}
+        self.pasts, self.items = itemise(self.batches, self.cache, self.found)
+        self.states = {}
 
     def release(self) -> bool:
         """Give back the memory of what is kept; whether there was any."""
-        self.states.clear()
-        if not self.cache.release():
-            self.states = {0: PrefixState()}
+        if not self.cache.is_open:
             return False
+        # Both hold on to that memory.
+        self.states.clear()
+        self.found.clear()
+        self.cache.release()
         self._begin()
         return True
 
-    def take(self, left: Sequence[int], tokens: int) -> tuple[int, int]:
+    def take(
+        self,
+        left: Sequence[int],
+        tokens: int,
+    ) -> tuple[int, int]:
         """How many of the items make the next pack, and its tokens (see `run_in_packs`)."""
         most = min(tokens, self.forward.max_tokens)
-        size = _Size(self.pasts)
+        size = Size(self.pasts)
         before = 0
         for number, index in enumerate(left):
             size.add(self.items[index])
-            full = size.tokens > most or size.rows > self.forward.runner.max_rows
-            if number and (full or size.behind > _PAST_SHARE * most):
+            too_long = size.tokens > most
+            too_many = size.rows > self.forward.runner.max_rows
+            too_far = size.behind > _PAST_SHARE * most
+            if number and (too_long or too_many or too_far):
                 return number, before
             before = size.tokens
         return len(left), before
 
     def run(self, indices: Sequence[int]) -> None:
         """Score one pack."""
-        groups: dict[int, list[_Item]] = {}
+        groups: dict[int, list[Item]] = {}
         for index in indices:
             item = self.items[index]
             groups.setdefault(item.past, []).append(item)
         self._make_states(groups)
-        pack = _Pack()
+        pack = Pack()
         try:
             for past, group in groups.items():
                 forest = pack.add(group, self.states[past])
@@ -221,11 +114,18 @@ class _PackedRun:
         except Exception:
             self.cache.give_up(pack.kept)
             raise
-        for (forest, _), group in zip(pack.row, groups.values(), strict=True):
-            for batch, tokens in _tokens_by_batch(forest, group):
+        pairs = zip(pack.row, groups.values(), strict=True)
+        for (forest, _), group in pairs:
+            for batch, tokens in tokens_by_batch(forest, group):
                 self.computed[batch] += tokens
 
-    def _keep(self, pack: _Pack, past: int, group: Sequence[_Item], forest: Forest) -> None:
+    def _keep(
+        self,
+        pack: Pack,
+        past: int,
+        group: Sequence[Item],
+        forest: Forest,
+    ) -> None:
         """Make room for what of a group is worth keeping, as long as there is some."""
         if not self.keeps:
             return
@@ -233,36 +133,49 @@ class _PackedRun:
         for number, item in enumerate(group):
             if item.kept < MIN_SAVED:
                 continue
-            kept = self.cache.keep(behind + item.ids[: item.kept], len(behind))
+            ids = behind + item.ids[: item.kept]
+            kept = self.cache.keep(ids, len(behind))
             if kept is None:
                 return
             if kept.slots:
-                pack.write(forest.runs(number, kept.start - len(behind), item.kept), kept)
+                first = kept.start - len(behind)
+                runs = forest.runs(number, first, item.kept)
+                pack.write(runs, kept)
 
-    def _compute(self, pack: _Pack) -> None:
+    def _compute(self, pack: Pack) -> None:
         keep = sorted(set(pack.asked))
-        where = {row: number for number, row in enumerate(keep)}
-        logits, (targets, rows) = self.forward(
+        places = {row: place for place, row in enumerate(keep)}
+        asked = [places[row] for row in pack.asked]
+        writes = pack.writes(self.cache.arena) if pack.kept else None
+        logits, sent = self.forward(
             pack.row,
             keep,
-            numbers=(pack.targets, [where[row] for row in pack.asked]),
-            writes=pack.writes(self.cache.arena) if pack.kept else None,
+            numbers=(pack.targets, asked),
+            writes=writes,
         )
+        targets, rows = sent
         at = 0
         for item in pack.items:
             end = at + len(item.scored)
-            comparison = self._path(item).comparison
-            if comparison is not None:
-                comparison.see(self._path(item).ids, logits, rows[at:end], self.readings)
+            path = self._path(item)
+            if path.comparison is not None:
+                own_rows = rows[at:end]
+                path.comparison.see(path.ids, logits, own_rows, self.readings)
             at = end
         found = logprobs_of(logits, targets, rows)
-        self.readings.add(found, partial(self._receive, pack.items))
+        receive = partial(self._receive, pack.items)
+        self.readings.add(found, receive)
 
-    def _receive(self, items: Sequence[_Item], logprobs: Logprobs) -> None:
+    def _receive(
+        self,
+        items: Sequence[Item],
+        logprobs: Logprobs,
+    ) -> None:
         at = 0
         for item in items:
             end = at + len(item.scored)
-            self.logprobs[item.batch][item.path] = logprobs[at:end]
+            found = self.logprobs[item.batch]
+            found[item.path] = logprobs[at:end]
             at = end
 
     def order(self) -> list[int]:
@@ -270,7 +183,8 @@ class _PackedRun:
 
         def place(index: int) -> tuple[int, bool, int, Ids]:
             item = self.items[index]
-            return item.head, not self._path(item).is_base, item.past, item.ids
+            is_base = self._path(item).is_base
+            return item.head, not is_base, item.past, item.ids
 
         wanted = [
             index
@@ -279,18 +193,24 @@ class _PackedRun:
         ]
         return sorted(wanted, key=place)
 
-    def _path(self, item: _Item) -> Path:
+    def _path(self, item: Item) -> Path:
         """The path that an item stands for."""
         return self.batches[item.batch].paths[item.path]
 
-    def _make_states(self, groups: dict[int, list[_Item]]) -> None:
+    def _make_states(self, groups: dict[int, list[Item]]) -> None:
         # Items come grouped by prefix: a state that this pack does not need is hardly needed again.
-        self.states = {past: s for past, s in self.states.items() if past in groups}
+        for past in self.states.keys() - groups.keys():
+            del self.states[past]
         for past, group in groups.items():
-            if past not in self.states:
-                state, spent = prefill(self.forward, self.pasts[past], self.budget, self.cache)
-                self.states[past] = state
-                self.computed[min(item.batch for item in group)] += spent
+            if past in self.states:
+                continue
+            ids = self.pasts[past]
+            state = self.found.get(ids)
+            if state is None:
+                state, spent = prefill(self.forward, ids, self.budget, self.cache)
+                first = min(item.batch for item in group)
+                self.computed[first] += spent
+            self.states[past] = state
 
 
 def score(
@@ -305,9 +225,17 @@ def score(
     """
     run = _PackedRun(forward, batches, budget, cache)
     name = forward.runner.name
-    run_in_packs(run.order(), run.take, run.run, budget, name, run.release)
+    run_in_packs(
+        run.order(),
+        run.take,
+        run.run,
+        budget,
+        name,
+        run.release,
+    )
     run.readings.read()
-    return [PathScores(*pair) for pair in zip(run.logprobs, run.computed, strict=True)]
+    pairs = zip(run.logprobs, run.computed, strict=True)
+    return [PathScores(*pair) for pair in pairs]
 
 
 def prefill(
@@ -334,58 +262,28 @@ def prefill(
         arena = Arena(forward.shape, pages=1, page=len(missing))
         slots = arena.take(len(missing))
 
-    def take(left: Sequence[int], tokens: int) -> tuple[int, int]:
+    def take(
+        left: Sequence[int],
+        tokens: int,
+    ) -> tuple[int, int]:
         size = min(len(left), tokens, forward.max_tokens)
         return size, size
 
     def read(places: Sequence[int]) -> None:
         start = places[0]
         stop = places[-1] + 1
-        before = known.append(missing[:start], arena, first_slots(slots, start))
-        writes = Writes(arena, range(stop - start), places_of(slots)[start:stop])
-        forward([(plant([missing[start:stop]]), before)], [], writes=writes)
+        slots_before = first_slots(slots, start)
+        before = known.append(missing[:start], arena, slots_before)
+        own_slots = places_of(slots)[start:stop]
+        writes = Writes(arena, range(stop - start), own_slots)
+        forest = plant([missing[start:stop]])
+        forward([(forest, before)], [], writes=writes)
 
+    name = forward.runner.name
     try:
-        run_in_packs(range(len(missing)), take, read, budget, forward.runner.name)
+        run_in_packs(range(len(missing)), take, read, budget, name)
     except Exception:
         if kept is not None:
             cache.give_up([kept])
         raise
     return known.append(missing, arena, slots), len(missing)
-
-
-def _itemise(batches: Sequence[Batch], cache: PrefixTree) -> tuple[list[Ids], list[_Item]]:
-    """The prefixes to keep, and every path with what of it is neither kept nor to be."""
-    numbers: dict[Ids, int] = {(): 0}
-    items: list[_Item] = []
-    for number, batch in enumerate(batches):
-        shared = batch.prefix[:-1] if len(batch.prefix) > WORTH_KEEPING else ()
-        head = numbers.setdefault(shared, len(numbers))
-        before = len(batch.prefix)
-        for index, path in enumerate(batch.paths):
-            whole = batch.prefix + path.ids
-            known = cache.find(whole[: before + path.kept]).length if path.kept else 0
-            past = max(known, len(shared))
-            behind = before - past
-            items.append(
-                _Item(
-                    batch=number,
-                    path=index,
-                    head=head,
-                    past=numbers.setdefault(whole[:past], len(numbers)),
-                    ids=whole[past:],
-                    scored=tuple(behind + scored for scored in path.scored),
-                    kept=max(0, behind + path.kept) if path.kept else 0,
-                )
-            )
-    return list(numbers), items
-
-
-def _tokens_by_batch(forest: Forest, group: Sequence[_Item]) -> Iterator[tuple[int, int]]:
-    """Every node's tokens, booked on the batch of the first path that runs through it."""
-    seen: set[int] = set()
-    for item, nodes in zip(group, forest.paths, strict=True):
-        for node in nodes:
-            if node.start not in seen:
-                seen.add(node.start)
-                yield item.batch, node.length

@@ -17,8 +17,9 @@ from ecs_plugins.errors import ModelTimeoutError, ScoringError
 from ecs_plugins.lm.scoring.runner import is_out_of_memory
 
 DEFAULT_TOKEN_BUDGET = 2048
-CARD_TOKEN_BUDGET = 32768
-"""On a card a pack has to be large: each of its kernels costs the same to start."""
+CARD_TOKEN_BUDGET = 24576
+"""On a card a pack has to be large, because each of its kernels costs the same to start, but the
+next one shall be planned while it is computed."""
 
 _CALM = 8
 """Packs that go well before a halved budget is doubled."""
@@ -86,7 +87,8 @@ class TokenBudget:
     def halve(self, spent: int) -> None:
         """Halve to below what was just too much."""
         affordable = self.affordable
-        affordable.tokens = max(1, min(self.tokens, spent) // 2)
+        tried = min(self.tokens, spent)
+        affordable.tokens = max(1, tried // 2)
         affordable.proven = min(affordable.proven, affordable.tokens)
         affordable.calm = 0
         self.shrunk += 1
@@ -146,7 +148,10 @@ def run_in_packs(
             torch.cuda.empty_cache()
 
 
-def _failure_of(run: Callable[[Sequence[int]], None], part: Sequence[int]) -> Exception | None:
+def _failure_of(
+    run: Callable[[Sequence[int]], None],
+    part: Sequence[int],
+) -> Exception | None:
     """Run a part; the error if memory ran out, without the tensors that its traceback holds."""
     try:
         run(part)

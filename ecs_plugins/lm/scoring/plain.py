@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,14 +28,18 @@ from ecs_plugins.lm.scoring.tensors import (
     from_device,
     together_on_device,
 )
-from ecs_plugins.lm.scoring.twin import Groups, Writes, shape_of
+from ecs_plugins.lm.scoring.twin import Groups, Writes, positions_of, shape_of, tokens_of
 
 
 def _without_cache(runner: Runner) -> dict[str, Any]:
     return {"use_cache": False} if "use_cache" in runner.takes else {}
 
 
-def score_by_reference(runner: Runner, prefix: Ids, paths: Sequence[Path]) -> PathScores:
+def score_by_reference(
+    runner: Runner,
+    prefix: Ids,
+    paths: Sequence[Path],
+) -> PathScores:
     """Log-probabilities of every path's scored tokens, in nats."""
     logprobs = []
     computed = 0
@@ -44,12 +47,16 @@ def score_by_reference(runner: Runner, prefix: Ids, paths: Sequence[Path]) -> Pa
     fixed = _without_cache(runner)
     for path in paths:
         fed = prefix + path.ids  # with the last token, which a scaling by length counts
-        logits = runner.model(input_ids=runner.ids(fed), **fixed).logits[0]
+        input_ids = runner.ids(fed)
+        logits = runner.model(input_ids=input_ids, **fixed).logits[0]
         before = len(prefix) - 1
-        rows = torch.tensor([before + index for index in path.scored], device=logits.device)
-        targets = torch.tensor([path.ids[index] for index in path.scored], device=logits.device)
-        chosen = torch.log_softmax(logits[rows].float(), dim=-1)
-        logprobs.append(from_device(chosen.gather(1, targets[:, None])[:, 0]))
+        asked = [before + index for index in path.scored]
+        tokens = [path.ids[index] for index in path.scored]
+        rows = torch.tensor(asked, device=logits.device)
+        targets = torch.tensor(tokens, device=logits.device)
+        distributions = torch.log_softmax(logits[rows].float(), dim=-1)
+        chosen = distributions.gather(1, targets[:, None])
+        logprobs.append(from_device(chosen[:, 0]))
         if path.comparison is not None:
             path.comparison.see(path.ids, logits, rows, readings)
         readings.read()
@@ -71,13 +78,19 @@ def score_padded(
     for part in (bases, others):
         run_in_packs(part, run.take, run.run, budget, runner.name)
     run.readings.read()
-    return PathScores([run.results[index] for index in range(len(paths))], run.computed)
+    results = [run.results[index] for index in range(len(paths))]
+    return PathScores(results, run.computed)
 
 
 class _PaddedRun:
     """One call of `score_padded`: what is to be done, and what has been found."""
 
-    def __init__(self, runner: Runner, prefix: Ids, paths: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        prefix: Ids,
+        paths: Sequence[Path],
+    ) -> None:
         self.runner = runner
         self.prefix = prefix
         self.paths = paths
@@ -87,16 +100,22 @@ class _PaddedRun:
 
     def length(self, index: int) -> int:
         """Tokens of a path that are computed."""
-        return len(self.prefix) + len(self.paths[index].ids) - 1
+        path = self.paths[index]
+        return len(self.prefix) + len(path.ids) - 1
 
-    def take(self, left: Sequence[int], tokens: int) -> tuple[int, int]:
+    def take(
+        self,
+        left: Sequence[int],
+        tokens: int,
+    ) -> tuple[int, int]:
         """How many make the next batch: the first one, which is the longest, sets its width."""
         width = self.length(left[0])
         number = 1
         while number < len(left):
             more = number + 1
             rows = more * len(self._rows(left[:more]))
-            if more * width > tokens or rows > self.runner.max_rows:
+            too_long = more * width > tokens
+            if too_long or rows > self.runner.max_rows:
                 break
             number = more
         return number, number * width
@@ -104,9 +123,13 @@ class _PaddedRun:
     def run(self, indices: Sequence[int]) -> None:
         """Score one batch."""
         width = max(self.length(index) for index in indices)
-        fed = [(self.prefix + self.paths[index].ids)[:-1] for index in indices]
-        ids = [each + (0,) * (width - len(each)) for each in fed]
-        mask = [(1,) * len(each) + (0,) * (width - len(each)) for each in fed]
+        ids = []
+        mask = []
+        for index in indices:
+            fed = (self.prefix + self.paths[index].ids)[:-1]
+            padding = (0,) * (width - len(fed))
+            ids.append(fed + padding)
+            mask.append((1,) * len(fed) + padding)
         keep = self._rows(indices)
         logits = self.runner.logits(
             self.runner.ids(ids),
@@ -120,7 +143,8 @@ class _PaddedRun:
         for number, index in enumerate(indices):
             path = self.paths[index]
             first = number * len(keep)
-            wanted.extend(first + place[row] for row in self._asked(path))
+            asked = self._asked(path)
+            wanted.extend(first + place[row] for row in asked)
             targets.extend(path.ids[scored] for scored in path.scored)
         rows, tokens = together_on_device([wanted, targets], logits.device)
         at = 0
@@ -128,9 +152,12 @@ class _PaddedRun:
             path = self.paths[index]
             end = at + len(path.scored)
             if path.comparison is not None:
-                path.comparison.see(path.ids, logits, rows[at:end], self.readings)
+                own_rows = rows[at:end]
+                path.comparison.see(path.ids, logits, own_rows, self.readings)
             at = end
-        self.readings.add(logprobs_of(logits, tokens, rows), partial(self._receive, indices))
+        found = logprobs_of(logits, tokens, rows)
+        receive = partial(self._receive, indices)
+        self.readings.add(found, receive)
         self.computed += len(indices) * width
 
     def _asked(self, path: Path) -> list[int]:
@@ -139,9 +166,16 @@ class _PaddedRun:
         return [before + index for index in path.scored]
 
     def _rows(self, indices: Sequence[int]) -> list[int]:
-        return sorted({row for index in indices for row in self._asked(self.paths[index])})
+        rows: set[int] = set()
+        for index in indices:
+            rows.update(self._asked(self.paths[index]))
+        return sorted(rows)
 
-    def _receive(self, indices: Sequence[int], logprobs: Logprobs) -> None:
+    def _receive(
+        self,
+        indices: Sequence[int],
+        logprobs: Logprobs,
+    ) -> None:
         at = 0
         for index in indices:
             end = at + len(self.paths[index].scored)
@@ -174,7 +208,8 @@ class MaskedForward:
             )
             states = _states_of(cache)
             layers = tuple(shape_of(each) for each in states)
-            self._shape = StateShape(layers, states[0][0].dtype, self.runner.device)
+            keys, _ = states[0]
+            self._shape = StateShape(layers, keys.dtype, self.runner.device)
         return self._shape
 
     def __call__(
@@ -188,23 +223,24 @@ class MaskedForward:
         """Run the forests one behind the other in one row (see `TwinForward`)."""
         from transformers import DynamicCache
 
-        pieces = list({piece: None for _, prefix in groups for piece in prefix.pieces})
+        pieces = _pieces_of(groups)
         past = sum(len(piece.ids) for piece in pieces)
         # Made without the configuration, so that no layer forgets what lies outside its window.
         cache = DynamicCache(joined(pieces)) if past else DynamicCache()
         with_cache: dict[str, Any] = {}
         if past or writes is not None:
             with_cache["past_key_values"] = cache
-        positions = [prefix.length + forest.positions() for forest, prefix in groups]
+        device = self.runner.device
+        own = [tokens_of(groups), positions_of(groups)]
+        input_ids, position_ids = together_on_device(own, device)
         logits = self.runner.logits(
-            self.runner.ids([token for forest, _ in groups for token in forest.tokens]),
+            input_ids.unsqueeze(0),
             rows,
             attention_mask=self._mask(groups, pieces, past),
-            position_ids=self.runner.ids(np.concatenate(positions).tolist()),
+            position_ids=position_ids.unsqueeze(0),
             use_cache=bool(with_cache),
             **with_cache,
         )[0]
-        device = self.runner.device
         if writes is not None:
             rows_written, slots = together_on_device([writes.rows, writes.slots], device)
             written = rows_written + past
@@ -212,7 +248,12 @@ class MaskedForward:
                 writes.arena.write(layer, states, written, slots)
         return logits, together_on_device(numbers, device) if numbers else []
 
-    def _mask(self, groups: Groups, pieces: Sequence[PrefixPiece], past: int) -> Tensor:
+    def _mask(
+        self,
+        groups: Groups,
+        pieces: Sequence[PrefixPiece],
+        past: int,
+    ) -> Tensor:
         """Additive, ``[1, 1, rows, past + rows]``."""
         size = sum(len(forest.tokens) for forest, _ in groups)
         ends = torch.empty(size, dtype=torch.long)
@@ -221,18 +262,32 @@ class MaskedForward:
         for forest, prefix in groups:
             rows = slice(offset, offset + len(forest.tokens))
             for node in forest.nodes:
-                ends[offset + node.start : offset + node.stop] = offset + node.end
+                own = slice(offset + node.start, offset + node.stop)
+                ends[own] = offset + node.end
             at = 0
             for piece in pieces:
                 end = at + len(piece.ids)
                 behind[rows, at:end] = piece in prefix.pieces
                 at = end
             offset = rows.stop
-        row = torch.arange(size)
-        seen = (row[None, :] <= row[:, None]) & (row[:, None] < ends[None, :])
-        hidden = ~torch.cat((behind, seen), dim=1).to(self.runner.device)
-        mask = torch.zeros(hidden.shape, dtype=self.runner.dtype, device=hidden.device)
-        return mask.masked_fill_(hidden, torch.finfo(self.runner.dtype).min)[None, None]
+        columns = torch.arange(size)[None, :]
+        lines = torch.arange(size)[:, None]
+        not_later = columns <= lines
+        not_past = lines < ends[None, :]
+        seen = torch.cat((behind, not_later & not_past), dim=1)
+        hidden = ~seen.to(self.runner.device)
+        dtype = self.runner.dtype
+        mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
+        mask.masked_fill_(hidden, torch.finfo(dtype).min)
+        return mask[None, None]
+
+
+def _pieces_of(groups: Groups) -> list[PrefixPiece]:
+    """The pieces of all prefixes, each once."""
+    pieces: dict[PrefixPiece, None] = {}
+    for _, prefix in groups:
+        pieces.update(dict.fromkeys(prefix.pieces))
+    return list(pieces)
 
 
 def _states_of(cache: Any) -> list[KeyValues]:

@@ -9,24 +9,27 @@ silent.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring import check, packed, plain
-from ecs_plugins.lm.scoring.cascade import CascadePlan
+from ecs_plugins.lm.scoring.cascade import CascadeForward
 from ecs_plugins.lm.scoring.changes import Change, ModelWatch
 from ecs_plugins.lm.scoring.packs import Affordable, TokenBudget, token_budget_of
 from ecs_plugins.lm.scoring.prefix import PrefixTree
 from ecs_plugins.lm.scoring.profile import PACKED, ModelProfile, Obstacle, ScoringPath
 from ecs_plugins.lm.scoring.request import EngineResult, Path, PathScores, Scores, TokenRequest
 from ecs_plugins.lm.scoring.runner import Runner, is_out_of_memory, undisturbed
-from ecs_plugins.lm.scoring.twin import TwinForward
-from ecs_plugins.lm.scoring.varlen import VarlenPlan
+from ecs_plugins.lm.scoring.varlen import VarlenForward
 
-_PLANS = {ScoringPath.CASCADE: CascadePlan, ScoringPath.VARLEN: VarlenPlan}
+_FORWARDS: Mapping[ScoringPath, Callable[[Runner], packed.PackedForward]] = {
+    ScoringPath.CASCADE: CascadeForward,
+    ScoringPath.VARLEN: VarlenForward,
+    ScoringPath.MASKED: plain.MaskedForward,
+}
 
 
 class ScoringEngine:
@@ -48,6 +51,11 @@ class ScoringEngine:
     def token_budget(self) -> int:
         """Tokens that pass through the model at once, unless a caller says otherwise."""
         return token_budget_of(self.runner.device)
+
+    @property
+    def affordable_tokens(self) -> int:
+        """The largest pack that memory is expected to suffice for."""
+        return self._affordable.tokens
 
     def score(
         self,
@@ -77,13 +85,18 @@ class ScoringEngine:
             result.unscored.update(request.beyond(window))
             fitting = result.fitting(request)
             if fitting:
-                path = self._plan(max(request.length(candidate) for candidate in fitting))
+                longest = max(request.length(candidate) for candidate in fitting)
+                path = self._plan(longest)
                 planned.setdefault(path, []).append(number)
         budget = TokenBudget(token_budget or self.token_budget, stopped, self._affordable)
         for path, numbers in planned.items():
-            work = [(requests[n], results[n].fitting(requests[n])) for n in numbers]
-            scored = self.run_together(path, work, budget, cache)
-            for number, (scores, computed) in zip(numbers, scored, strict=True):
+            work = []
+            for number in numbers:
+                fitting = results[number].fitting(requests[number])
+                work.append((requests[number], fitting))
+            answers = self.run_together(path, work, budget, cache)
+            for number, answer in zip(numbers, answers, strict=True):
+                scores, computed = answer
                 results[number].scores.update(scores)
                 results[number].computed_tokens = computed
         self._watch.settle()
@@ -112,8 +125,10 @@ class ScoringEngine:
     def by_reference(self, request: TokenRequest, window: int) -> EngineResult:
         """Score a request by the reference path."""
         self._begin()
-        result = EngineResult({}, request.beyond(min(window, self.profile.window)), 0)
-        scores, computed = self.run(ScoringPath.REFERENCE, request, result.fitting(request))
+        window = min(window, self.profile.window)
+        result = EngineResult({}, request.beyond(window), 0)
+        fitting = result.fitting(request)
+        scores, computed = self.run(ScoringPath.REFERENCE, request, fitting)
         result.scores = scores
         result.computed_tokens = computed
         self._watch.settle()
@@ -137,8 +152,13 @@ class ScoringEngine:
             Log-probabilities by (candidate, continuation), over its scored tokens, and the
             number of tokens computed.
         """
-        work = [(request, candidates)]
-        return self.run_together(path, work, budget or TokenBudget(), cache or self.cache)[0]
+        answers = self.run_together(
+            path,
+            [(request, candidates)],
+            budget or TokenBudget(),
+            cache or self.cache,
+        )
+        return answers[0]
 
     def run_together(
         self,
@@ -170,7 +190,8 @@ class ScoringEngine:
 
     def _require_numbers(self, logprobs: np.ndarray, request: TokenRequest) -> None:
         # An impossible token has minus infinity, which is a number here.
-        if not np.isnan(logprobs).any() and not np.isposinf(logprobs).any():
+        wrong = np.isnan(logprobs) | np.isposinf(logprobs)
+        if not wrong.any():
             return
         where = f" for {request.name}" if request.name else ""
         raise ScoringError(
@@ -201,17 +222,16 @@ class ScoringEngine:
 
     def _forward(self, path: ScoringPath) -> packed.PackedForward:
         if path not in self._forwards:
-            plan = _PLANS.get(path)
-            forward = plain.MaskedForward(self.runner)
-            self._forwards[path] = forward if plan is None else TwinForward(self.runner, plan)
+            self._forwards[path] = _FORWARDS[path](self.runner)
         return self._forwards[path]
 
     def _plan(self, length: int) -> ScoringPath:
         """The path for this length; says once per reason what is slower than it could be."""
         chosen, against = self.path_for(length)
         for path, reason in against.items():
-            # The masked path shares as much as the others, so losing one of these is no news.
-            if path in _PLANS or reason in self._warned:
+            # The masked path shares as much as the faster ones, so losing one of these is no news.
+            faster = path in PACKED and path is not ScoringPath.MASKED
+            if faster or reason in self._warned:
                 continue
             self._warned.add(reason)
             what = "a shared prefix" if path is ScoringPath.MASKED else "batches"
@@ -235,11 +255,16 @@ class ScoringEngine:
             self._causal = True
         against: dict[ScoringPath, str] = {}
         for path in self.profile.paths:
-            reason = self.profile.against(path, length) or self._self_check(path, length)
+            reason = self.against(path, length)
             if reason is None:
                 return path, against
             against[path] = reason
         return ScoringPath.REFERENCE, against
+
+    def against(self, path: ScoringPath, length: int) -> str | None:
+        """What configuration and self-check say against a path for prompts of a length."""
+        reason = self.profile.against(path, length)
+        return reason or self._self_check(path, length)
 
     def _self_check(self, path: ScoringPath, length: int) -> str | None:
         """Hold a path to the reference, once per length that is crossed; why it failed, if so."""

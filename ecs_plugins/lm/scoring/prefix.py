@@ -51,7 +51,8 @@ class PrefixPiece(NamedTuple):
     @property
     def layers(self) -> tuple[KeyValues, ...]:
         """Keys and values of all layers."""
-        return tuple(self.layer(number) for number in range(len(self.arena.layers)))
+        numbers = range(len(self.arena.layers))
+        return tuple(self.layer(number) for number in numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +71,27 @@ class PrefixState:
         """Its tokens."""
         return sum(len(piece.ids) for piece in self.pieces)
 
-    def append(self, ids: Ids, arena: Arena, slots: Slots) -> PrefixState:
+    def append(
+        self,
+        ids: Ids,
+        arena: Arena,
+        slots: Slots,
+    ) -> PrefixState:
         """This state with what was computed behind it."""
-        return PrefixState((*self.pieces, *_pieces(ids, arena, slots)))
+        behind = _pieces(ids, arena, slots)
+        return PrefixState((*self.pieces, *behind))
 
 
-def _pieces(ids: Ids, arena: Arena, slots: Slots) -> Iterator[PrefixPiece]:
+def _pieces(
+    ids: Ids,
+    arena: Arena,
+    slots: Slots,
+) -> Iterator[PrefixPiece]:
     at = 0
     for run in slots:
-        yield PrefixPiece(ids[at : at + len(run)], arena, run)
-        at += len(run)
+        end = at + len(run)
+        yield PrefixPiece(ids[at:end], arena, run)
+        at = end
 
 
 def joined(pieces: Sequence[PrefixPiece]) -> tuple[KeyValues, ...]:
@@ -87,9 +99,9 @@ def joined(pieces: Sequence[PrefixPiece]) -> tuple[KeyValues, ...]:
     layers = []
     for number in range(len(pieces[0].arena.layers)):
         parts = [piece.layer(number) for piece in pieces]
-        keys = torch.cat([key for key, _ in parts], dim=2)
-        values = torch.cat([value for _, value in parts], dim=2)
-        layers.append((keys, values))
+        keys, values = zip(*parts, strict=True)
+        whole = (torch.cat(keys, dim=2), torch.cat(values, dim=2))
+        layers.append(whole)
     return tuple(layers)
 
 
@@ -98,7 +110,10 @@ def first_slots(slots: Slots, tokens: int) -> list[range]:
     return _cut(slots, tokens)[0]
 
 
-def _cut(slots: Slots, at: int) -> tuple[list[range], list[range]]:
+def _cut(
+    slots: Slots,
+    at: int,
+) -> tuple[list[range], list[range]]:
     """Slots before and behind a number of tokens."""
     before = []
     behind = []
@@ -113,8 +128,10 @@ def _cut(slots: Slots, at: int) -> tuple[list[range], list[range]]:
 
 def places_of(slots: Slots) -> np.ndarray:
     """The place of every token, ``[tokens]``."""
+    if not slots:
+        return np.zeros(0, dtype=np.int64)
     runs = [np.arange(run.start, run.stop) for run in slots]
-    return np.concatenate(runs) if runs else np.zeros(0, dtype=np.int64)
+    return np.concatenate(runs)
 
 
 class CacheStatistics(NamedTuple):
@@ -206,6 +223,11 @@ class PrefixTree:
         return self._arena is not None
 
     @property
+    def is_open(self) -> bool:
+        """Whether it has memory."""
+        return self._arena is not None
+
+    @property
     def arena(self) -> Arena:
         """Where everything is kept; it must have been opened."""
         assert self._arena is not None
@@ -218,10 +240,16 @@ class PrefixTree:
         pieces: list[PrefixPiece] = []
         for branch, shared in way:
             slots = first_slots(branch.slots, shared)
-            pieces.extend(_pieces(branch.ids[:shared], self.arena, slots))
+            ids_of_branch = branch.ids[:shared]
+            pieces.extend(_pieces(ids_of_branch, self.arena, slots))
         return PrefixState(tuple(pieces))
 
-    def keep(self, ids: Ids, behind: int = 0, least: int = MIN_SAVED) -> Kept | None:
+    def keep(
+        self,
+        ids: Ids,
+        behind: int = 0,
+        least: int = MIN_SAVED,
+    ) -> Kept | None:
         """Make room for a prefix, and drop what was not used for longest where there is none left.
 
         It is found from now on: whoever asks for room writes before anybody reads, or gives it up.
@@ -276,7 +304,9 @@ class PrefixTree:
     def statistics(self) -> CacheStatistics:
         """What is held, and what was saved."""
         arena = self._arena
-        held = 0 if arena is None else (arena.pages - arena.free) * arena.page_bytes
+        held = 0
+        if arena is not None:
+            held = arena.page_bytes * (arena.pages - arena.free)
         budget = self.max_bytes
         if budget is None:
             budget = default_cache_bytes(self._device) if arena is None else arena.nbytes
@@ -355,12 +385,19 @@ class PrefixTree:
     def _split(self, branch: _Branch, at: int) -> None:
         """Leave a branch its first tokens, and put the others into one behind it."""
         before, behind = _cut(branch.slots, at)
-        rest = _Branch(branch.ids[at:], behind, branch, branch.call, branch.children)
+        rest = _Branch(
+            branch.ids[at:],
+            behind,
+            branch,
+            branch.call,
+            branch.children,
+        )
         for child in rest.children.values():
             child.parent = rest
         # The page that the cut goes through now carries both.
-        if before[-1].stop % self._page:
-            self.arena.share(range(before[-1].stop, before[-1].stop + 1))
+        end = before[-1].stop
+        if end % self._page:
+            self.arena.share(range(end, end + 1))
         branch.ids = branch.ids[:at]
         branch.slots = before
         branch.children = {rest.key: rest}

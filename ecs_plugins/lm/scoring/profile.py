@@ -82,7 +82,8 @@ class ModelProfile:
 
     def room(self, path: ScoringPath) -> int:
         """Tokens of the longest prompt that nothing here keeps from a path."""
-        ends = [obstacle.beyond for obstacle in self.obstacles.get(path, ())]
+        obstacles = self.obstacles.get(path, ())
+        ends = [obstacle.beyond for obstacle in obstacles]
         return min([self.window, *ends])
 
     def against(self, path: ScoringPath, length: int) -> str | None:
@@ -93,7 +94,11 @@ class ModelProfile:
         return None
 
 
-def profile_of(model: PreTrainedModel, takes: frozenset[str], tokenizer_limit: int) -> ModelProfile:
+def profile_of(
+    model: PreTrainedModel,
+    takes: frozenset[str],
+    tokenizer_limit: int,
+) -> ModelProfile:
     """Read a loaded model's configuration.
 
     Args:
@@ -120,7 +125,10 @@ def profile_of(model: PreTrainedModel, takes: frozenset[str], tokenizer_limit: i
     )
 
 
-def _lengths(value: Any, name: str = "") -> Iterator[int]:
+def _lengths(
+    value: Any,
+    name: str = "",
+) -> Iterator[int]:
     """Every number of a configuration, however deep, whose name says that it is a length."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
@@ -156,7 +164,8 @@ def _layers(model: PreTrainedModel, config: Any) -> list[Obstacle]:
     if getattr(model, "_is_stateful", False):
         out.append(Obstacle("its layers carry a recurrent state"))
     types = set(getattr(config, "layer_types", None) or ())
-    others = sorted(str(kind) for kind in types - {_FULL, _SLIDING})
+    unknown = types - {_FULL, _SLIDING}
+    others = sorted(str(kind) for kind in unknown)
     if others:
         out.append(Obstacle(f"it has layers of type {', '.join(others)}"))
     window = getattr(config, "sliding_window", None)
@@ -180,9 +189,12 @@ def _indexed(config: Any) -> list[Obstacle]:
     return out
 
 
-def _positions(config: Any, takes: frozenset[str]) -> list[Obstacle]:
+def _positions(
+    config: Any,
+    takes: frozenset[str],
+) -> list[Obstacle]:
     inner = getattr(config, "attn_config", None)
-    alibi = getattr(config, "alibi", False) or getattr(inner, "alibi", False)
+    alibi = any(getattr(each, "alibi", False) for each in (config, inner))
     if alibi or config.model_type == "bloom":
         return [Obstacle("its ALiBi bias counts keys, not positions")]
     if "position_ids" not in takes:
@@ -190,7 +202,10 @@ def _positions(config: Any, takes: frozenset[str]) -> list[Obstacle]:
     return []
 
 
-def _plan(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
+def _plan(
+    model: PreTrainedModel,
+    takes: frozenset[str],
+) -> list[Obstacle]:
     places = set(getattr(model, "hf_device_map", {}).values())
     return _obstacles(
         {
@@ -201,7 +216,11 @@ def _plan(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
     )
 
 
-def _mask(model: PreTrainedModel, config: Any, takes: frozenset[str]) -> list[Obstacle]:
+def _mask(
+    model: PreTrainedModel,
+    config: Any,
+    takes: frozenset[str],
+) -> list[Obstacle]:
     kind = str(getattr(model.config, "_attn_implementation", None) or "eager")
     local = "local" in str(getattr(config, "attention_types", None))
     takes_mask = kind in _MASKED_ATTENTION
@@ -220,7 +239,8 @@ def _obstacles(reasons: Mapping[str, bool]) -> list[Obstacle]:
 
 def _rope(config: Any) -> list[Obstacle]:
     """Rotary scalings by the longest position of a call; they matter beyond the first length."""
-    parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+    parameters = getattr(config, "rope_parameters", None)
+    parameters = parameters or getattr(config, "rope_scaling", None)
     if not isinstance(parameters, Mapping):
         return []
     nested = [value for value in parameters.values() if isinstance(value, Mapping)]
@@ -229,11 +249,15 @@ def _rope(config: Any) -> list[Obstacle]:
         kind = entry.get("rope_type", entry.get("type"))
         if kind in ("dynamic", "longrope"):
             reason = f"its {kind} rotary scaling depends on the longest prompt"
-            out.append(Obstacle(reason, _first_length(config, entry)))
+            length = _first_length(config, entry)
+            out.append(Obstacle(reason, length))
     return out
 
 
-def _first_length(config: Any, entry: Mapping[str, Any]) -> int:
+def _first_length(
+    config: Any,
+    entry: Mapping[str, Any],
+) -> int:
     """The length up to which a rotary scaling changes nothing."""
     lengths = (
         entry.get("original_max_position_embeddings"),

@@ -59,7 +59,8 @@ class TokenRequest:
         ids = self.candidates[candidate]
         path = path_of(ids, self.continuations[continuation])
         # The same for all continuations, so that these share what stands behind it.
-        kept = len(ids) + min(each.fixed for each in self.continuations)
+        fixed = min(each.fixed for each in self.continuations)
+        kept = len(ids) + fixed
         if path.scored:
             kept = min(kept, path.scored[0] - 1)
         comparison = self.comparisons[continuation] if self.comparisons else None
@@ -69,7 +70,8 @@ class TokenRequest:
     def beginning(self) -> TokenRequest:
         """What of it is worth keeping, with nothing scored."""
         first = min(self.continuations, key=lambda continuation: continuation.fixed)
-        read = Continuation(first.ids[: first.fixed + 1], (), first.fixed)
+        ids = first.ids[: first.fixed + 1]
+        read = Continuation(ids, (), first.fixed)
         return replace(self, continuations=(read,), comparisons=())
 
     @property
@@ -97,7 +99,8 @@ class TokenRequest:
 
     def length(self, candidate: int) -> int:
         """Tokens from the head of the prefix to the end of the longest continuation."""
-        return len(self.prefix) + len(self.candidates[candidate]) + self.longest_continuation
+        passage = self.candidates[candidate]
+        return len(self.prefix) + len(passage) + self.longest_continuation
 
     def beyond(self, window: int) -> dict[int, str]:
         """The candidates that exceed a window, with the reason."""
@@ -205,7 +208,13 @@ class Comparison:
         """Whether a path is that of the base."""
         return path == self._base
 
-    def see(self, path: Ids, logits: Tensor, rows: Tensor, readings: Readings) -> None:
+    def see(
+        self,
+        path: Ids,
+        logits: Tensor,
+        rows: Tensor,
+        readings: Readings,
+    ) -> None:
         """Take note of a path.
 
         Args:
@@ -222,7 +231,8 @@ class Comparison:
         from ecs_plugins.lm.scoring.tensors import divergence_of, rows_at_once
 
         if self.is_base(path):
-            self._rows = torch.log_softmax(logits[rows].float(), dim=-1)
+            own = logits[rows].float()
+            self._rows = torch.log_softmax(own, dim=-1)
             self.found[path] = np.zeros(len(rows), dtype=np.float32)
             return
         if self._rows is None:
@@ -234,6 +244,7 @@ class Comparison:
         step = rows_at_once(logits)
         for at in range(0, len(rows), step):
             part = slice(at, at + step)
-            logprobs = torch.log_softmax(logits[rows[part]].float(), dim=-1)
+            own = logits[rows[part]].float()
+            logprobs = torch.log_softmax(own, dim=-1)
             divergences[part] = divergence_of(logprobs, self._rows[part])
         readings.add(divergences, partial(self.found.__setitem__, path))

@@ -36,7 +36,8 @@ class Runner:
         self.name = name
         self.takes = _arguments_of(model)
         """Names of the arguments that the model's forward knows."""
-        vocabulary = int(getattr(model.config.get_text_config(), "vocab_size", 2**16))
+        config = model.config.get_text_config()
+        vocabulary = int(getattr(config, "vocab_size", 2**16))
         on_card = model.device.type == "cuda"
         most = _LOGITS_AT_ONCE_ON_A_CARD if on_card else _LOGITS_AT_ONCE
         self.max_rows = max(1, most // vocabulary)
@@ -84,7 +85,8 @@ class Runner:
         if "logits_to_keep" in self.takes:
             out = model(input_ids=input_ids, logits_to_keep=keep, **kwargs).logits
             return torch.as_tensor(out)
-        return torch.as_tensor(model(input_ids=input_ids, **kwargs).logits[:, keep])
+        whole = model(input_ids=input_ids, **kwargs).logits
+        return torch.as_tensor(whole[:, keep])
 
 
 def _arguments_of(model: PreTrainedModel) -> frozenset[str]:
@@ -112,9 +114,12 @@ def target_logprobs(
     Returns:
         float32, ``[len(targets)]``, in nats.
     """
+    if rows is None:
+        rows = range(len(targets))
     wanted = on_device(targets, logits.device)
-    row = on_device(range(len(targets)) if rows is None else rows, logits.device)
-    return from_device(logprobs_of(logits, wanted, row))
+    predicting = on_device(rows, logits.device)
+    found = logprobs_of(logits, wanted, predicting)
+    return from_device(found)
 
 
 def logprobs_of(logits: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
@@ -123,8 +128,10 @@ def logprobs_of(logits: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
     step = rows_at_once(logits)
     for at in range(0, logits.shape[0], step):
         part = slice(at, at + step)
-        normaliser[part] = logits[part].float().logsumexp(dim=-1)
-    return logits[rows, targets].float() - normaliser[rows]
+        chunk = logits[part].float()
+        normaliser[part] = chunk.logsumexp(dim=-1)
+    chosen = logits[rows, targets].float()
+    return chosen - normaliser[rows]
 
 
 _WORDS_OF_EXHAUSTION = (
@@ -147,7 +154,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def undisturbed(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
+def undisturbed(
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Iterator[None]:
     """Inference in the dtype of the model, whatever the process prefers.
 
     Without autocast, float32 in full precision, and a model on ``cuda:1`` with that card as the
@@ -197,9 +207,10 @@ class _FullFloat32:
 
 def _reduced_products() -> list[tuple[Any, str]]:
     """The products of matrices that are not computed in full now, and how they are."""
-    products: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    backends: tuple[Any, ...] = (torch.backends.cuda, torch.backends.mkldnn)
     reduced = []
-    for product in products:
+    for backend in backends:
+        product = backend.matmul
         precision = product.fp32_precision
         if precision not in (_IN_FULL, _AS_IN_GENERAL):
             reduced.append((product, precision))

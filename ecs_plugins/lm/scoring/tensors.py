@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ _CACHED_AT_ONCE = 2**19
 _LAUNCHED_AT_ONCE = 2**25
 _FLASH_WIDTH = 256
 _FLASH_MULTIPLE = 8
+_FLASH_CAPABILITY = (8, 0)
 _BOTTOM_RIGHT = 2
 """The number of memory-efficient attention for a causal mask that ends where the keys end."""
 
@@ -29,12 +30,16 @@ def on_device(
     return _sent(torch.tensor(numbers, dtype=dtype), device)
 
 
-def together_on_device(lists: Sequence[Numbers], device: torch.device) -> list[Tensor]:
+def together_on_device(
+    lists: Sequence[Numbers],
+    device: torch.device,
+) -> list[Tensor]:
     """Lists of integers as tensors, which travel in one copy."""
     arrays = [np.asarray(numbers, dtype=np.int64) for numbers in lists]
     whole = torch.tensor(np.concatenate(arrays))
     sizes = [len(array) for array in arrays]
-    return list(torch.split(_sent(whole, device), sizes))
+    there: Any = _sent(whole, device)
+    return list(there.split(sizes))
 
 
 def _sent(tensor: Tensor, device: torch.device) -> Tensor:
@@ -70,9 +75,11 @@ class Readings:
             return
         whole = from_device(torch.cat(self._numbers))
         at = 0
-        for numbers, receive in zip(self._numbers, self._receivers, strict=True):
-            receive(whole[at : at + len(numbers)])
-            at += len(numbers)
+        pairs = zip(self._numbers, self._receivers, strict=True)
+        for numbers, receive in pairs:
+            end = at + len(numbers)
+            receive(whole[at:end])
+            at = end
         self._numbers.clear()
         self._receivers.clear()
 
@@ -95,7 +102,8 @@ def divergence_of(candidate: Tensor, base: Tensor) -> Tensor:
     # negative, so what rounding leaves of two equal distributions cannot be less than zero.
     p = candidate.exp()
     q = base.exp()
-    terms = torch.where(p > 0, p * (candidate - base) - p, p) + q
+    logs = p * (candidate - base)
+    terms = torch.where(p > 0, logs - p, p) + q
     return terms.clamp_min(0.0).sum(dim=-1)
 
 
@@ -183,7 +191,10 @@ def _suits_flash(query: Tensor, value: Tensor) -> bool:
         return False
     if width != value.shape[2] or width > _FLASH_WIDTH or width % _FLASH_MULTIPLE:
         return False
-    return not torch.cuda.is_available() or torch.cuda.get_device_capability(query.device) >= (8, 0)
+    if not torch.cuda.is_available():  # on shapes alone
+        return True
+    capability = torch.cuda.get_device_capability(query.device)
+    return capability >= _FLASH_CAPABILITY
 
 
 def _attend_efficiently(
@@ -216,13 +227,16 @@ def _attend_efficiently(
     starts = sequences.query_starts
     number = len(starts) - 1
     rows = query.shape[0]
-    of_row = torch.repeat_interleave(
+    lengths = starts[1:] - starts[:-1]
+    sequence = torch.repeat_interleave(
         torch.arange(number, device=query.device),
-        (starts[1:] - starts[:-1]).long(),
+        lengths.long(),
         output_size=rows,
     )
-    place = torch.arange(rows, device=query.device) - starts[of_row]
-    return out[0], padded[of_row, :, place].transpose(0, 1)
+    row = torch.arange(rows, device=query.device)
+    place = row - starts[sequence]
+    lse = padded[sequence, :, place]
+    return out[0], lse.transpose(0, 1)
 
 
 def _attend_one_by_one(
@@ -242,14 +256,23 @@ def _attend_one_by_one(
     for number in range(len(query_starts) - 1):
         own = slice(query_starts[number], query_starts[number + 1])
         seen = slice(key_starts[number], key_starts[number + 1])
-        queries = query[own].transpose(0, 1).float()
-        keys = key[seen].transpose(0, 1).float().repeat_interleave(groups, dim=0)
-        values = value[seen].transpose(0, 1).float().repeat_interleave(groups, dim=0)
-        products = queries @ keys.transpose(1, 2) * scale
+        queries = _by_head(query[own], 1)
+        keys = _by_head(key[seen], groups)
+        values = _by_head(value[seen], groups)
+        products = queries @ keys.transpose(1, 2)
+        products *= scale
         if sequences.causal:
             more = keys.shape[1] - queries.shape[1]
-            hidden = torch.ones(products.shape[1:], dtype=torch.bool).triu(more + 1)
-            products = products.masked_fill(hidden, -torch.inf)
+            everything = torch.ones(products.shape[1:], dtype=torch.bool)
+            hidden = everything.triu(more + 1)
+            products.masked_fill_(hidden, -torch.inf)
         lse[:, own] = products.logsumexp(dim=-1)
-        out[own] = (products.softmax(dim=-1) @ values).transpose(0, 1).to(out.dtype)
+        attended = products.softmax(dim=-1) @ values
+        out[own] = attended.transpose(0, 1).to(out.dtype)
     return out, lse
+
+
+def _by_head(states: Tensor, times: int) -> Tensor:
+    """From ``[tokens, heads, width]`` to heads first, in float32, each so many times."""
+    by_head = states.transpose(0, 1).float()
+    return by_head.repeat_interleave(times, dim=0)

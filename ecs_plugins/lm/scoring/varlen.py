@@ -22,9 +22,10 @@ from torch import Tensor
 
 from ecs_plugins.lm.scoring.arena import Arena
 from ecs_plugins.lm.scoring.forest import Forest
-from ecs_plugins.lm.scoring.prefix import PrefixPiece, PrefixState
+from ecs_plugins.lm.scoring.prefix import PrefixPiece, PrefixState, places_of
+from ecs_plugins.lm.scoring.runner import Runner
 from ecs_plugins.lm.scoring.tensors import Numbers, Sequences, attend_sequences
-from ecs_plugins.lm.scoring.twin import AttentionPlan, Groups
+from ecs_plugins.lm.scoring.twin import AttentionPlan, Groups, TwinForward
 
 REPEATED = 2**14
 """Keys of one piece that may be repeated in a pack before it gets a call of its own."""
@@ -38,7 +39,7 @@ class _Kept:
 
     def __init__(self, groups: Groups) -> None:
         self._arenas: list[Arena] = []
-        self._pieces: dict[int, dict[range, int]] = {}
+        self._pieces: dict[int, dict[range, None]] = {}
         self.uses: dict[_Slots, int] = {}
         for forest, prefix in groups:
             for piece in prefix.pieces:
@@ -55,12 +56,14 @@ class _Kept:
         if key[0] not in self._pieces:
             self._arenas.append(piece.arena)
             self._pieces[key[0]] = {}
-        self._pieces[key[0]].setdefault(piece.slots, len(piece.ids))
-        self.uses[key] = self.uses.get(key, 0) + nodes
+        self._pieces[key[0]][piece.slots] = None
+        uses = self.uses.get(key, 0)
+        self.uses[key] = uses + nodes
 
     def is_long(self, piece: PrefixPiece) -> bool:
         """Whether a piece is too long to be repeated for all that stand behind it."""
-        return (self.uses[_key(piece)] - 1) * len(piece.ids) >= REPEATED
+        times = self.uses[_key(piece)] - 1
+        return times * len(piece.ids) >= REPEATED
 
     def indices(self, piece: PrefixPiece) -> np.ndarray:
         """Where its keys stand among the gathered ones."""
@@ -71,18 +74,19 @@ class _Kept:
         """The slots to gather, per arena."""
         gathered = []
         for arena in self._arenas:
-            runs = [np.arange(slots.start, slots.stop) for slots in self._pieces[id(arena)]]
-            gathered.append(np.concatenate(runs))
+            slots = list(self._pieces[id(arena)])
+            gathered.append(places_of(slots))
         return gathered
 
-    def gather(self, layer: int, slots: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    def gather(
+        self,
+        layer: int,
+        slots: Sequence[Tensor],
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Keys and values of a layer, ``[tokens, kv_heads, width]``, per arena."""
         for arena, chosen in zip(self._arenas, slots, strict=True):
-            keys, values = arena.layers[layer]
-            yield (
-                _by_token(keys).index_select(0, chosen),
-                _by_token(values).index_select(0, chosen),
-            )
+            keys, values = map(_by_token, arena.layers[layer])
+            yield keys.index_select(0, chosen), values.index_select(0, chosen)
 
 
 def _key(piece: PrefixPiece) -> _Slots:
@@ -122,8 +126,10 @@ class _Call:
     def numbers(self) -> list[Numbers]:
         """Starts of the sequences, those of their keys, and the keys."""
         lengths = [len(keys) for keys in self.keys]
-        starts = [np.cumsum([0, *sizes]) for sizes in (self.queries, lengths)]
-        return [*starts, np.concatenate(self.keys)]
+        query_starts = np.cumsum([0, *self.queries])
+        key_starts = np.cumsum([0, *lengths])
+        keys = np.concatenate(self.keys)
+        return [query_starts, key_starts, keys]
 
     def receive(self, numbers: Sequence[Tensor]) -> None:
         """Take what `numbers` gave, on the device."""
@@ -155,32 +161,48 @@ class VarlenPlan(AttentionPlan):
             self._add(forest, prefix, offset, rows)
             offset += len(forest.tokens)
         self._calls = [self._nodes, *self._long]
-        roots_alone = all(node.depth == 0 for forest, _ in groups for node in forest.nodes)
-        self._as_they_stand = roots_alone and not self._kept.size
+        all_roots = all(forest.has_roots_alone for forest, _ in groups)
+        self._as_they_stand = all_roots and not self._kept.size
 
-    def _add(self, forest: Forest, prefix: PrefixState, offset: int, rows: int) -> None:
+    def _add(
+        self,
+        forest: Forest,
+        prefix: PrefixState,
+        offset: int,
+        rows: int,
+    ) -> None:
         """Add a forest whose first row is ``offset``; kept keys come behind those of all rows."""
-        short = [piece for piece in prefix.pieces if not self._kept.is_long(piece)]
-        long = [piece for piece in prefix.pieces if self._kept.is_long(piece)]
-        behind = [rows + self._kept.indices(piece) for piece in short]
+        behind = []
+        far_behind = []
+        for piece in prefix.pieces:
+            seen = rows + self._kept.indices(piece)
+            is_long = self._kept.is_long(piece)
+            (far_behind if is_long else behind).append(seen)
         ways: dict[int, list[np.ndarray]] = {}
         for node, ancestors in forest.with_ancestors():
             own = np.arange(offset + node.start, offset + node.stop)
             above = ways[ancestors[-1].start] if ancestors else behind
-            ways[node.start] = [*above, own]
+            way = [*above, own]
+            ways[node.start] = way
             self._nodes.queries.append(node.length)
-            self._nodes.keys.append(np.concatenate(ways[node.start]))
-        if long:
-            seen = np.concatenate([rows + self._kept.indices(piece) for piece in long])
+            self._nodes.keys.append(np.concatenate(way))
+        if far_behind:
+            seen = np.concatenate(far_behind)
             self._add_long(seen, offset, len(forest.tokens))
 
-    def _add_long(self, seen: np.ndarray, offset: int, rows: int) -> None:
+    def _add_long(
+        self,
+        seen: np.ndarray,
+        offset: int,
+        rows: int,
+    ) -> None:
         """Rows that see a long context; they join those before them where these stand beside."""
         last = self._long[-1] if self._long else None
         if last is None or last.rows.stop != offset:
             last = _Call(offset, causal=False)
             self._long.append(last)
-        if last.keys and np.array_equal(last.keys[-1], seen):
+        same = bool(last.keys) and np.array_equal(last.keys[-1], seen)
+        if same:
             last.queries[-1] += rows
         else:
             last.queries.append(rows)
@@ -201,7 +223,14 @@ class VarlenPlan(AttentionPlan):
             call.receive(numbers[at : at + _NUMBERS_OF_CALL])
             at += _NUMBERS_OF_CALL
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, layer: int, scale: float) -> Tensor:
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        layer: int,
+        scale: float,
+    ) -> Tensor:
         """Attention of a layer."""
         queries = _by_token(query)
         keys = [_by_token(key)]
@@ -214,8 +243,9 @@ class VarlenPlan(AttentionPlan):
         out, weight = self._attend(self._nodes, queries, all_keys, all_values, scale)
         for call in self._long:
             part, lse = self._attend(call, queries, all_keys, all_values, scale)
-            share = torch.sigmoid(lse - weight[:, call.rows]).transpose(0, 1).unsqueeze(-1)
-            out[call.rows].lerp_(part, share.to(out.dtype))
+            share = torch.sigmoid(lse - weight[:, call.rows])
+            by_row = share.transpose(0, 1).unsqueeze(-1)
+            out[call.rows].lerp_(part, by_row.to(out.dtype))
         return out.unsqueeze(0)
 
     def _attend(
@@ -231,4 +261,12 @@ class VarlenPlan(AttentionPlan):
         if call is not self._nodes or not self._as_they_stand:
             key = key.index_select(0, call.order)
             value = value.index_select(0, call.order)
-        return attend_sequences(query[call.rows], key, value, call.sequences, scale)
+        rows = query[call.rows]
+        return attend_sequences(rows, key, value, call.sequences, scale)
+
+
+class VarlenForward(TwinForward):
+    """A `PackedForward` with one attention kernel per layer."""
+
+    def __init__(self, runner: Runner) -> None:
+        super().__init__(runner, VarlenPlan)

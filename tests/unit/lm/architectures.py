@@ -75,39 +75,51 @@ OVERRIDES = {
 
 def options_of(cls, threshold: int) -> dict:
     """Arguments of a small configuration: every length that it names is ``threshold``."""
-    defaults, out = cls().to_dict(), {}
-
-    def lengths(inner):
-        return {
-            key: lengths(value)
-            if isinstance(value, dict)
-            else (threshold if LENGTH.search(key) and value else value)
-            for key, value in inner.items()
-        }
-
-    for name in (field.name for field in dataclasses.fields(cls)):
-        value = defaults.get(name)
-        if name in SIZES:
-            out[name] = SIZES[name]
-        elif name in FIXED:
-            out[name] = FIXED[name]
-        elif name == "rope_parameters" and "original_max" in str(value):
-            out[name] = lengths(value)
-        elif name == "layer_types" and value:
-            out[name] = (list(dict.fromkeys(value))[:4] * 4)[:4]
-        elif LENGTH.search(name) and not NO_LENGTH.search(name) and type(value) is int:
-            out[name] = threshold
+    defaults = cls().to_dict()
+    out = {}
+    for field in dataclasses.fields(cls):
+        value = option_of(field.name, defaults.get(field.name), threshold)
+        if value is not None:
+            out[field.name] = value
     if "kv_lora_rank" in out:
         out["num_key_value_heads"] = 4
+    return out
+
+
+def option_of(name: str, default, threshold: int):
+    """The value of one field; None if its default will do."""
+    if name in SIZES:
+        return SIZES[name]
+    if name in FIXED:
+        return FIXED[name]
+    if name == "rope_parameters" and "original_max" in str(default):
+        return with_lengths(default, threshold)
+    if name == "layer_types" and default:
+        kinds = list(dict.fromkeys(default))[:4]
+        return (4 * kinds)[:4]
+    names_a_length = LENGTH.search(name) and not NO_LENGTH.search(name)
+    return threshold if names_a_length and type(default) is int else None
+
+
+def with_lengths(parameters: dict, threshold: int) -> dict:
+    """Parameters in which every length, however deep, is ``threshold``."""
+    out = {}
+    for key, value in parameters.items():
+        if isinstance(value, dict):
+            out[key] = with_lengths(value, threshold)
+        else:
+            out[key] = threshold if LENGTH.search(key) and value else value
     return out
 
 
 def build(kind: str, threshold: int, **options) -> tf.PreTrainedModel:
     """A model of an architecture; ValueError if it would not be a tiny one."""
     cls, made = CONFIG_MAPPING[kind], getattr(tf, NAMES[kind])
-    config = cls(**{**options_of(cls, threshold), **OVERRIDES.get(kind, {}), **options})
+    settings = options_of(cls, threshold)
+    config = cls(**{**settings, **OVERRIDES.get(kind, {}), **options})
     with torch.device("meta"):
-        number = sum(weights.numel() for weights in made(copy.deepcopy(config)).parameters())
+        weights = made(copy.deepcopy(config)).parameters()
+        number = sum(each.numel() for each in weights)
     if number > LARGEST:
         raise ValueError(f"it has {number} weights")
     return seeded(lambda: made(config))

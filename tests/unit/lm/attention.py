@@ -2,11 +2,11 @@
 
 import torch
 
-from ecs_plugins.lm.scoring.arena import Arena, LayerShape, StateShape
+from ecs_plugins.lm.scoring.arena import Arena, StateShape
 from ecs_plugins.lm.scoring.cascade import CascadePlan
 from ecs_plugins.lm.scoring.prefix import PrefixState
 from ecs_plugins.lm.scoring.tensors import together_on_device
-from ecs_plugins.lm.scoring.twin import planned_attention
+from ecs_plugins.lm.scoring.twin import planned_attention, shape_of
 
 CPU = torch.device("cpu")
 HEADS, KV_HEADS, WIDTH = 4, 2, 8
@@ -21,25 +21,30 @@ def prefix_of(seed, length, width=WIDTH):
     """A prefix of so many tokens, in an arena of its own."""
     if not length:
         return PrefixState()
-    states = [drawn(seed + number, KV_HEADS, length, width) for number in (0, 1)]
-    return placed(tuple(range(length)), states, CPU, torch.float32)
+    keys = drawn(seed, KV_HEADS, length, width)
+    values = drawn(seed + 1, KV_HEADS, length, width)
+    ids = tuple(range(length))
+    return placed(ids, (keys, values), CPU, torch.float32)
 
 
 def placed(ids, states, device, dtype):
     """A prefix with these keys and values of one layer."""
     keys, values = (state.to(device, dtype) for state in states)
-    layer = LayerShape(keys.shape[1], keys.shape[3], values.shape[3])
+    layer = shape_of((keys, values))
     shape = StateShape((layer,), dtype, torch.device(device))
     arena = Arena(shape, pages=1, page=len(ids))
     rows = torch.arange(len(ids), device=device)
     arena.write(0, (keys, values), rows, rows)
-    return PrefixState().append(ids, arena, arena.take(len(ids)))
+    slots = arena.take(len(ids))
+    return PrefixState().append(ids, arena, slots)
 
 
 def row_of(rows, width=WIDTH):
     """Query, key and value of a packed row."""
-    heads = (HEADS, KV_HEADS, KV_HEADS)
-    return tuple(drawn(n, h, rows, width) for n, h in enumerate(heads, start=1))
+    query = drawn(1, HEADS, rows, width)
+    key = drawn(2, KV_HEADS, rows, width)
+    value = drawn(3, KV_HEADS, rows, width)
+    return query, key, value
 
 
 def dense(groups, query, key, value):
@@ -48,29 +53,39 @@ def dense(groups, query, key, value):
     out = torch.zeros(rows, HEADS, width, dtype=torch.float64)
     offset = 0
     for forest, prefix in groups:
-        pieces = [(key[:, :, :0], value[:, :, :0]), *(piece.layer(0) for piece in prefix.pieces)]
-        past = [torch.cat(states, dim=2) for states in zip(*pieces, strict=True)]
+        nothing = (key[:, :, :0], value[:, :, :0])
+        kept = [piece.layer(0) for piece in prefix.pieces]
+        past = [torch.cat(states, dim=2) for states in zip(nothing, *kept, strict=True)]
         for n, path in enumerate(forest.paths):
             length = path[-1].depth + path[-1].length
             way = [offset + row for row in forest.rows(n, range(length))]
-            keys, values = (
-                torch.cat((p, s[:, :, way]), dim=2).double()[0].repeat_interleave(2, dim=0)
-                for p, s in zip(past, (key, value), strict=True)
-            )
+            keys = on_way(past[0], key, way)
+            values = on_way(past[1], value, way)
             for i, row in enumerate(way):
                 seen = len(prefix.ids) + i + 1
-                weights = query[0, :, row].double().unsqueeze(1) @ keys[:, :seen].transpose(1, 2)
-                share = (weights * width**-0.5).softmax(dim=-1)
-                out[row] = (share @ values[:, :seen])[:, 0]
+                asked = query[0, :, row].double().unsqueeze(1)
+                products = asked @ keys[:, :seen].transpose(1, 2)
+                share = (products * width**-0.5).softmax(dim=-1)
+                attended = share @ values[:, :seen]
+                out[row] = attended[:, 0]
         offset += len(forest.tokens)
     return out
+
+
+def on_way(past, own, way):
+    """Keys or values of a path in float64, for every head."""
+    states = torch.cat((past, own[:, :, way]), dim=2)
+    return states[0].double().repeat_interleave(HEADS // KV_HEADS, dim=0)
 
 
 def planned(kind, groups, device=CPU):
     """A plan, ready for its only layer, and how many rows it has."""
     plan = kind(groups)
-    plan.receive(together_on_device(plan.numbers(), device) if plan.numbers() else [])
-    return plan, sum(len(forest.tokens) for forest, _ in groups)
+    numbers = plan.numbers()
+    if numbers:
+        plan.receive(together_on_device(numbers, device))
+    rows = sum(len(forest.tokens) for forest, _ in groups)
+    return plan, rows
 
 
 def attention(groups, device=CPU, dtype=torch.float32, width=WIDTH, kind=CascadePlan):
@@ -78,9 +93,11 @@ def attention(groups, device=CPU, dtype=torch.float32, width=WIDTH, kind=Cascade
     there = [(forest, moved(prefix, device, dtype)) for forest, prefix in groups]
     plan, rows = planned(kind, there, device)
     states = [state.to(dtype) for state in row_of(rows, width)]
-    on_device = (state.to(device) for state in states)
-    got, _ = planned_attention(torch.nn.Module(), *on_device, None, attention_plan=plan)
-    return got[0].double().cpu(), dense(groups, *(state.float() for state in states))
+    on_device = [state.to(device) for state in states]
+    module = torch.nn.Module()
+    got, _ = planned_attention(module, *on_device, None, attention_plan=plan)
+    exact = [state.float() for state in states]
+    return got[0].double().cpu(), dense(groups, *exact)
 
 
 def moved(prefix, device, dtype):

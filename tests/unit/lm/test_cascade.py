@@ -12,8 +12,8 @@ from tiny_models import engine as engine_for
 from tiny_models import ids, model, token_request
 
 from ecs_plugins.errors import ScoringError
-from ecs_plugins.lm.scoring import twin, varlen
-from ecs_plugins.lm.scoring.cascade import CascadePlan
+from ecs_plugins.lm.scoring import modules, varlen
+from ecs_plugins.lm.scoring.cascade import CascadeForward, CascadePlan
 from ecs_plugins.lm.scoring.forest import MIN_SAVED, plant
 from ecs_plugins.lm.scoring.packed import Batch, prefill, score
 from ecs_plugins.lm.scoring.packs import TokenBudget
@@ -21,7 +21,7 @@ from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.request import Path
 from ecs_plugins.lm.scoring.runner import Runner
-from ecs_plugins.lm.scoring.twin import TwinForward, planned_attention, twin_of
+from ecs_plugins.lm.scoring.twin import planned_attention, twin_of
 from ecs_plugins.lm.scoring.varlen import VarlenPlan
 
 pytestmark = pytest.mark.model
@@ -31,16 +31,19 @@ TOLERANCE = 1e-4
 # --- Forests -----------------------------------------------------------------------------------
 
 ALPHABET = st.integers(0, 2)
-SEQUENCES = st.lists(st.lists(ALPHABET, min_size=1, max_size=60).map(tuple), min_size=1, max_size=9)
+SEQUENCE = st.lists(ALPHABET, min_size=1, max_size=60).map(tuple)
+SEQUENCES = st.lists(SEQUENCE, min_size=1, max_size=9)
 HEAD = tuple(range(20))
 
 
 def assert_sound(sequences, forest):
     """Every sequence is spelt by its rows, and every row belongs to one node."""
     for n, sequence in enumerate(sequences):
-        rows = list(forest.rows(n, range(len(sequence))))
+        depths = range(len(sequence))
+        rows = list(forest.rows(n, depths))
         assert tuple(forest.tokens[row] for row in rows) == sequence
-        assert [forest.positions()[row] for row in rows] == list(range(len(sequence)))
+        positions = forest.positions()
+        assert [positions[row] for row in rows] == list(depths)
     covered = 0
     for node in forest.nodes:
         assert node.start == covered
@@ -58,7 +61,8 @@ def assert_sound(sequences, forest):
 def test_a_shared_head_stands_once_if_it_saves_enough(sequences, extra) -> None:
     head = tuple(range(10, 10 + MIN_SAVED))
     longer = [head + sequence for sequence in sequences]
-    forest = plant([*longer, (*head, *range(100, 100 + extra))])
+    another = (*head, *range(100, 100 + extra))
+    forest = plant([*longer, another])
     assert sum(row == 10 for row in forest.tokens) == 1
     for planted in (sequences, longer):
         assert_sound(planted, plant(planted))
@@ -66,14 +70,18 @@ def test_a_shared_head_stands_once_if_it_saves_enough(sequences, extra) -> None:
 
 # --- Attention ---------------------------------------------------------------------------------
 
-FOREST = st.lists(
-    st.lists(st.integers(0, 1), min_size=1, max_size=60).map(tuple), min_size=1, max_size=6
-).map(plant)
-GROUPS = st.lists(st.tuples(FOREST, st.sampled_from([0, 1, 7, 40])), min_size=1, max_size=3)
+ALIKE = st.lists(st.integers(0, 1), min_size=1, max_size=60).map(tuple)
+FOREST = st.lists(ALIKE, min_size=1, max_size=6).map(plant)
+PAST = st.sampled_from([0, 1, 7, 40])
+GROUPS = st.lists(st.tuples(FOREST, PAST), min_size=1, max_size=3)
 
 
 def groups_of(parts):
-    return [(forest, prefix_of(10 * n, past)) for n, (forest, past) in enumerate(parts)]
+    groups = []
+    for n, (forest, past) in enumerate(parts):
+        prefix = prefix_of(10 * n, past)
+        groups.append((forest, prefix))
+    return groups
 
 
 @settings(max_examples=40, deadline=None)
@@ -99,7 +107,9 @@ def test_a_context_that_many_share_is_seen_by_those_behind_it_alone(kind, betwee
     context = prefix_of(7, 300)
     leaves = plant([(n, n + 1, n + 2) for n in range(100)])
     other = (plant([(1, 2)]), PrefixState())
-    groups = [(leaves, context), *([other] if between else ()), (plant([(5, 6)]), context), other]
+    groups = [(leaves, context), (plant([(5, 6)]), context), other]
+    if between:
+        groups.insert(1, other)
     got, wanted = attention(groups, kind=kind)
     np.testing.assert_allclose(got, wanted, atol=1e-5)
 
@@ -114,7 +124,8 @@ def test_a_context_that_many_share_is_seen_by_those_behind_it_alone(kind, betwee
     ],
 )
 def test_what_a_plan_cannot_give_is_refused(options, reason) -> None:
-    plan, rows = planned(CascadePlan, [(plant([(1, 2, 3)]), PrefixState())])
+    group = (plant([(1, 2, 3)]), PrefixState())
+    plan, rows = planned(CascadePlan, [group])
     arguments = {"attention_mask": None, "attention_plan": plan, **options}
     with pytest.raises(ScoringError, match=reason):
         planned_attention(torch.nn.Module(), *row_of(rows), **arguments)
@@ -136,13 +147,18 @@ def forward(engine):
 def test_tokens_of_a_shared_prefix_are_counted_for_the_first_request(engine) -> None:
     prefix = ids(1, 60)
     engine.forget()
-    first, second = engine.score([token_request(prefix, seed=n) for n in (1, 20)])
+    requests = [token_request(prefix, seed=n) for n in (1, 20)]
+    first, second = engine.score(requests)
     assert first.computed_tokens == 59 + second.computed_tokens
 
 
 def test_prefixes_that_begin_alike_are_computed_once(forward) -> None:
     head = ids(4, 60)
-    wanted = [head + ids(5, 10), head + ids(6, 3), ids(7, 8)]
+    wanted = [
+        head + ids(5, 10),
+        head + ids(6, 3),
+        ids(7, 8),
+    ]
     with torch.inference_mode():
         cache = PrefixTree(2**24)
         made = [prefill(forward, each, TokenBudget(), cache) for each in wanted]
@@ -152,14 +168,15 @@ def test_prefixes_that_begin_alike_are_computed_once(forward) -> None:
 
 def test_long_prefixes_do_not_pile_up_in_one_row(forward, monkeypatch) -> None:
     numbers = []
-    run = TwinForward.__call__
+    run = CascadeForward.__call__
 
     def noting(self, groups, *rest, **options):
         numbers.append(len(groups))
         return run(self, groups, *rest, **options)
 
-    monkeypatch.setattr(TwinForward, "__call__", noting)
-    batches = [Batch(ids(n, 100), (Path(ids(50 + n, 4), (3,)),)) for n in range(5)]
+    monkeypatch.setattr(CascadeForward, "__call__", noting)
+    paths = [Path(ids(50 + n, 4), (3,)) for n in range(5)]
+    batches = [Batch(ids(n, 100), (path,)) for n, path in enumerate(paths)]
     with torch.inference_mode():
         score(forward, batches, TokenBudget(40), PrefixTree(0))
     assert max(numbers) <= 2
@@ -168,11 +185,12 @@ def test_long_prefixes_do_not_pile_up_in_one_row(forward, monkeypatch) -> None:
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "phi3"])
 @pytest.mark.parametrize("wanted", [(0,), (3, 4, 10), (11,), tuple(range(12))])
 def test_the_wanted_rows_are_those_of_the_model(family, wanted, monkeypatch) -> None:
-    monkeypatch.setattr(twin, "BLOCK_ROWS", 5)
+    monkeypatch.setattr(modules, "BLOCK_ROWS", 5)
     original, row = model(family), ids(11, 12)
     with torch.inference_mode():
-        forward = TwinForward(Runner(original, family), CascadePlan)
-        logits, _ = forward([(plant([row]), PrefixState())], wanted)
+        forward = CascadeForward(Runner(original, family))
+        group = (plant([row]), PrefixState())
+        logits, _ = forward([group], wanted)
         whole = original(torch.tensor([row])).logits[0]
     np.testing.assert_allclose(logits, whole[list(wanted)], atol=TOLERANCE)
 

@@ -13,13 +13,13 @@ from tiny_models import ids
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ecs_plugins.lm.scoring import plain, runner, tensors
+from ecs_plugins.lm.scoring.modules import fuse_norms
 from ecs_plugins.lm.scoring.packed import Batch, score
 from ecs_plugins.lm.scoring.packs import TokenBudget
 from ecs_plugins.lm.scoring.prefix import PrefixTree
 from ecs_plugins.lm.scoring.request import Comparison, Path
 from ecs_plugins.lm.scoring.runner import Runner
-from ecs_plugins.lm.scoring.twin import TwinForward, fuse_norms
-from ecs_plugins.lm.scoring.varlen import VarlenPlan
+from ecs_plugins.lm.scoring.varlen import VarlenForward
 
 pytestmark = pytest.mark.model
 
@@ -91,7 +91,7 @@ def forward():
     with META:
         made = tf.LlamaForCausalLM(config).bfloat16().eval()
     with torch.inference_mode():
-        under_test = TwinForward(Runner(made, "meta"), VarlenPlan)
+        under_test = VarlenForward(Runner(made, "meta"))
         assert len(under_test.shape.layers) == LAYERS
     return under_test
 

@@ -19,8 +19,8 @@ from ecs_plugins.lm.scoring.forest import plant
 from ecs_plugins.lm.scoring.prefix import PrefixState
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.runner import Runner
-from ecs_plugins.lm.scoring.twin import TwinForward, Writes
-from ecs_plugins.lm.scoring.varlen import VarlenPlan
+from ecs_plugins.lm.scoring.twin import Writes
+from ecs_plugins.lm.scoring.varlen import VarlenForward, VarlenPlan
 
 NO_CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA card")
 pytestmark = [pytest.mark.model, pytest.mark.gpu, NO_CARD]
@@ -30,15 +30,23 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def forests():
-    head, middle = tuple(range(20)), tuple(range(100, 140))
+    """Two rows: behind prefixes all, and with some that stand behind nothing."""
+    head = tuple(range(20))
+    middle = (*head, *range(100, 140))
     draw = np.random.default_rng(0)
-    many = [(*head, *(int(i) for i in draw.integers(0, 9, n))) for n in range(1, 60, 3)]
-    deep = [(*head, *middle, 1, 2), (*head, *middle, 3), (*head, 4, 5, 6)]
-    return [(plant(many), prefix_of(0, 333, WIDE)), (plant(deep), prefix_of(5, 7, WIDE))], [
-        (plant(deep), PrefixState()),
-        (plant([(1,)]), prefix_of(9, 40, WIDE)),
-        (plant(many), PrefixState()),
+    tails = [tuple(draw.integers(0, 9, n).tolist()) for n in range(1, 60, 3)]
+    many = plant([head + tail for tail in tails])
+    deep = plant([(*middle, 1, 2), (*middle, 3), (*head, 4, 5, 6)])
+    behind_all = [
+        (many, prefix_of(0, 333, WIDE)),
+        (deep, prefix_of(5, 7, WIDE)),
     ]
+    behind_some = [
+        (deep, PrefixState()),
+        (plant([(1,)]), prefix_of(9, 40, WIDE)),
+        (many, PrefixState()),
+    ]
+    return behind_all, behind_some
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
@@ -77,12 +85,18 @@ def asked(seed, prefix):
 def differences(engine, requests):
     out = []
     for request, result in zip(requests, engine.score(requests), strict=True):
-        wanted, _ = engine.run(ScoringPath.REFERENCE, request, range(len(request.candidates)))
-        out.extend(np.abs(result.scores[key] - logprobs) for key, logprobs in wanted.items())
+        everything = range(len(request.candidates))
+        wanted, _ = engine.run(ScoringPath.REFERENCE, request, everything)
+        for key, logprobs in wanted.items():
+            out.append(np.abs(result.scores[key] - logprobs))
     return np.concatenate(out)
 
 
-REQUESTS = [asked(n, length) for n, length in enumerate((300, 3, 45))]
+REQUESTS = [
+    asked(0, 300),
+    asked(1, 3),
+    asked(2, 45),
+]
 
 
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 2e-4), (torch.bfloat16, None)])
@@ -111,14 +125,16 @@ def test_float32_is_not_tensorfloat32_and_the_setting_stays() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_forward_waits_for_nothing(dtype) -> None:
     with torch.inference_mode():
-        forward = TwinForward(Runner(on_card(dtype), "tiny"), VarlenPlan)
+        forward = VarlenForward(Runner(on_card(dtype), "tiny"))
         head = tuple(range(40))
         arena = Arena(forward.shape, pages=3)
         slots = arena.take(40)
         writes = Writes(arena, range(40), range(40))
-        forward([(plant([head]), PrefixState())], [], writes=writes)
+        alone = (plant([head]), PrefixState())
+        forward([alone], [], writes=writes)
         state = PrefixState().append(head, arena, slots)
-        groups = [(plant([(*head, 1), (*head, 2, 3)]), state)]
+        leaves = plant([(*head, 1), (*head, 2, 3)])
+        groups = [(leaves, state)]
         forward(groups, [40, 42])
         torch.cuda.synchronize(CARD)
         torch.cuda.set_sync_debug_mode("error")
@@ -133,11 +149,16 @@ def test_a_model_on_the_second_card_scores_there() -> None:
     card = torch.device("cuda:1")
     handle = LocalLM(on_card(torch.float32, card), tokenizer("byte_level"), name="second")
     text = text_request()
-    (found,), (wanted,) = handle.score([text]), handle.score_by_reference([text])
-    assert found.scores[1][0][0].sum == pytest.approx(wanted.scores[1][0][0].sum, abs=1e-3)
+    (found,) = handle.score([text])
+    (wanted,) = handle.score_by_reference([text])
+    score = found.scores[1][0][0].sum
+    reference = wanted.scores[1][0][0].sum
+    assert score == pytest.approx(reference, abs=1e-3)
 
 
 @pytest.mark.parametrize("family", ["qwen3", SOFT_CAPPED, "gpt2"])
 def test_other_families_are_right_too(family) -> None:
     copied = copy.deepcopy(model(family)).to(CARD)
-    assert differences(engine_of(copied, family), [asked(1, 60)]).max() < 1e-3
+    under_test = engine_of(copied, family)
+    errors = differences(under_test, [asked(1, 60)])
+    assert errors.max() < 1e-3

@@ -28,6 +28,7 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.arena import Arena, LayerShape, StateShape
 from ecs_plugins.lm.scoring.forest import MIN_SAVED
+from ecs_plugins.lm.scoring.packs import Affordable, TokenBudget, run_in_packs
 from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree, places_of
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
@@ -43,21 +44,31 @@ LIKE = pytest.approx
 FIRST, OTHER = ids(1, 30), ids(5, 24)
 
 
-POOL = ((), FIRST, FIRST[:20] + ids(4, 9), OTHER, FIRST + ids(8, 12))
+POOL = (
+    (),
+    FIRST,
+    FIRST[:20] + ids(4, 9),
+    OTHER,
+    FIRST + ids(8, 12),
+)
 
 
 def asked(prefix, seed, candidates=POOL):
     """Some passages and a question: two answers behind nine tokens of template."""
     question = ids(2, 9) + ids(seed, 11)
-    behind = (ids(seed + 1, 6), ids(seed + 2, 3))
-    continuations = (Continuation(question + b, ((9, 20 + len(b)),), 8) for b in behind)
+    continuations = []
+    for answer in (ids(seed + 1, 6), ids(seed + 2, 3)):
+        scored_span = (9, 20 + len(answer))
+        continuations.append(Continuation(question + answer, (scored_span,), 8))
     return TokenRequest(prefix, candidates, tuple(continuations))
 
 
 def error(under_test, one, found):
-    wanted, _ = under_test.run(ScoringPath.REFERENCE, one, range(len(one.candidates)))
+    everything = range(len(one.candidates))
+    wanted, _ = under_test.run(ScoringPath.REFERENCE, one, everything)
     assert wanted.keys() == found.scores.keys()
-    return max(float(np.abs(wanted[key] - found.scores[key]).max()) for key in wanted)
+    errors = [np.abs(wanted[key] - found.scores[key]).max() for key in wanted]
+    return float(max(errors))
 
 
 def scored(under_test, one, **options):
@@ -81,10 +92,15 @@ def test_later_questions_are_exact_and_read_no_passage_again(name, prefix) -> No
     assert scored(under_test, asked(head, 30)) < 0.8 * first
     grown = head + ids(40, 35)
     first = scored(under_test, asked(grown, 20))
-    assert scored(under_test, asked(grown, 30, (ids(9, 33), *POOL))) < first + 33
+    larger_pool = (ids(9, 33), *POOL)
+    assert scored(under_test, asked(grown, 30, larger_pool)) < first + 33
 
 
-CALLS = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 60))
+CALLS = st.tuples(
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.integers(0, 60),
+)
 
 
 @settings(max_examples=6, deadline=None)
@@ -93,20 +109,26 @@ def test_any_order_of_contexts_and_passages_is_exact(calls) -> None:
     under_test = engine()
     under_test.cache.max_bytes = 60_000
     for context, passage, shared in calls:
-        passages = ((), ids(passage, 70)[:shared] + ids(passage + 9, 18), ids(passage, 40))
-        scored(under_test, asked(ids(90 + context // 2, 40 * context + 1), passage, passages))
+        alike = ids(passage, 70)[:shared] + ids(passage + 9, 18)
+        passages = ((), alike, ids(passage, 40))
+        prefix = ids(90 + context // 2, 40 * context + 1)
+        scored(under_test, asked(prefix, passage, passages))
         assert under_test.cache.statistics.nbytes <= 60_000
 
 
 @pytest.mark.parametrize("tokens", TOKENIZERS)
 def test_a_prepared_passage_is_found_behind_every_tokenizer(tokens) -> None:
-    lm, cold, later = local(tokens=tokens), local(tokens=tokens), request(answers=(" snow",))
+    lm = local(tokens=tokens)
+    cold = local(tokens=tokens)
+    later = request(answers=(" snow",))
     read = lm.prepare([request()])
     assert 0.8 * read < lm.cache_statistics.tokens <= read
     assert lm.prepare([request()]) == 0
-    (found,), (wanted,) = lm.score([later]), cold.score([later])
+    (found,) = lm.score([later])
+    (wanted,) = cold.score([later])
     assert found.computed_tokens < wanted.computed_tokens - 0.8 * read
-    assert found.scores[2][0][1].sum == LIKE(wanted.scores[2][0][1].sum, abs=1e-4)
+    score = found.scores[2][0][1].sum
+    assert score == LIKE(wanted.scores[2][0][1].sum, abs=1e-4)
 
 
 @pytest.mark.parametrize("signal", sorted({*SIGNALS, "joint_shift+bm25"} - {"drafted_joint_shift"}))
@@ -129,14 +151,17 @@ def test_a_shaper_prepares_what_its_signal_will_ask(signal) -> None:
 def test_a_budget_changes_no_score_and_is_not_exceeded(cache_bytes) -> None:
     under_test = engine()
     under_test.cache.max_bytes = cache_bytes
-    first, again = (scored(under_test, asked(ids(3, 40), 20)) for _ in range(2))
+    question = asked(ids(3, 40), 20)
+    first = scored(under_test, question)
+    again = scored(under_test, question)
     assert under_test.cache.statistics.nbytes <= cache_bytes
     assert (first == again) == (cache_bytes == 0)
 
 
 def test_a_pool_beyond_the_budget_is_found_in_part_again_and_again() -> None:
     under_test = engine()
-    pool = asked((5,), 20, tuple(ids(100 + n, 40) for n in range(8)))
+    passages = tuple(ids(100 + n, 40) for n in range(8))
+    pool = asked((5,), 20, passages)
     under_test.cache.max_bytes = 5 * 49 * 256
     spent = [scored(under_test, pool) for _ in range(3)]
     assert spent[0] > spent[1] == spent[2]
@@ -187,12 +212,17 @@ def test_what_is_forgotten_during_a_call_is_not_kept_by_it() -> None:
 
 def test_callers_at_once_get_their_own_scores_while_others_forget() -> None:
     lm = local(cache_bytes=30_000)
-    wanted = [local().score([request(f"Day {n}. " * 6)])[0].scores[2][1][1].sum for n in range(4)]
+
+    def score_of(handle, day):
+        (result,) = handle.score([request(f"Day {day}. " * 6)])
+        return result.scores[2][1][1].sum
+
+    wanted = [score_of(local(), day) for day in range(4)]
 
     def work(n):
         if n % 5 == 0:
             lm.clear_cache()
-        return lm.score([request(f"Day {n % 4}. " * 6)])[0].scores[2][1][1].sum
+        return score_of(lm, n % 4)
 
     with ThreadPoolExecutor(4) as pool:
         for n, found in enumerate(pool.map(work, range(24))):
@@ -237,10 +267,62 @@ def test_a_forked_child_finds_what_its_parent_has_read() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+# --- When memory runs out ----------------------------------------------------------------------
+
+
+def test_what_is_kept_goes_before_a_caller_is_told_to_use_shorter_passages(monkeypatch) -> None:
+    under_test = engine()
+    under_test.cache.max_bytes = 2**20
+    first = scored(under_test, asked(ids(3, 40), 20))
+    assert scored(under_test, asked(ids(3, 40), 20)) < first
+    logits = under_test.runner.logits
+
+    def on_a_full_card(*arguments, **options):
+        cache = under_test.cache
+        if cache.is_open and cache.arena.nbytes > 2**19:
+            raise torch.OutOfMemoryError("out of memory")
+        return logits(*arguments, **options)
+
+    monkeypatch.setattr(under_test.runner, "logits", on_a_full_card)
+    assert scored(under_test, asked(ids(3, 40), 30)) == first
+    assert scored(under_test, asked(ids(3, 40), 40)) < first
+    assert under_test.cache.statistics.nbytes <= 2**19
+
+
+def test_a_halved_budget_grows_again() -> None:
+    affordable = Affordable()
+    budget = TokenBudget(10_000, affordable=affordable)
+    budget.halve(9_000)
+    assert budget.tokens == 4_500
+    for _ in range(8):
+        TokenBudget(10_000, affordable=affordable).went_well(4_400)
+    assert TokenBudget(10_000, affordable=affordable).tokens == 9_000
+
+
+def test_a_pack_larger_than_any_that_went_well_is_halved_before_anything_is_dropped() -> None:
+    budget = TokenBudget(10_000)
+    released = []
+    sizes = []
+
+    def take(left, tokens):
+        number = min(len(left), tokens // 1000)
+        return number, number * 1000
+
+    def run(part):
+        sizes.append(len(part))
+        if len(part) > 4:
+            raise torch.OutOfMemoryError("out of memory")
+
+    run_in_packs(range(10), take, run, budget, "tiny", lambda: bool(released.append(1)))
+    assert sizes == [10, 5, 2, 2, 2, 2, 2]
+    assert not released
+
+
 # --- The tree ----------------------------------------------------------------------------------
 
 NOTHING = PrefixState()
-SHAPE = StateShape((LayerShape(HEADS, WIDTH, WIDTH),) * LAYERS, torch.float32, torch.device("cpu"))
+LAYER = LayerShape(HEADS, WIDTH, WIDTH)
+SHAPE = StateShape((LAYER,) * LAYERS, torch.float32, torch.device("cpu"))
 
 
 def tree_of(tokens, page=1):
@@ -256,22 +338,31 @@ def kept_in(tree, tokens):
     if kept is None:
         return False
     slots = torch.tensor(places_of(kept.slots))
-    values = torch.tensor(tokens[kept.start :][: len(slots)], dtype=torch.float32)
+    rows = torch.arange(len(slots))
+    written = tokens[kept.start :][: len(slots)]
+    values = torch.tensor(written, dtype=torch.float32)
     states = values.view(1, 1, -1, 1).expand(1, HEADS, len(slots), WIDTH)
     for layer in range(LAYERS):
-        tree.arena.write(layer, (states, -states), torch.arange(len(slots)), slots)
+        tree.arena.write(layer, (states, -states), rows, slots)
     return True
 
 
 def tokens_of(found):
     """The tokens that keys and values of a state say."""
-    said = [int(token) for piece in found.pieces for token in piece.layers[1][0][0, 1, :, 2]]
-    assert [-t for p in found.pieces for t in p.layers[0][1][0, 0, :, 0].tolist()] == said
-    return tuple(said)
+    by_keys = []
+    by_values = []
+    for piece in found.pieces:
+        keys, _ = piece.layers[1]
+        _, values = piece.layers[0]
+        by_keys.extend(keys[0, 1, :, 2].tolist())
+        by_values.extend((-values[0, 0, :, 0]).tolist())
+    assert by_keys == by_values
+    return tuple(int(token) for token in by_keys)
 
 
-WORDS = st.lists(st.integers(0, 1), min_size=1, max_size=3).map(
-    lambda picks: tuple(100 * pick + n for pick in picks for n in range(5 + 14 * pick))
+SHORT_AND_LONG = (tuple(range(5)), tuple(range(100, 119)))
+WORDS = st.lists(st.sampled_from(SHORT_AND_LONG), min_size=1, max_size=3).map(
+    lambda words: sum(words, ())
 )
 
 
@@ -290,7 +381,8 @@ def test_what_is_found_is_what_was_kept_within_the_budget(words, room, page) -> 
         assert page > 1 or stats.tokens * BYTES_PER_TOKEN == stats.nbytes
     tree.max_bytes = 0
     tree.begin()
-    assert (tree.statistics.tokens, tree.find((100, 101, 102)).length) == (0, 0)
+    assert tree.statistics.tokens == 0
+    assert tree.find((100, 101, 102)).length == 0
 
 
 @pytest.mark.parametrize("page", [1, 16])
@@ -298,22 +390,25 @@ def test_what_begins_alike_is_kept_once(page) -> None:
     tree = tree_of(400, page)
     for tokens in (40, 100, 20):  # the second keeps 60 of its own, the third cuts the first in two
         assert kept_in(tree, (*range(tokens), *range(500, 510)))
-    found = tree.find((*range(100), *range(500, 510)))
-    assert tokens_of(found) == found.ids == (*range(100), *range(500, 510))
+    longest = (*range(100), *range(500, 510))
+    found = tree.find(longest)
+    assert tokens_of(found) == found.ids == longest
     assert tree.statistics.pieces == 5
     assert tree.statistics.tokens == 130
 
 
 def test_the_least_recently_used_passage_goes_first_and_its_head_last() -> None:
     head = tuple(range(20))
-    passages = [tuple(range(first, first + 10)) for first in (100, 200, 300)]
+    starts = (100, 200, 300)
+    passages = [tuple(range(first, first + 10)) for first in starts]
     tree = tree_of(40)
     for passage in passages[:2]:
         kept_in(tree, head + passage)
     tree.begin()
     tree.find(head + passages[0])
     assert kept_in(tree, head + passages[2])
-    assert [tree.find(head + passage).length for passage in passages] == [30, 20, 30]
+    lengths = [tree.find(head + passage).length for passage in passages]
+    assert lengths == [30, 20, 30]
     assert not kept_in(tree, tuple(range(500, 541)))
 
 
@@ -331,13 +426,18 @@ def test_a_released_tree_takes_half_of_its_memory_again() -> None:
     kept_in(tree, tuple(range(50)))
     assert tree.release()
     assert not tree.release()
+    assert not tree.is_open
     assert tree.find(tuple(range(50))).length == 0
     tree.open(SHAPE)
     assert tree.arena.pages == 100
 
 
+STEPS = st.tuples(st.integers(1, 40), st.booleans())
+"""Tokens to take, or whether some are given back."""
+
+
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=30))
+@given(st.lists(STEPS, max_size=30))
 def test_pages_are_handed_out_once_until_they_are_given_back(steps) -> None:
     arena = Arena(SHAPE, pages=12, page=4)
     taken = []
@@ -348,7 +448,8 @@ def test_pages_are_handed_out_once_until_they_are_given_back(steps) -> None:
         elif arena.pages_for(tokens) <= arena.free:
             taken.append(arena.take(tokens))
             assert sum(len(run) for run in taken[-1]) == tokens
-        slots = [slot for runs in taken for run in runs for slot in run]
+        slots = [slot for runs in taken for slot in places_of(runs)]
         assert len(slots) == len(set(slots))
-        pages = sum(arena.pages_for(sum(map(len, runs))) for runs in taken)
+        lengths = [len(places_of(runs)) for runs in taken]
+        pages = sum(arena.pages_for(length) for length in lengths)
         assert arena.free == arena.pages - pages

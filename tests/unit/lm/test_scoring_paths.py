@@ -56,40 +56,44 @@ def plain(family, asked):
     rows, targets = {}, {}
     for key, targets[key], logits in logits_of(model(family), asked):
         rows[key] = torch.softmax(logits.double(), dim=-1).numpy()
-    return {
-        (k, m): np.array(
-            [
-                (np.log(here[token]), rel_entr(here, base).sum())
-                for here, base, token in zip(p, rows[0, m], targets[k, m], strict=True)
-            ]
-        )
-        for (k, m), p in rows.items()
-    }
+    out = {}
+    for key, own in rows.items():
+        base = rows[0, key[1]]
+        triples = zip(own, base, targets[key], strict=True)
+        pairs = [(np.log(p[token]), rel_entr(p, q).sum()) for p, q, token in triples]
+        out[key] = np.array(pairs)
+    return out
 
 
 def found(result):
     """Log-probability and divergence of every scored token, by candidate and continuation."""
-    return {
-        (k, m): np.concatenate([np.stack((s.logprobs, s.divergence), axis=1) for s in segments])
-        for k, row in enumerate(result.scores)
-        for m, segments in enumerate(row)
-    }
+    out = {}
+    for k, row in enumerate(result.scores):
+        for m, segments in enumerate(row):
+            pairs = [np.stack((s.logprobs, s.divergence), axis=1) for s in segments]
+            out[k, m] = np.concatenate(pairs)
+    return out
 
 
 def run(under_test, path, asked, budget=None):
     """What a path says of a request that asks for divergences."""
     everything = range(len(asked.candidates))
-    scores, computed = under_test.run(path, asked, everything, TokenBudget(budget or 2048))
-    return found(to_result(asked, EngineResult(scores, {}, computed)))
+    tokens = TokenBudget(budget or 2048)
+    scores, computed = under_test.run(path, asked, everything, tokens)
+    result = EngineResult(scores, {}, computed)
+    return found(to_result(asked, result))
 
 
 def reference(under_test, asked):
-    return under_test.run(ScoringPath.REFERENCE, asked, range(len(asked.candidates)))[0]
+    everything = range(len(asked.candidates))
+    scores, _ = under_test.run(ScoringPath.REFERENCE, asked, everything)
+    return scores
 
 
 def largest_difference(a, b):
     assert a.keys() == b.keys()
-    return max(float(np.abs(a[key] - b[key]).max()) for key in a)
+    differences = [np.abs(a[key] - b[key]).max() for key in a]
+    return float(max(differences))
 
 
 def assert_same(got, wanted, tolerance=TOLERANCE):
@@ -106,12 +110,14 @@ def assert_same(got, wanted, tolerance=TOLERANCE):
 def test_every_path_gives_what_plain_forwards_say(family, prefix) -> None:
     asked = request(prefix, divergence=True)
     wanted = plain(family, encoded(asked))
-    assert np.std([logprob for values in wanted.values() for logprob, _ in values]) > 0.5
-    assert max(values[:, 1].max() for values in wanted.values()) > 0.1
+    logprobs, divergences = np.concatenate(list(wanted.values())).T
+    assert np.std(logprobs) > 0.5
+    assert divergences.max() > 0.1
     for path in paths_of(family):
         got = run(engine(family), path, encoded(asked), 40)
         assert_same(got, wanted)
-        assert min(values[:, 1].min() for values in got.values()) == 0.0  # none is negative
+        least = min(values[:, 1].min() for values in got.values())
+        assert least == 0.0  # none is negative
 
 
 @pytest.mark.parametrize("path", FAST)
@@ -156,13 +162,18 @@ def test_a_failed_self_check_falls_back_with_one_warning(monkeypatch) -> None:
     honest = packed.score
 
     def off_by_a_tenth(*args):
-        return [r._replace(logprobs=[x + 0.1 for x in r.logprobs]) for r in honest(*args)]
+        wrong = []
+        for result in honest(*args):
+            logprobs = [each + 0.1 for each in result.logprobs]
+            wrong.append(result._replace(logprobs=logprobs))
+        return wrong
 
     monkeypatch.setattr(packed, "score", off_by_a_tenth)
     under_test = engine()
     with pytest.warns(RuntimeWarning, match="self-check.*off by 0.1") as caught:
-        (got,), _ = under_test.score([asked]), under_test.score([asked])
+        results = [under_test.score([asked]) for _ in range(2)]
     assert len(caught) == 1
+    (got,) = results[0]
     assert largest_difference(reference(under_test, asked), got.scores) < TOLERANCE
 
 
@@ -187,11 +198,14 @@ def test_computed_tokens_are_those_that_passed_through_the_model(monkeypatch) ->
 
 def test_a_duplicate_candidate_is_scored_once() -> None:
     under_test = engine()
-    one = TokenRequest((5,), ((7, 8),), (Continuation((9,), ((0, 1),)),))
-    three = TokenRequest((5,), ((7, 8),) * 3, one.continuations)
-    (once,), (again,) = under_test.score([one]), under_test.score([three])
+    answer = Continuation((9,), ((0, 1),))
+    one = TokenRequest((5,), ((7, 8),), (answer,))
+    three = TokenRequest((5,), ((7, 8),) * 3, (answer,))
+    (once,) = under_test.score([one])
+    (again,) = under_test.score([three])
     assert again.computed_tokens == once.computed_tokens
-    assert [again.scores[k, 0] for k in range(3)] == [once.scores[0, 0]] * 3
+    for k in range(3):
+        assert again.scores[k, 0] == once.scores[0, 0]
 
 
 def limit_memory(monkeypatch, under_test, largest):
@@ -241,8 +255,9 @@ def test_a_model_that_looks_ahead_is_refused() -> None:
     torch.manual_seed(0)
     small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = tf.BertConfig(vocab_size=384, **small, intermediate_size=16, initializer_range=0.5)
+    lm = LocalLM(tf.BertLMHeadModel(config).eval(), tokenizer("wordpiece"))
     with pytest.raises(ModelError, match="not a causal"):
-        LocalLM(tf.BertLMHeadModel(config).eval(), tokenizer("wordpiece")).score([request()])
+        lm.score([request()])
 
 
 @pytest.mark.parametrize(
@@ -258,21 +273,28 @@ def test_what_cannot_be_scored_is_refused(asked, tokens, message) -> None:
 
 
 def test_a_passage_beyond_the_window_is_unscored_and_the_others_are_not() -> None:
-    (result,) = local().score([request(passages=("snow", "snow " * 300), divergence=True)])
+    passages = ("snow", "snow " * 300)
+    (result,) = local().score([request(passages=passages, divergence=True)])
     assert list(result.unscored) == [2]
     assert "exceed the model's window of 256" in result.unscored[2]
     for key, values in found(result).items():
-        assert (np.isnan(values) if key[0] == 2 else np.isfinite(values)).all()
+        as_it_should_be = np.isnan if key[0] == 2 else np.isfinite
+        assert as_it_should_be(values).all()
 
 
 def test_a_divergence_from_a_base_that_was_not_computed_is_refused() -> None:
+    comparison = Comparison((1, 2))
+    logits = torch.zeros(1, 8)
+    rows = torch.tensor([0])
     with pytest.raises(ScoringError, match="empty candidate"):
-        Comparison((1, 2)).see((3, 1, 2), torch.zeros(1, 8), torch.tensor([0]), Readings())
+        comparison.see((3, 1, 2), logits, rows, Readings())
 
 
 def test_a_base_that_is_not_empty_is_refused() -> None:
+    candidates = ((Segment("snow"),), ())
+    continuations = ((Segment("x", scored=True),),)
     with pytest.raises(InvalidInputError, match="empty candidate"):
-        ScoreRequest((), ((Segment("snow"),), ()), ((Segment("x", scored=True),),), divergence=True)
+        ScoreRequest((), candidates, continuations, divergence=True)
 
 
 def test_a_server_is_not_asked_for_what_it_cannot_give() -> None:
@@ -285,10 +307,13 @@ def test_a_server_is_not_asked_for_what_it_cannot_give() -> None:
 
 
 def test_log_softmax_is_float32_for_a_half_precision_model() -> None:
-    logits = (torch.randn(300, 50, generator=torch.Generator().manual_seed(0)) * 8).bfloat16()
+    generator = torch.Generator().manual_seed(0)
+    logits = (8 * torch.randn(300, 50, generator=generator)).bfloat16()
     targets = [n % 50 for n in range(300)]
-    wanted = torch.log_softmax(logits.double(), -1)[range(300), targets]
-    np.testing.assert_allclose(target_logprobs(logits, targets), wanted.numpy(), atol=1e-5)
+    exact = torch.log_softmax(logits.double(), -1)
+    wanted = exact[range(300), targets].numpy()
+    got = target_logprobs(logits, targets)
+    np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
 def test_half_precision_is_close_to_its_own_reference_and_compares_in_float32() -> None:
@@ -299,10 +324,12 @@ def test_half_precision_is_close_to_its_own_reference_and_compares_in_float32() 
         (result,) = LocalLM(half, tokenizer("byte_level")).score([asked])
     own = reference(engine_of(half), encoded(asked))
     exact = plain("llama", encoded(asked))
+    errors = []
     for key, values in found(result).items():
-        assert np.abs(values[:, 1] - exact[key][:, 1]).mean() < 0.1
-    off = np.concatenate([np.abs(v[:, 0] - own[key]) for key, v in found(result).items()])
-    assert off.mean() < 0.1
+        logprobs, divergences = values.T
+        assert np.abs(divergences - exact[key][:, 1]).mean() < 0.1
+        errors.append(np.abs(logprobs - own[key]))
+    assert np.concatenate(errors).mean() < 0.1
 
 
 # --- Divergence --------------------------------------------------------------------------------
@@ -311,7 +338,8 @@ def test_half_precision_is_close_to_its_own_reference_and_compares_in_float32() 
 def test_impossible_tokens_do_not_make_it_not_a_number() -> None:
     candidate = torch.tensor([[0.5, 0.5, 0.0]]).log()
     base = torch.tensor([[0.25, 0.25, 0.5]]).log()
-    assert float(divergence_of(candidate, base)) == pytest.approx(np.log(2), abs=1e-6)
+    divergence = float(divergence_of(candidate, base))
+    assert divergence == pytest.approx(np.log(2), abs=1e-6)
     assert float(divergence_of(candidate, candidate)) == 0.0
     assert np.isinf(float(divergence_of(base, candidate)))
 
@@ -329,8 +357,21 @@ def test_requests_that_are_merged_do_not_mix_their_bases() -> None:
 
 
 def test_the_reference_can_be_asked_for_through_the_seam() -> None:
-    lm, asked = local(), request(passages=(*PASSAGES, "snow " * 300), divergence=True)
-    (fast,), (plainly,) = lm.score([asked]), lm.score_by_reference([asked])
+    lm = local()
+    asked = request(passages=(*PASSAGES, "snow " * 300), divergence=True)
+    (fast,) = lm.score([asked])
+    (plainly,) = lm.score_by_reference([asked])
     assert plainly.computed_tokens > 2 * fast.computed_tokens
     assert list(plainly.unscored) == list(fast.unscored) == [6]
     assert_same(found(fast), found(plainly))
+
+
+@pytest.mark.parametrize("family", ["llama", "falcon_alibi"])
+def test_the_ways_of_a_device_are_measured_in_its_order(family) -> None:
+    speeds = local(family).path_speeds()
+    assert [speed.path for speed in speeds] == ["cascade", "masked", "padded"]
+    for speed in speeds:
+        refused = family == "falcon_alibi" and speed.path != "padded"
+        assert (speed.tokens_per_second is None) == refused
+        assert ("ALiBi" in str(speed)) == refused
+        assert refused or speed.tokens_per_second > 0

@@ -93,7 +93,8 @@ def wordpiece():
         "cls_token": "[CLS]",
         "sep_token": "[SEP]",
     }
-    train(core, trainers.WordPieceTrainer, [*named.values(), *CONTROL[1:]])
+    special = [*named.values(), *CONTROL[1:]]
+    train(core, trainers.WordPieceTrainer, special)
     ends = [(token, core.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
     core.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=ends
@@ -120,7 +121,13 @@ class Family:
 
 
 def family(
-    stem: str, path: str, /, *, causal: str = "ForCausalLM", shape=None, **options
+    stem: str,
+    path: str,
+    /,
+    *,
+    causal: str = "ForCausalLM",
+    shape=None,
+    **options,
 ) -> Family:
     settings = (SMALL if shape is None else shape) | options
 
@@ -161,7 +168,10 @@ def rope(kind: str, **parameters):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10_000.0, **parameters}}
 
 
-FACTORS = {"short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [2.0, 2.5, 3.0, 4.0]}
+FACTORS = {
+    "short_factor": [1.0, 1.1, 1.2, 1.3],
+    "long_factor": [2.0, 2.5, 3.0, 4.0],
+}
 
 FAMILIES: dict[str, Family] = {
     "llama": family("Llama", CASCADE),
@@ -242,7 +252,12 @@ def engine(name: str = "llama") -> ScoringEngine:
     return engine_of(model(name), name)
 
 
-def local(name: str = "llama", /, tokens: str = "byte_level", **options) -> LocalLM:
+def local(
+    name: str = "llama",
+    /,
+    tokens: str = "byte_level",
+    **options,
+) -> LocalLM:
     return LocalLM(model(name), tokenizer(tokens), **options)
 
 
@@ -251,7 +266,12 @@ def ids(seed: int, number: int) -> tuple[int, ...]:
     return tuple(draw.integers(4, 380, size=number).tolist())
 
 
-def token_request(prefix=(), passages: int = 3, answers: int = 1, seed: int = 0) -> TokenRequest:
+def token_request(
+    prefix=(),
+    passages: int = 3,
+    answers: int = 1,
+    seed: int = 0,
+) -> TokenRequest:
     """An empty candidate, others of 5, 8, 11, ... tokens, and answers of six tokens and more."""
     candidates = [ids(seed + 100 + n, 5 + 3 * n) for n in range(passages)]
     tails = [ids(seed + 50 + n, 6 + n) for n in range(answers)]
@@ -261,10 +281,21 @@ def token_request(prefix=(), passages: int = 3, answers: int = 1, seed: int = 0)
 
 ASKED = TokenRequest(
     prefix=ids(3, 50),
-    candidates=((), ids(1, 30), ids(1, 30)[:20] + ids(4, 5), ids(5, 11)),
+    candidates=(
+        (),
+        ids(1, 30),
+        ids(1, 30)[:20] + ids(4, 5),
+        ids(5, 11),
+    ),
     continuations=(
-        Continuation(ids(2, 20) + ids(6, 6), ((20, 26),)),
-        Continuation(ids(2, 20) + ids(7, 3), ((5, 8), (20, 23))),
+        Continuation(
+            ids(2, 20) + ids(6, 6),
+            ((20, 26),),
+        ),
+        Continuation(
+            ids(2, 20) + ids(7, 3),
+            ((5, 8), (20, 23)),
+        ),
     ),
 )
 """Prompts of 73 to 106 tokens; together more than the window."""
