@@ -34,7 +34,7 @@ _Slots = tuple[int, range]
 """What tells a piece from others: the identity of its arena, and its slots."""
 
 
-class _Kept:
+class _Gathered:
     """The pieces that a pack stands behind, each gathered once: one arena behind the other."""
 
     def __init__(self, groups: Groups) -> None:
@@ -151,7 +151,7 @@ class VarlenPlan(AttentionPlan):
 
     def __init__(self, groups: Groups) -> None:
         super().__init__(groups)
-        self._kept = _Kept(groups)
+        self._kept = _Gathered(groups)
         self._slots: Sequence[Tensor] = ()
         self._nodes = _Call(0, causal=True)
         self._long: list[_Call] = []
