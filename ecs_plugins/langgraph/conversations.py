@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from langgraph.store.base import GetOp, PutOp, SearchItem, SearchOp
@@ -65,20 +66,20 @@ class Conversations:
 
         An unchanged message is left as it is.
         """
-        with self._memory.items.view() as view:
-            items = [view.get(op.namespace, op.key) for op, _ in puts]
         gone: list[StoredItem] = []
         unlogged: list[PutOp] = []
-        entries: dict[Namespace, list[Entry]] = {}
-        for (op, entry), item in zip(puts, items, strict=True):
-            if _is_unchanged(item, entry):
-                continue
-            if item is not None:
-                gone.append(item)
-            if entry is not None:
-                entries.setdefault(op.namespace, []).append(entry)
-            elif item is None:
-                unlogged.append(op)
+        entries: defaultdict[Namespace, list[Entry]] = defaultdict(list)
+        with self._memory.items.view() as view:
+            for op, entry in puts:
+                item = view.get(op.namespace, op.key)
+                if _is_unchanged(item, entry):
+                    continue
+                if item is not None:
+                    gone.append(item)
+                if entry is not None:
+                    entries[op.namespace].append(entry)
+                elif item is None:
+                    unlogged.append(op)
         self._delete(gone, unlogged)
         for namespace, new in entries.items():
             append(self._memory, namespace, new)
@@ -144,4 +145,6 @@ class Conversations:
 def _is_unchanged(item: StoredItem | None, entry: Entry | None) -> bool:
     if item is None or entry is None:
         return False
-    return item.value == entry.value and item.ttl == entry.ttl
+    if item.ttl != entry.ttl:
+        return False
+    return item.value == entry.value

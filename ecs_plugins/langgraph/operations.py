@@ -77,7 +77,9 @@ def _checked_put(op: PutOp) -> PutOp:
     if op.value is not None and not isinstance(op.value, Mapping):
         raise InvalidInputError(f"a value is a mapping, got {op.value!r:.80}")
     return op._replace(
-        namespace=tuple(op.namespace), key=_well_formed(op.key), value=_well_formed(op.value)
+        namespace=tuple(op.namespace),
+        key=_well_formed(op.key),
+        value=_well_formed(op.value),
     )
 
 
@@ -123,8 +125,11 @@ def is_match(condition: MatchCondition, namespace: Namespace) -> bool:
     beyond = len(namespace) - len(path)
     if beyond < 0:
         return False
-    part = namespace if kind == "prefix" else namespace[beyond:]
-    return all(wanted in ("*", label) for wanted, label in zip(path, part, strict=False))
+    start = 0 if kind == "prefix" else beyond
+    for wanted, label in zip(path, namespace[start:], strict=False):
+        if wanted not in ("*", label):
+            return False
+    return True
 
 
 def new_item(op: PutOp, fields: Sequence[str]) -> NewItem:
@@ -132,15 +137,19 @@ def new_item(op: PutOp, fields: Sequence[str]) -> NewItem:
     assert op.value is not None
     value = dict(op.value)
     NewItem(op.namespace, op.key, value)  # refused before its texts are looked for
-    paths = fields if op.index is None else (op.index or ())
+    paths = fields
+    if op.index is not None:
+        paths = op.index or ()
     texts: dict[str, str] = {}
     for path in paths:
         found = get_text_at_path(value, path)
         if len(found) == 1:
             texts[path] = found[0]
-        else:
-            texts |= {f"{path}.{number}": text for number, text in enumerate(found)}
-    return NewItem(op.namespace, op.key, value, texts, seconds(op.ttl))
+            continue
+        for number, text in enumerate(found):
+            texts[f"{path}.{number}"] = text
+    ttl = seconds(op.ttl)
+    return NewItem(op.namespace, op.key, value, texts, ttl)
 
 
 def new_entry(op: PutOp) -> Entry | None:
@@ -148,7 +157,8 @@ def new_entry(op: PutOp) -> Entry | None:
     if op.value is None:
         return None
     value = dict(op.value)
-    text_key = next((name for name in _TEXT_KEYS if isinstance(value.get(name), str)), None)
+    keys = (name for name in _TEXT_KEYS if isinstance(value.get(name), str))
+    text_key = next(keys, None)
     if text_key is None or not value[text_key].strip():
         raise InvalidInputError(
             "a message in a conversation is a mapping with 'content' (or 'text'), and optionally "

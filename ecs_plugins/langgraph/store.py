@@ -77,6 +77,25 @@ class _Writes:
         return texts
 
 
+@dataclass
+class _Reads:
+    """What a batch reads.
+
+    Attributes:
+        vectors: Of the queries.
+        results: One for each operation.
+        touched: Items whose time to live a read refreshes.
+    """
+
+    vectors: dict[str, Vector] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    touched: list[StoredItem] = field(default_factory=list)
+
+    def touch(self, items: Iterable[StoredItem]) -> None:
+        """Note those of some items that have a time to live."""
+        self.touched += [item for item in items if item.ttl is not None]
+
+
 class EntropicStore(BaseStore):
     """A LangGraph store in an Entropic Memory file. Thread-safe, sync and async.
 
@@ -234,14 +253,14 @@ class EntropicStore(BaseStore):
             raise asyncio.InvalidStateError("the event loop would wait; await the async methods")
         ops = [checked(op) for op in ops]
         writes = self._writes(ops)
-        results, touched = self._read(ops)
+        reads = self._read(ops)
         if writes.messages:
             with self._items.together(writes.texts()):
-                self._items.write(writes.items, deletes=writes.deletes, touched=touched)
+                self._write_items(writes, reads)
                 self._conversations.put(writes.messages)
-        elif writes.items or writes.deletes or touched:
-            self._items.write(writes.items, deletes=writes.deletes, touched=touched)
-        return results
+        elif writes.items or writes.deletes or reads.touched:
+            self._write_items(writes, reads)
+        return reads.results
 
     @override
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -262,9 +281,11 @@ class EntropicStore(BaseStore):
             A future that is done when the thread is; cancelling it stops the thread. Awaited, it
             is itself, as LangGraph's asynchronous stores give a task.
         """
-        configured = (self.ttl_config or {}).get("sweep_interval_minutes")
-        minutes = sweep_interval_minutes or configured or _SWEEP_MINUTES
-        return self._sweeper.start(lambda: self.sweep_ttl(), MINUTE * minutes)
+        minutes = sweep_interval_minutes
+        if not minutes and self.ttl_config is not None:
+            minutes = self.ttl_config.get("sweep_interval_minutes")
+        seconds = MINUTE * (minutes or _SWEEP_MINUTES)
+        return self._sweeper.start(lambda: self.sweep_ttl(), seconds)
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool | Awaitable[bool]:
         """Stop the sweeper, if there is one; whether it ended within so many seconds.
@@ -275,72 +296,88 @@ class EntropicStore(BaseStore):
 
     def _writes(self, ops: Sequence[Op]) -> _Writes:
         """The last put of each key, refused before anything is written."""
+        puts: dict[Address, PutOp] = {}
+        for op in ops:
+            if isinstance(op, PutOp):
+                puts[op.namespace, op.key] = op
         writes = _Writes()
-        puts = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
-        for op in puts.values():
+        for address, op in puts.items():
             if self._conversations.hold(op.namespace):
-                writes.messages.append((op, new_entry(op)))
+                entry = new_entry(op)
+                writes.messages.append((op, entry))
             elif op.value is None:
-                writes.deletes.append((op.namespace, op.key))
+                writes.deletes.append(address)
             else:
-                writes.items.append(new_item(op, self._fields))
+                item = new_item(op, self._fields)
+                writes.items.append(item)
         return writes
 
-    def _read(self, ops: Sequence[Op]) -> tuple[list[Result], list[StoredItem]]:
-        """The results of all operations, and the items whose time to live a read refreshes."""
+    def _read(self, ops: Sequence[Op]) -> _Reads:
+        """The results of all operations, on one state."""
         searches = [op for op in ops if isinstance(op, SearchOp) and op.query]
-        vectors = {op.query: self._items.embed_query(op.query) for op in searches if op.query}
         remembered = {id(op): self._conversations.search(op) for op in searches}
-        results: list[Result] = []
-        touched: list[StoredItem] = []
+        reads = _Reads()
+        for op in searches:
+            assert op.query is not None
+            reads.vectors[op.query] = self._items.embed_query(op.query)
         with self._items.view(search=bool(searches)) as view:
             for op in ops:
+                result: Result = None
                 if isinstance(op, GetOp):
-                    results.append(self._get(view, op, touched))
+                    result = self._get(view, op, reads)
                 elif isinstance(op, SearchOp):
-                    hits = self._search(view, op, vectors, touched)
-                    hits = _by_score(hits + remembered.get(id(op), []))
-                    results.append(hits[op.offset : op.offset + op.limit])
+                    hits = self._search(view, op, reads)
+                    hits += remembered.get(id(op), [])
+                    hits = _by_score(hits)
+                    result = hits[op.offset : op.offset + op.limit]
                 elif isinstance(op, ListNamespacesOp):
-                    results.append(self._namespaces(view, op))
-                else:
-                    results.append(None)
-        return results, touched
+                    result = self._namespaces(view, op)
+                reads.results.append(result)
+        return reads
 
-    def _get(self, view: ItemView, op: GetOp, touched: list[StoredItem]) -> Item | None:
+    def _get(self, view: ItemView, op: GetOp, reads: _Reads) -> Item | None:
         item = view.get(op.namespace, op.key)
         if item is not None:
-            if op.refresh_ttl and item.ttl is not None:
-                touched.append(item)
+            if op.refresh_ttl:
+                reads.touch([item])
             return as_item(item)
         # A search may find under a key that nobody put: a memory, or a merged message.
         remembered = self._conversations.get(op)
-        return None if remembered is None else as_item(remembered)
+        if remembered is None:
+            return None
+        return as_item(remembered)
 
-    def _search(
-        self,
-        view: ItemView,
-        op: SearchOp,
-        vectors: Mapping[str, Vector],
-        touched: list[StoredItem],
-    ) -> list[SearchItem]:
+    def _search(self, view: ItemView, op: SearchOp, reads: _Reads) -> list[SearchItem]:
         """The first ``offset + limit`` items; with a query, without those of conversations."""
-        condition = partial(matches, condition=op.filter) if op.filter else None
+        condition = None
+        if op.filter:
+            condition = partial(matches, condition=op.filter)
         prefix = op.namespace_prefix
         stop = op.offset + op.limit
-        pairs: list[tuple[StoredItem, float | None]]
+        pairs: list[tuple[StoredItem, float | None]] = []
         if op.query:
+            conversations = self._conversations
             # Items of conversations are left out below, so that more may be needed.
-            limit = stop if self._conversations.prefix is None else None
-            pairs = view.nearest(prefix, vectors[op.query], condition=condition, limit=limit)
-            pairs = [pair for pair in pairs if not self._conversations.hold(pair[0].namespace)]
+            limit = stop if conversations.prefix is None else None
+            vector = reads.vectors[op.query]
+            nearest = view.nearest(prefix, vector, condition=condition, limit=limit)
+            for item, score in nearest:
+                if not conversations.hold(item.namespace):
+                    pairs.append((item, score))
         else:
             items = view.find(prefix, condition=condition, limit=stop)
             pairs = [(item, None) for item in items]
         pairs = pairs[:stop]
         if op.refresh_ttl:
-            touched += [item for item, _ in pairs if item.ttl is not None]
+            reads.touch(item for item, _ in pairs)
         return [as_hit(item, score) for item, score in pairs]
+
+    def _write_items(self, writes: _Writes, reads: _Reads) -> None:
+        self._items.write(
+            writes.items,
+            deletes=writes.deletes,
+            touched=reads.touched,
+        )
 
     def _namespaces(self, view: ItemView, op: ListNamespacesOp) -> list[Namespace]:
         namespaces = set(view.namespaces())
@@ -349,10 +386,14 @@ class EntropicStore(BaseStore):
             namespaces = {each for each in namespaces if is_match(condition, each)}
         if op.max_depth is not None:
             namespaces = {each[: op.max_depth] for each in namespaces}
+        ordered = sorted(namespaces)
         stop = op.offset + op.limit
-        return sorted(namespaces)[op.offset : stop]
+        return ordered[op.offset : stop]
 
 
 def _by_score(hits: list[SearchItem]) -> list[SearchItem]:
     """Hits of several sources, the best first; those without a score come last."""
-    return sorted(hits, key=lambda hit: (hit.score is None, -(hit.score or 0.0)))
+    scored = [hit for hit in hits if hit.score is not None]
+    others = [hit for hit in hits if hit.score is None]
+    scored.sort(key=lambda hit: hit.score or 0.0, reverse=True)
+    return scored + others

@@ -92,9 +92,7 @@ def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage | None:
     if isinstance(message, str):
         return NewMessage(message, **defaults)  # type: ignore[arg-type]
     fields = _fields_of(message)
-    strange = [key for key in fields if key not in _KEYS and key not in _OF_CALLS]
-    if strange:
-        raise InvalidInputError(f"a message has no key {str(strange[0])!r}; use {', '.join(_KEYS)}")
+    _check_keys(fields)
     text = _text_of(fields.get("content", fields.get("text")))
     calls = any(key in fields for key in _OF_CALLS)
     if calls and not text:
@@ -108,6 +106,13 @@ def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage | None:
         metadata = attributes.get("metadata") or {}
         attributes["metadata"] = {"name": name, **metadata}
     return NewMessage(text, **attributes)
+
+
+def _check_keys(fields: Mapping[str, object]) -> None:
+    for key in fields:
+        if key not in _KEYS and key not in _OF_CALLS:
+            keys = ", ".join(_KEYS)
+            raise InvalidInputError(f"a message has no key {str(key)!r}; use {keys}")
 
 
 _ATTRIBUTES = ("role", "metadata", "writer", "at", "ttl")
