@@ -74,32 +74,39 @@ def has_residue(
 def _leaves_around(read_page: ReadPage, root: int, rows: Sequence[int]) -> set[int]:
     """The leaves of a table in which rows would be, and their neighbours."""
     leaves: set[int] = set()
-    known: dict[int, _Tree | None] = {}
-
-    def tree(number: int) -> _Tree | None:
-        if number not in known:
-            known[number] = _tree(read_page(number), number)
-        return known[number]
-
+    table = _Table(read_page)
     for row in rows:
-        level = [root]
-        place = 0
-        while True:
-            below = tree(level[place])
-            if below is None:  # these are leaves
-                break
-            # The neighbours of a page have neighbours of its children.
-            first, last = max(0, place - 1), min(len(level), place + 2)
-            siblings = [tree(number) for number in level[first:last]]
-            before = [each.children for each in siblings[: place - first] if each is not None]
-            behind = [each.children for each in siblings[place - first + 1 :] if each is not None]
-            children = [number for each in before for number in each]
-            place = len(children) + below.place(row)
-            children += below.children
-            children += [number for each in behind for number in each]
-            level = children
+        level, place = [root], 0
+        while table.tree(level[place]) is not None:
+            level, place = table.below(level, place, row)
         leaves.update(level[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1])
     return leaves
+
+
+class _Table:
+    """The inner pages of a table, each read once."""
+
+    def __init__(self, read_page: ReadPage) -> None:
+        self._read_page = read_page
+        self._trees: dict[int, _Tree | None] = {}
+
+    def tree(self, number: int) -> _Tree | None:
+        """An inner page; None if it is a leaf."""
+        if number not in self._trees:
+            self._trees[number] = _tree(self._read_page(number), number)
+        return self._trees[number]
+
+    def below(self, level: Sequence[int], place: int, row: int) -> tuple[list[int], int]:
+        """The pages under one and its two neighbours, and the place of the one with a row."""
+        children: list[int] = []
+        chosen = 0
+        for sibling in range(max(0, place - 1), min(len(level), place + 2)):
+            tree = self.tree(level[sibling])
+            assert tree is not None  # all leaves are equally deep
+            if sibling == place:
+                chosen = len(children) + tree.place(row)
+            children += tree.children
+        return children, chosen
 
 
 def _tree(page: bytes, number: int) -> _Tree | None:

@@ -29,27 +29,49 @@ def update(
     pinned: bool | None,
 ) -> ErasureReceipt:
     """Change a message, and what rests on it, or a memory; None leaves something as it is."""
-    new = NewMessage("-" if text is None else text, metadata=metadata or {})
-    own = None if metadata is None else new.metadata
+    checked = NewMessage("-" if text is None else text, metadata=metadata or {})
+    own = None if metadata is None else checked.metadata
     texts = [] if text is None else _foreseen(store, name, text)
-    erases = text is not None or metadata is not None
+    erases = text is not None or own is not None
     with store.embedded(texts), erasing(store, erases=erases) as erasure:
-        connection = erasure.connection
-        message = log.get(connection, name)
-        if message is not None:
-            space = erasure.space_of(message.namespace)
-            if text is not None or own is not None:
-                _update_message(erasure, space, message, text, own)
-            if pinned:
-                _pin_message(erasure, space, name)
+        message = log.get(erasure.connection, name)
+        if message is None:
+            space = _change_memory(erasure, name, text, own, pinned)
         else:
-            live = [row for row in tiers.versions(connection, name, store.dimension) if row.live]
-            if not live:
-                raise unknown(name)
-            space = namespaces.space_by_id(connection, live[0].space)
-            _update_memory(erasure, space, live[0], text, own, pinned)
+            space = _change_message(erasure, message, text, own, pinned)
         erasure.save(space)
     return erasure.receipt
+
+
+def _change_message(
+    erasure: Erasure,
+    message: Message,
+    text: str | None,
+    metadata: Metadata | None,
+    pinned: bool | None,
+) -> Space:
+    space = erasure.space_of(message.namespace)
+    if text is not None or metadata is not None:
+        _update_message(erasure, space, message, text, metadata)
+    if pinned:
+        _pin_message(erasure, space, message.id)
+    return space
+
+
+def _change_memory(
+    erasure: Erasure,
+    name: str,
+    text: str | None,
+    metadata: Metadata | None,
+    pinned: bool | None,
+) -> Space:
+    versions = tiers.versions(erasure.connection, name, erasure.store.dimension)
+    live = [row for row in versions if row.live]
+    if not live:
+        raise unknown(name)
+    space = namespaces.space_by_id(erasure.connection, live[0].space)
+    _update_memory(erasure, space, live[0], text, metadata, pinned)
+    return space
 
 
 def _foreseen(store: MemoryStore, name: str, text: str) -> list[str]:

@@ -73,23 +73,30 @@ def validity(
     """Whether items, or single messages, hold now or at a Unix time: something behind them does."""
     moment = sys.float_info.max if at is None else at
     behind = {name: [name] for name in ids} if messages else _behind(connection, ids)
-    ends = {message for each in behind.values() if each for message in (each[0], each[-1])}
-    spans = _spans(connection, ends, _first_corrections(connection, ends))
-    decided: dict[str, Validity] = {}
+    spans = _spans_of_ends(connection, behind)
+    found: dict[str, Validity] = {}
     undecided: dict[str, list[str]] = {}
     for item, joined in behind.items():
-        if not joined:
-            decided[item] = Validity()
-        elif _is_decided(joined, spans, at):
-            decided[item] = _validity(joined, spans, moment)
+        if _is_decided(joined, spans, at):
+            found[item] = _validity(joined, spans, moment)
         else:
+            found[item] = Validity()
             undecided[item] = joined
     if undecided:
         every = {message for joined in undecided.values() for message in joined}
         spans = _spans(connection, every, _corrections(connection, every))
         for item, joined in undecided.items():
-            decided[item] = _validity(joined, spans, moment)
-    return {item: decided[item] for item in behind}
+            found[item] = _validity(joined, spans, moment)
+    return found
+
+
+def _spans_of_ends(connection: Connection, behind: Mapping[str, Sequence[str]]) -> dict[str, _Span]:
+    """When the first and the last message behind each item held."""
+    ends: set[str] = set()
+    for joined in behind.values():
+        ends.update(joined[:1])
+        ends.update(joined[-1:])
+    return _spans(connection, ends, _first_corrections(connection, ends))
 
 
 def judged(connection: Connection, items: Sequence[Item]) -> list[Item]:
@@ -115,6 +122,8 @@ def _is_decided(joined: Sequence[str], spans: Mapping[str, _Span], at: float | N
 
 
 def _validity(joined: Sequence[str], spans: Mapping[str, _Span], at: float) -> Validity:
+    if not joined:
+        return Validity()
     times = [spans[message] for message in joined if message in spans]
     held = [span for span in times if span.holds(at)]
     since = min(span.since for span in held or times)

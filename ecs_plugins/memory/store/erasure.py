@@ -26,6 +26,7 @@ from ecs_plugins.memory.store.erased import Erased
 from ecs_plugins.memory.store.erased_record import Content, erase_queries, mark_decisions
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space, key_of
+from ecs_plugins.memory.store.retention import drop_old, expired, has_expired
 from ecs_plugins.memory.store.tiers import TierRow
 from ecs_plugins.memory.store.values import dump
 from ecs_plugins.memory.types import Namespace
@@ -187,7 +188,7 @@ class Erasure:
             self.save(space)
         retention = self.store.settings.log_retention
         if retention is not None:
-            for name in _drop_old(self.connection, now - retention):
+            for name in drop_old(self.connection, now - retention):
                 self.erased.messages[name] = None
 
     def _erase_messages(self, space: Space, ids: Collection[str]) -> None:
@@ -261,10 +262,9 @@ class Erasure:
 
         ``joined`` says with which version each of its messages joined.
         """
-        leaving = set(gone.intersection(joined))
-        if not gone:
-            leaving = {each for each in changed.intersection(joined) if self._parts(each, joined)}
-        since = min(joined[message] for message in changed.intersection(joined))
+        touched = changed.intersection(joined)
+        leaving = self._leaving(joined, touched, gone)
+        since = min(joined[message] for message in touched)
         versions = tiers.versions(self.connection, name)
         kept = [row for row in versions if row.version < since]
         left = len(kept)
@@ -279,9 +279,14 @@ class Erasure:
             noted = self.erased.derived if left else self.erased.memories
             noted[name] = None
 
-    def _parts(self, message: str, joined: Collection[str]) -> bool:
-        """Whether a changed message says something else than the others behind an item."""
-        return is_strange(self.connection, message, joined, self.store)
+    def _leaving(
+        self, joined: Collection[str], touched: Collection[str], gone: frozenset[str]
+    ) -> set[str]:
+        """The messages that an item loses: those that are gone, or that say something else now."""
+        if gone:
+            return set(gone.intersection(joined))
+        connection, store = self.connection, self.store
+        return {each for each in touched if is_strange(connection, each, joined, store)}
 
     def _derive_row(self, space: Space, old: TierRow, members: Collection[str]) -> bool:
         """Replace a version by what these of its messages say; returns whether there are any."""
@@ -406,26 +411,6 @@ def purge(store: MemoryStore) -> ErasureReceipt:
     return erasure.receipt
 
 
-def has_expired(store: MemoryStore, now: float) -> bool:
-    """Whether a message or an item has expired and is still there."""
-    with store.database.read() as connection:
-        row = connection.execute(
-            "SELECT 1 WHERE EXISTS (SELECT 1 FROM messages WHERE expires <= ?1)"
-            " OR EXISTS (SELECT 1 FROM items WHERE expires <= ?1)",
-            (now,),
-        ).fetchone()
-    return row is not None
-
-
-def expired(connection: Connection, now: float) -> dict[int, list[str]]:
-    """The messages that have expired, by the number of their namespace."""
-    names: dict[int, list[str]] = {}
-    rows = connection.execute("SELECT namespace, id FROM messages WHERE expires <= ?", (now,))
-    for number, name in rows:
-        names.setdefault(number, []).append(name)
-    return names
-
-
 def matching(connection: Connection, space: Space, condition: Filter) -> list[str]:
     """The messages of a namespace that a filter matches, expired ones too."""
     messages = log.log(connection, space.id, now=float("-inf"))
@@ -435,19 +420,3 @@ def matching(connection: Connection, space: Space, condition: Filter) -> list[st
 def unknown(name: str) -> InvalidInputError:
     """The error for an id of nothing that is stored."""
     return InvalidInputError(f"nothing is stored under the id {name!r}; it may be erased")
-
-
-def _drop_old(connection: Connection, before: float) -> list[str]:
-    """End the retention of log entries, and of the old versions that only history needs.
-
-    This is not erasure: what a memory made of a message stays.
-    """
-    connection.execute("DELETE FROM tiers WHERE live = 0 AND changed < ?", (before,))
-    connection.execute("DELETE FROM provenance WHERE item NOT IN (SELECT id FROM tiers)")
-    gone = connection.execute(
-        "DELETE FROM messages WHERE created < ? AND NOT EXISTS ("
-        "SELECT 1 FROM provenance p JOIN tiers t ON t.id = p.item AND t.tier = 'hot'"
-        " WHERE p.message = messages.id) RETURNING id",
-        (before,),
-    )
-    return [name for (name,) in gone.fetchall()]

@@ -17,6 +17,7 @@ from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.derivation import alive
 from ecs_plugins.memory.store.erasure import unknown
 from ecs_plugins.memory.store.memory_store import MemoryStore
+from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.schema import columns
@@ -24,7 +25,7 @@ from ecs_plugins.memory.store.seam import SpaceIndexes
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.tiers import TierRow
 from ecs_plugins.memory.store.values import crc
-from ecs_plugins.memory.types import TIERS, Namespace, UtilityFunction
+from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, UtilityFunction
 from ecs_plugins.storage.base import Connection
 
 Check = Callable[[], Iterable[str]]
@@ -95,15 +96,66 @@ def explain(
 
     message = log.get(connection, name)
     rows = tiers.versions(connection, name)
-    if not rows and message is None:
+    space = _space_of(connection, name, message, rows)
+    judged = _judged(connection, space, store, utility)
+    ranked = sorted(judged, key=lambda each: judged[each].total)
+    terms = judged.get(name)
+    live = [row for row in rows if row.live]
+    text = _text_of(message, live or rows)
+    is_informed = utility is None and store.config.utility == "informed"
+    explanation = Explanation(
+        id=name,
+        text=text,
+        tier=live[-1].tier if live else None,
+        free_energy=terms,
+        rank=None if terms is None else ranked.index(name) + 1,
+        versions=tuple(history(connection, name)),
+        decisions=tuple(decisions(connection, space.id, item=name)),
+        provenance=_said_behind(connection, name),
+        prior=worth(text) if is_informed and terms is not None else None,
+    )
+    page = rendered(
+        "explanation.txt.j2", found=explanation, count=len(ranked), superseded=SUPERSEDED
+    )
+    return replace(explanation, lines=tuple(page.splitlines()))
+
+
+def _space_of(
+    connection: Connection, name: str, message: Message | None, rows: Sequence[TierRow]
+) -> Space:
+    """The namespace of a message or an item."""
+    if rows:
+        return namespaces.space_by_id(connection, rows[0].space)
+    if message is None:
         raise unknown(name)
-    space = namespaces.space_by_id(connection, rows[0].space) if rows else None
-    if space is None and message is not None:
-        space = namespaces.find_space(connection, message.namespace)
+    space = namespaces.find_space(connection, message.namespace)
     assert space is not None
-    versions = history(connection, name)
-    stored = [row.memory for row in tiers.tier_rows(connection, space.id, "cold", store.dimension)]
-    memories = claims.judged(connection, stored)
+    return space
+
+
+def _text_of(message: Message | None, rows: Sequence[TierRow]) -> str:
+    """What the latest version of an item says, or a message that is in no tier."""
+    if rows:
+        return rows[-1].item.text
+    return message.text if message else ""
+
+
+def _said_behind(connection: Connection, name: str) -> tuple[tuple[str, str | None], ...]:
+    """The messages behind an item, or a message itself, and what the log has of their texts."""
+    members = tiers.provenance(connection, [name]).get(name, (name,))
+    texts: list[tuple[str, str | None]] = []
+    for member in members:
+        message = log.get(connection, member)
+        texts.append((member, message.text if message else None))
+    return tuple(texts)
+
+
+def _judged(
+    connection: Connection, space: Space, store: MemoryStore, utility: UtilityFunction | None
+) -> dict[str, FreeEnergy]:
+    """The free energy of every memory of the cold tier, as of now."""
+    rows = tiers.tier_rows(connection, space.id, "cold", store.dimension)
+    memories = claims.judged(connection, [row.memory for row in rows])
     energies = free_energies(
         memories,
         config=store.config,
@@ -111,29 +163,7 @@ def explain(
         queries=recent_queries(connection, space.id),
         utility=utility,
     )
-    judged = {memory.id: terms for memory, terms in zip(memories, energies, strict=True)}
-    ranked = sorted(judged, key=lambda each: judged[each].total)
-    terms = judged.get(name)
-    live = [row for row in rows if row.live]
-    text = (live or rows)[-1].item.text if rows else message.text if message else ""
-    informed = terms is not None and utility is None and store.config.utility == "informed"
-    behind = {
-        member: log.get(connection, member)
-        for member in tiers.provenance(connection, [name]).get(name, (name,))
-    }
-    found = Explanation(
-        id=name,
-        text=text,
-        tier=live[-1].tier if live else None,
-        free_energy=terms,
-        rank=None if terms is None else ranked.index(name) + 1,
-        versions=tuple(versions),
-        decisions=tuple(decisions(connection, space.id, item=name)),
-        provenance=tuple((member, said.text if said else None) for member, said in behind.items()),
-        prior=worth(text) if informed else None,
-    )
-    said = rendered("explanation.txt.j2", found=found, count=len(ranked), superseded=SUPERSEDED)
-    return replace(found, lines=tuple(said.splitlines()))
+    return {memory.id: terms for memory, terms in zip(memories, energies, strict=True)}
 
 
 def namespace_stats(connection: Connection, prefix: Namespace | None) -> list[NamespaceStats]:

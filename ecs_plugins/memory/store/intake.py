@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -72,6 +73,13 @@ def add(
         intake = Intake(store, connection, space, pinned=pinned)
         intake.add(messages[:count], ids[:count], vectors[:count])
         return count, space.since_sleep
+
+
+class _Near(NamedTuple):
+    """An item that a message may repeat, and the cosine of the two."""
+
+    stored: TierRow
+    cosine: float
 
 
 class Intake:
@@ -140,28 +148,30 @@ class Intake:
         )
         self._write(changed, new.id)
 
-    def _near(self, opened: SpaceIndex, vector: Vector) -> dict[Tier, tuple[TierRow, float]]:
+    def _near(self, opened: SpaceIndex, vector: Vector) -> dict[Tier, _Near]:
         """The item of each tier nearest to a vector, if it is near enough to be repeated."""
         floor = self._config.merge_threshold - _TIE
-        wanted, gone = _FIRST_LOOK, set(self._space.gone)
+        wanted = _FIRST_LOOK
         while True:
             rows, scores = opened.nearest(vector, wanted)
-            near = [row for row in rows[scores >= floor].tolist() if row not in gone]
-            found: dict[Tier, tuple[TierRow, float]] = {}
-            if near:
-                self._flush()
-            stored = (
-                tiers.by_rows(self._connection, self._space.id, near, len(vector)) if near else {}
-            )
-            for each in sorted(stored.values(), key=lambda row: row.row):
-                score = float(each.item.vector @ vector)
-                if each.tier not in found or score > found[each.tier][1] + _TIE:
-                    found[each.tier] = each, score
-            exhausted = len(rows) < wanted or scores[-1] < floor
+            near = self._stored(rows[scores >= floor].tolist(), len(vector))
+            best = _best_of_each_tier(near, vector)
+            if len(rows) < wanted or scores[-1] < floor:
+                return best
             populated = [tier for tier, count in self._space.count.items() if count]
-            if exhausted or len(found) >= len(populated):
-                return found
+            if len(best) >= len(populated):
+                return best
             wanted *= 4
+
+    def _stored(self, rows: Sequence[int], dimension: int) -> list[TierRow]:
+        """The live items of rows, in the order of these."""
+        gone = set(self._space.gone)
+        near = [row for row in rows if row not in gone]
+        if not near:
+            return []
+        self._flush()
+        stored = tiers.by_rows(self._connection, self._space.id, near, dimension)
+        return sorted(stored.values(), key=lambda each: each.row)
 
     def _row(self, item: HotItem | ColdMemory, message: NewMessage) -> TierRow:
         at = self._now if message.at is None else message.at
@@ -179,6 +189,17 @@ class Intake:
         """Write the new rows together: a server would be waited for once for each."""
         tiers.insert_numbered(self._connection, self._space, self._unwritten)
         self._unwritten = []
+
+
+def _best_of_each_tier(rows: Sequence[TierRow], vector: Vector) -> dict[Tier, _Near]:
+    """The item of each tier that is nearest to a vector; of equals, the older row."""
+    best: dict[Tier, _Near] = {}
+    for each in rows:
+        cosine = float(each.item.vector @ vector)
+        known = best.get(each.tier)
+        if known is None or cosine > known.cosine + _TIE:
+            best[each.tier] = _Near(each, cosine)
+    return best
 
 
 def insert_pinned(

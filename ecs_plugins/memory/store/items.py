@@ -197,42 +197,46 @@ class Items:
         Raises:
             EcsPluginsError: The embedder failed, or it could not be written; nothing was.
         """
-        texts = [
-            (index, path, text)
-            for index, item in enumerate(puts)
-            for path, text in item.texts.items()
-            if text.strip()
-        ]
-        unique = list(dict.fromkeys(text for _, _, text in texts))
-        vectors = dict(zip(unique, self._store.embed(unique), strict=True)) if unique else {}
+        vectors = self._vectors_of(puts)
         now = time.time()
-        changed = {item.namespace for item in puts} | {item.namespace for item in touched}
-        changed |= {namespace for namespace, _ in deletes}
+        changed = {item.namespace for item in puts}
+        changed.update(item.namespace for item in touched)
+        changed.update(namespace for namespace, _ in deletes)
         with self._store.writing(changed) as connection:
             expired = connection.execute("DELETE FROM items WHERE expires <= ?", (now,)).rowcount
             if deletes or expired:
                 self._store.note_scrub(connection)
-            connection.executemany(
-                "UPDATE items SET expires = ? + ttl WHERE row = ? AND ttl IS NOT NULL"
-                " AND message IS NULL",
-                ((now, item.row) for item in touched),
-            )
-            deleted: int = connection.executemany(
-                "DELETE FROM items WHERE namespace = ? AND key = ?",
-                ((encode(namespace), key) for namespace, key in deletes),
-            ).rowcount
-            rows = [_put(connection, item, now) for item in puts]
-            connection.executemany(
-                "INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)"
-                " VALUES (?,?,?,?,?,?)",
-                (
-                    (rows[index], path, text, self._store.epoch, *packed(vectors[text]))
-                    for index, path, text in texts
-                ),
-            )
+            _touch(connection, touched, now)
+            deleted = _delete(connection, deletes)
+            for item in puts:
+                row = _put(connection, item, now)
+                self._write_vectors(connection, row, item, vectors)
         if deletes or expired:
             self._store.database.on_end(lambda committed: committed and self._store.scrub())
         return deleted
+
+    def _vectors_of(self, puts: Sequence[NewItem]) -> dict[str, Vector]:
+        """The vector of each text by which items are to be found."""
+        texts: dict[str, None] = {}
+        for item in puts:
+            texts.update(dict.fromkeys(text for text in item.texts.values() if text.strip()))
+        if not texts:
+            return {}
+        return dict(zip(texts, self._store.embed([*texts]), strict=True))
+
+    def _write_vectors(
+        self, connection: Connection, row: int, item: NewItem, vectors: Mapping[str, Vector]
+    ) -> None:
+        rows = []
+        for path, text in item.texts.items():
+            if text in vectors:
+                data, checksum = packed(vectors[text])
+                rows.append((row, path, text, self._store.epoch, data, checksum))
+        connection.executemany(
+            "INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)"
+            " VALUES (?,?,?,?,?,?)",
+            rows,
+        )
 
     def _embed_anew(self) -> None:
         """Replace the vectors that another embedder made, after a re-embedding of the file."""
@@ -262,6 +266,23 @@ def _item(row: tuple[Any, ...]) -> StoredItem:
     if text_key is not None:
         value[text_key] = text
     return StoredItem(number, decode(namespace), key, value, created, updated, ttl, message)
+
+
+def _touch(connection: Connection, items: Sequence[StoredItem], now: float) -> None:
+    """Let the time to live of items begin anew."""
+    connection.executemany(
+        "UPDATE items SET expires = ? + ttl WHERE row = ? AND ttl IS NOT NULL AND message IS NULL",
+        [(now, item.row) for item in items],
+    )
+
+
+def _delete(connection: Connection, addresses: Sequence[Address]) -> int:
+    """Delete items; returns how many there were."""
+    gone = connection.executemany(
+        "DELETE FROM items WHERE namespace = ? AND key = ?",
+        [(encode(namespace), key) for namespace, key in addresses],
+    )
+    return int(gone.rowcount) if addresses else 0
 
 
 def _put(connection: Connection, item: NewItem, now: float) -> int:

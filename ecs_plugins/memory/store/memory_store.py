@@ -216,23 +216,33 @@ class MemoryStore:
             if space is None and create:
                 space = create_space(connection, namespace, time.time(), self.epoch)
             accesses = self.pending.take(namespace) if flush else []
-            before = 0 if space is None else space.revision
-
-            def end(committed: bool) -> None:
-                if not committed:
-                    self.pending.note(namespace, *accesses)
-                if space is not None and committed:
-                    self.indexes.committed(space)
-                elif space is not None:
-                    self.indexes.rolled_back(space, before)
-
-            self.database.on_end(end)
-            if space is not None and accesses:
+            self.database.on_end(self._follower(namespace, space, accesses))
+            if space is None:
+                yield connection, None
+                return
+            if accesses:
                 write_accesses(connection, space, accesses, erasures_of(connection))
             yield connection, space
-            if space is not None:
-                self.indexes.settle(connection, space)
-                space.save(connection)
+            self.indexes.settle(connection, space)
+            space.save(connection)
+
+    def _follower(
+        self, namespace: Namespace, space: Space | None, accesses: Sequence[Access]
+    ) -> Callable[[bool], None]:
+        """What lets the index of a namespace and the pending recalls follow a transaction."""
+        before = 0 if space is None else space.revision
+
+        def follow(committed: bool) -> None:
+            if not committed:
+                self.pending.note(namespace, *accesses)
+            if space is None:
+                return
+            if committed:
+                self.indexes.committed(space)
+            else:
+                self.indexes.rolled_back(space, before)
+
+        return follow
 
     @contextmanager
     def together(

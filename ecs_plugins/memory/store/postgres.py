@@ -147,22 +147,24 @@ class ServerIndex:
         if len(vectors) >= _MANY and not self._attempts[0]:
             self._compare(vectors, k)
         for large in self._attempts:
-            asked = [each for each in vectors if (each.tobytes(), k) not in self._expected]
-            if not asked:
-                return
-            near: dict[tuple[bytes, int], list[tuple[int, float]]]
-            near = {(each.tobytes(), k): [] for each in asked}
-            numbered = ", ".join(f"({n}, ?::vector)" for n in range(len(asked)))
-            among = _within(self._space.id, large)
-            sql = _NEAREST_OF_EACH.format(table=self._table, asked=numbered, among=among, k=k)
-            self._connection.execute(f"SET LOCAL hnsw.ef_search = {_EF_EXPECTED}")
-            found = self._connection.execute(sql, asked).fetchall()
-            self._connection.execute(f"SET LOCAL hnsw.ef_search = {_EF_SEARCH}")
-            for number, row, distance in found:
-                near[asked[number].tobytes(), k].append((row, distance))
-            self._expected |= {
-                key: rows for key, rows in near.items() if len(rows) == k or not large
-            }
+            unknown = [each for each in vectors if (each.tobytes(), k) not in self._expected]
+            if unknown:
+                self._look_up(unknown, k, large)
+
+    def _look_up(self, vectors: Sequence[Vector], k: int, large: bool) -> None:
+        """Ask for the nearest rows of several vectors; of the graph, only where it finds enough."""
+        numbered = ", ".join(f"({number}, ?::vector)" for number in range(len(vectors)))
+        among = _within(self._space.id, large)
+        sql = _NEAREST_OF_EACH.format(table=self._table, asked=numbered, among=among, k=k)
+        self._connection.execute(f"SET LOCAL hnsw.ef_search = {_EF_EXPECTED}")
+        found = self._connection.execute(sql, vectors).fetchall()
+        self._connection.execute(f"SET LOCAL hnsw.ef_search = {_EF_SEARCH}")
+        near: list[list[tuple[int, float]]] = [[] for _ in vectors]
+        for number, row, distance in found:
+            near[number].append((row, distance))
+        for vector, rows in zip(vectors, near, strict=True):
+            if len(rows) == k or not large:
+                self._expected[vector.tobytes(), k] = rows
 
     def _compare(self, vectors: Matrix, k: int) -> None:
         """Compare vectors with all rows here: to fetch these once takes less for many vectors."""
@@ -178,22 +180,40 @@ class ServerIndex:
 
     def nearest(self, query: Vector, k: int, *, allowed: Rows | None = None) -> tuple[Rows, Vector]:
         """The ``k`` rows of the largest cosine, and these, best first."""
-        known = self._expected.get((query.tobytes(), k)) if allowed is None else None
-        found = [*(known or ())]
-        values = (query, self._space.id, *(() if allowed is None else (_array(allowed.tolist()),)))
-        attempts = () if known is not None else self._attempts if allowed is None else (False,)
-        for large in attempts:
-            if len(found) < k:
-                among = _within("?", large) + ("" if allowed is None else " AND row = ANY(?)")
-                sql = _NEAREST.format(table=self._table, among=among, k=k)
-                found = self._connection.execute(sql, values).fetchall()
-        if self._vectors is not None:
-            new = -self._vectors[: len(self._new)] @ query
-            best = np.argsort(new)[:k].tolist()
-            found += [(self._new[at], float(new[at])) for at in best]
-        found = sorted(found, key=lambda each: each[1])[:k]
-        rows = np.array([row for row, _ in found], dtype=np.int64)
-        return rows, np.array([-distance for _, distance in found], dtype=np.float32)
+        if allowed is not None:
+            near = self._nearest_of(query, k, allowed)
+        elif (query.tobytes(), k) in self._expected:
+            near = [*self._expected[query.tobytes(), k]]
+        else:
+            near = self._nearest_of_all(query, k)
+        near += self._nearest_new(query, k)
+        near.sort(key=lambda each: each[1])
+        rows = np.array([row for row, _ in near[:k]], dtype=np.int64)
+        return rows, np.array([-distance for _, distance in near[:k]], dtype=np.float32)
+
+    def _nearest_of(self, query: Vector, k: int, allowed: Rows) -> list[tuple[int, float]]:
+        """The nearest of some rows, with their distances."""
+        among = f"{_within('?', large=False)} AND row = ANY(?)"
+        sql = _NEAREST.format(table=self._table, among=among, k=k)
+        values = (query, self._space.id, _array(allowed.tolist()))
+        return [*self._connection.execute(sql, values).fetchall()]
+
+    def _nearest_of_all(self, query: Vector, k: int) -> list[tuple[int, float]]:
+        """The nearest rows with their distances, by the graph if it finds enough."""
+        near: list[tuple[int, float]] = []
+        for large in self._attempts:
+            if len(near) < k:
+                sql = _NEAREST.format(table=self._table, among=_within("?", large), k=k)
+                near = [*self._connection.execute(sql, (query, self._space.id)).fetchall()]
+        return near
+
+    def _nearest_new(self, query: Vector, k: int) -> list[tuple[int, float]]:
+        """The nearest of the rows that this transaction has written."""
+        if self._vectors is None:
+            return []
+        distances = -self._vectors[: len(self._new)] @ query
+        best = np.argsort(distances)[:k].tolist()
+        return [(self._new[place], float(distances[place])) for place in best]
 
     def candidates(
         self, query: str, vector: Vector, count: int, *, allowed: Rows | None = None

@@ -170,53 +170,90 @@ def write_import(
 
     A ``dimension`` of 0 does not look at the vectors; ``epoch`` is that of the file.
     """
-    counts: Counter[str] = Counter()
-    numbers: dict[str, dict[int, int]] = {table: {} for table in _NUMBERS}
+    importer = _Importer(connection, epoch, dimension)
     try:
         for line in lines:
-            table, row = str(line["kind"]), {**line}
-            del row["kind"]
-            if table not in _TABLES or not row.keys() <= columns()[table].keys():
-                raise InvalidInputError(f"the export holds a line of unknown kind {table!r}")
-            _check_types(table, row)
-            number = row.pop(_NUMBERS.get(table, ""), None)
-            for name, value in row.items():
-                if name in _OWNERS and isinstance(value, int):
-                    row[name] = numbers[_OWNERS[name]].get(value)
-                    if row[name] is None:
-                        raise ValueError(f"{name} of a row of {table} is {value}")
-            if "epoch" in row:
-                row["epoch"] += epoch
-            for problem in damage(table, row, dimension if row.get("epoch", epoch) == epoch else 0):
-                raise InvalidInputError(f"the export cannot be imported: {problem}")
-            found = connection.execute(
-                f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
-                + (f" RETURNING {_NUMBERS[table]}" if table in _NUMBERS else ""),
-                [*row.values()],
-            )
-            if table in _NUMBERS:
-                (numbers[table][number],) = found.fetchone()
-            counts[table] += 1
-        _settle(connection, numbers, dimension)
+            importer.write(line)
+        _settle(connection, importer.numbers, dimension)
+    except InvalidInputError:
+        raise
     except (sqlite3.IntegrityError, ConstraintError) as error:
         raise InvalidInputError(
             f"something of the export is stored here already, nothing was written ({error}); "
             "forget it first, or import into another file"
         ) from error
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        OverflowError,
-        sqlite3.InterfaceError,
-        sqlite3.ProgrammingError,
-    ) as error:
-        if isinstance(error, InvalidInputError):
-            raise
+    except _UNUSABLE as error:
         raise InvalidInputError(
             f"the export cannot be imported, nothing was written: {error}"
         ) from error
-    return dict(counts)
+    return dict(importer.counts)
+
+
+_UNUSABLE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+)
+"""What a line raises that no memory wrote."""
+
+
+class _Importer:
+    """Writes the rows of an export under new numbers.
+
+    Attributes:
+        counts: How many of each table.
+        numbers: By table, the new number of each old one.
+    """
+
+    def __init__(self, connection: Connection, epoch: int, dimension: int) -> None:
+        self.counts: Counter[str] = Counter()
+        self.numbers: dict[str, dict[int, int]] = {table: {} for table in _NUMBERS}
+        self._connection = connection
+        self._epoch = epoch
+        self._dimension = dimension
+
+    def write(self, line: Line) -> None:
+        """Write one row."""
+        row = dict(line)
+        table = str(row.pop("kind"))
+        if table not in _TABLES or not row.keys() <= columns()[table].keys():
+            raise InvalidInputError(f"the export holds a line of unknown kind {table!r}")
+        _check_types(table, row)
+        number = row.pop(_NUMBERS.get(table, ""), None)
+        self._renumber(table, row)
+        self._check(table, row)
+        names = ", ".join(row)
+        places = ", ".join("?" * len(row))
+        sql = f"INSERT INTO {table} ({names}) VALUES ({places})"
+        if table in _NUMBERS:
+            written = self._connection.execute(
+                f"{sql} RETURNING {_NUMBERS[table]}", [*row.values()]
+            )
+            (self.numbers[table][number],) = written.fetchone()
+        else:
+            self._connection.execute(sql, [*row.values()])
+        self.counts[table] += 1
+
+    def _renumber(self, table: str, row: Line) -> None:
+        """Let a row refer to the new numbers of others."""
+        for name, value in row.items():
+            if name not in _OWNERS or not isinstance(value, int):
+                continue
+            row[name] = self.numbers[_OWNERS[name]].get(value)
+            if row[name] is None:
+                raise ValueError(f"{name} of a row of {table} is {value}")
+        if "epoch" in row:
+            row["epoch"] += self._epoch
+
+    def _check(self, table: str, row: Line) -> None:
+        """Compare the contents of a row with their checksums."""
+        is_current = row.get("epoch", self._epoch) == self._epoch
+        problems = damage(table, row, self._dimension if is_current else 0)
+        if problems:
+            raise InvalidInputError(f"the export cannot be imported: {problems[0]}")
 
 
 _TYPES = {"INTEGER": int, "REAL": int | float, "TEXT": str, "BLOB": bytes}
