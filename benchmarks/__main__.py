@@ -8,6 +8,7 @@ import typer
 
 from benchmarks.commands import (
     answerable,
+    attribution,
     bounded_chat,
     deployment,
     engine,
@@ -54,6 +55,7 @@ app.command("questions", help=questions.HELP)(questions.questions)
 app.command("languages", help=languages.HELP)(languages.languages)
 app.command("pruning", help=pruning.HELP)(pruning.pruning)
 app.command("answerable", help=answerable.HELP)(answerable.answerable)
+app.command("attribution", help=attribution.HELP)(attribution.attribution)
 app.command("robustness", help=robustness.HELP)(robustness.robustness)
 app.command("load", help=load.HELP)(load.load)
 app.command("scaling", help=scaling.HELP)(scaling.scaling)

@@ -1,3 +1,4 @@
+from .attribution.result import Attribution as Attribution
 from .config import ShapingConfig as ShapingConfig
 from .diagnostics import ModelDiagnostics as ModelDiagnostics
 from .observations import LabelledExample as LabelledExample

@@ -30,6 +30,8 @@ from ecs_plugins.shaping.acceptance import (
     Outcome,
     Scorer,
 )
+from ecs_plugins.shaping.attribution.answers import attribute_answer
+from ecs_plugins.shaping.attribution.result import Attribution
 from ecs_plugins.shaping.choosing import Budget
 from ecs_plugins.shaping.config import ShapingConfig, make_parts, resolve_signal
 from ecs_plugins.shaping.flattery import beyond_question
@@ -130,6 +132,41 @@ class ContextShaper:
             return self._returned(question, signal, error, started)
 
     ashape = bridged(shape, asks_model=True)
+
+    def attribute(
+        self, query: str, passages: Sequence[str], answer: str, *, context: str = ""
+    ) -> Attribution:
+        """Say what each passage did to an answer: Definition 3.1, statement by statement.
+
+        Passages that `shape` has read with this model are not read again. They may be others, too,
+        such as all that were found: an answer can rest on something that was left out.
+
+        Args:
+            query: The question that was answered.
+            passages: Any number of texts.
+            answer: What was answered. Questions, refusals and code in it state nothing.
+            context: What the reader knew already; it stands before every passage.
+
+        Returns:
+            Every statement of the answer with its citations, its support and its words that no
+            passage has; without statements if the answer states nothing.
+
+        Raises:
+            InvalidInputError: Query or answer is blank, a passage is not text, or one statement
+                alone is longer than the model's window.
+            EcsPluginsError: The model cannot score.
+        """
+        return attribute_answer(
+            self.model,
+            query,
+            passages,
+            answer,
+            context=context,
+            ranker=self._ranker,
+            pool_size=self.config.pool_size,
+        )
+
+    aattribute = bridged(attribute, asks_model=True)
 
     def prepare(self, passages: Sequence[str], *, context: str = "") -> int:
         """Read passages before anybody asks about them: `shape` then computes the question alone.

@@ -1,0 +1,199 @@
+"""Citations of gold answers: which units hold what an answer states, told by words and by fits.
+
+Every question becomes two statements: its gold answer, and a sentence made of question and answer
+by rule. Units are the twelve that the first stage puts first, and the evidence among its forty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.evidence.candidates import CandidateFinder
+from benchmarks.evidence.questions import EvidenceQuestion
+from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.ranking.lexical import BM25Ranker
+from ecs_plugins.shaping.attribution.attributing import Attributing, citation_features
+from ecs_plugins.shaping.attribution.fits import Logistic
+from ecs_plugins.shaping.attribution.statements import Statement
+from ecs_plugins.shaping.attribution.wording import compare
+from ecs_plugins.shaping.passages import Unit
+from ecs_plugins.shaping.statistics import folds
+from ecs_plugins.tokens import TokenLedger
+
+UNITS = 12
+"""Units that a statement is held against, and the evidence behind them."""
+POOL = 40
+LONGEST_ANSWER = 15
+"""Words of an answer at most."""
+WAYS = ("fitted", "words", "bm25", "shift")
+"""How units are ordered: the fit, the share of the answer's terms, BM25, Definition 3.1 alone."""
+
+_VERB = r"(?:is|was|are|were|has|had|did|does|\w+ed)\b"
+_SUBJECT_LAST = re.compile(r"(?:who|what|which)\s+(is|was|are|were)\s+(.*)", re.IGNORECASE)
+_WHO = re.compile(r"who\s+(.*)", re.IGNORECASE)
+_WHICH = re.compile(rf"(?:what|which)\s+[\w-]+\s+({_VERB}.*)", re.IGNORECASE)
+_AT_END = re.compile(
+    r"(.*)\b(in|of|by|at|on|for|from|with|to)\s+(?:which|what)\s+[\w-]+", re.IGNORECASE
+)
+
+Features = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class CitedStatement:
+    """One statement, and what says of each unit whether it is evidence.
+
+    Attributes:
+        dataset: Name of its data set.
+        question: Id of its question; statements of one question are never in two folds.
+        kind: ``"answer"`` or ``"sentence"``.
+        features: Of every unit, those of `citation_features`.
+        evidence: Of every unit, whether it is evidence.
+    """
+
+    dataset: str
+    question: str
+    kind: str
+    features: Sequence[Features]
+    evidence: Sequence[bool]
+
+
+def stated(question: str, answer: str) -> str:
+    """Question and answer as one sentence, by rule.
+
+    >>> stated("Who directed it?", "Anna Berg")
+    'Anna Berg directed it.'
+    """
+    text = question.strip().rstrip("?？ ").strip()
+    if match := _SUBJECT_LAST.fullmatch(text):
+        verb, subject = match.groups()
+        return f"{subject[:1].upper()}{subject[1:]} {verb.lower()} {answer}."
+    if match := _WHO.fullmatch(text) or _WHICH.fullmatch(text):
+        return f"{answer} {match[1]}."
+    if match := _AT_END.fullmatch(text):
+        return f"{match[1]}{match[2]} {answer}."
+    return f"{text}: {answer}."
+
+
+def cited_statements(
+    dataset: str, questions: Iterable[EvidenceQuestion], model: LanguageModel, ranker: Ranker
+) -> list[CitedStatement]:
+    """The statements of questions whose answer is a short text that evidence holds."""
+    finder = CandidateFinder(ranker, model, POOL)
+    made: list[CitedStatement] = []
+    for question in questions:
+        answer = question.answers[0].strip().rstrip(".") if question.answers else ""
+        if not _is_text(answer):
+            continue
+        order = finder.find(question).pool
+        chosen = [
+            index
+            for place, index in enumerate(order)
+            if place < UNITS or index in question.evidence
+        ]
+        evidence = [index in question.evidence for index in chosen]
+        if any(evidence):
+            texts = [question.units[index] for index in chosen]
+            made += _of_question(dataset, question, answer, texts, evidence, model)
+    return made
+
+
+def _is_text(answer: str) -> bool:
+    if not answer or answer.lower() in ("yes", "no", "noanswer"):
+        return False
+    return len(answer.split()) <= LONGEST_ANSWER
+
+
+def _of_question(
+    dataset: str,
+    question: EvidenceQuestion,
+    answer: str,
+    texts: Sequence[str],
+    evidence: Sequence[bool],
+    model: LanguageModel,
+) -> list[CitedStatement]:
+    tokens = model.count_tokens(texts)
+    units = [
+        Unit(number, 0, len(text), text, length)
+        for number, (text, length) in enumerate(zip(texts, tokens, strict=True))
+    ]
+    attributing = Attributing(model, question.question, "", units, TokenLedger())
+    kinds = {"answer": answer, "sentence": stated(question.question, answer)}
+    statements = [Statement(0, len(text), text) for text in kinds.values()]
+    every_shift = attributing.shifts(statements, texts)
+    made = []
+    for kind, statement, shifts in zip(kinds, statements, every_shift, strict=True):
+        wording = {place: compare(question.question, statement, texts[place]) for place in shifts}
+        looked_for = f"{question.question} {statement.text}"
+        ranks = dict(enumerate(BM25Ranker().rank(looked_for, texts).scores))
+        features = citation_features(shifts, wording, ranks)
+        made.append(
+            CitedStatement(
+                dataset=dataset,
+                question=question.id,
+                kind=kind,
+                features=list(features.values()),
+                evidence=[evidence[place] for place in features],
+            )
+        )
+    return made
+
+
+def fitted(statements: Sequence[CitedStatement]) -> Logistic:
+    """The logistic function of these statements' units."""
+    from sklearn.linear_model import LogisticRegression
+
+    names = list(statements[0].features[0])
+    rows = [[unit[name] for name in names] for each in statements for unit in each.features]
+    labels = [label for each in statements for label in each.evidence]
+    fit = LogisticRegression(C=3.0, max_iter=3000).fit(rows, labels)
+    weights = dict(zip(names, fit.coef_[0].tolist(), strict=True))
+    return Logistic(float(fit.intercept_[0]), weights)
+
+
+def evidence_found(
+    statements: Sequence[CitedStatement], learned_from: Sequence[str], seed: int
+) -> dict[tuple[str, str], dict[str, npt.NDArray[np.float64]]]:
+    """Of the k best units, k that of evidence, the share that is evidence, by way of ordering.
+
+    The fit of a question was learned from questions in other folds, of the sets named.
+    """
+    groups = np.array([each.question for each in statements])
+    shares: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for inside, outside in folds(groups, seed=seed):
+        known = [
+            each
+            for each, chosen in zip(statements, inside, strict=True)
+            if chosen and each.dataset in learned_from
+        ]
+        fit = fitted(known)
+        held_out = [each for each, chosen in zip(statements, outside, strict=True) if chosen]
+        for each in held_out:
+            row = shares.setdefault((each.dataset, each.kind), {way: [] for way in WAYS})
+            for way in WAYS:
+                row[way].append(_share_found(each, _scores(each, way, fit), seed))
+    return {
+        key: {way: np.array(values) for way, values in row.items()} for key, row in shares.items()
+    }
+
+
+def _scores(statement: CitedStatement, way: str, fit: Logistic) -> list[float]:
+    names = {"words": "covered", "bm25": "bm25_among_all", "shift": "shift"}
+    if way == "fitted":
+        return [fit.probability(unit) for unit in statement.features]
+    return [unit[names[way]] for unit in statement.features]
+
+
+def _share_found(statement: CitedStatement, scores: Sequence[float], seed: int) -> float:
+    """Equal scores stand in random order: that of the units is the first stage's."""
+    labels = np.array(statement.evidence)
+    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    best_first = shuffled[np.argsort(-np.array(scores)[shuffled], kind="stable")]
+    k = int(labels.sum())
+    return float(labels[best_first[:k]].mean())

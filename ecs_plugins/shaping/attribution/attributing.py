@@ -1,0 +1,320 @@
+"""Which passage did what to an answer: Definition 3.1, statement by statement.
+
+Once a model has answered, its answer is known, and Definition 3.1 of Entropic Context Shaping can
+be computed instead of guessed at: the shift of every statement's log-probability behind each
+passage. All statements are continuations of one request, so every passage is read once; where
+`ContextShaper.shape` has read it before with the same model, it is kept already. Words are weighed
+beside the shift, because a model is deaf to some changes (a digit) and words to others (a
+paraphrase).
+
+A statement may rest on two passages together. The passages that may join its best one are then
+read behind that one, and cited for what they add there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult, Segments, SegmentScore
+from ecs_plugins.lm.prompts import PLAIN, PromptTemplate
+from ecs_plugins.ranking.lexical import BM25Ranker
+from ecs_plugins.shaping.attribution.fits import CITATION
+from ecs_plugins.shaping.attribution.result import AttributedStatement, Citation
+from ecs_plugins.shaping.attribution.statements import Statement
+from ecs_plugins.shaping.attribution.wording import (
+    Wording,
+    compare,
+    nearest_sentence,
+    unheld_words,
+)
+from ecs_plugins.shaping.passages import Unit
+from ecs_plugins.shaping.signals.likelihood import QUERY_TEMPLATE
+from ecs_plugins.tokens import Role, Stage, TokenLedger
+
+TEMPLATE = replace(QUERY_TEMPLATE, response=" {question}\nAnswer: {lead} {answer}")
+"""Passage, question, what the answer says before, statement. It begins as shaping's prompt does."""
+
+CITED_FROM = 0.5
+"""Probability from which on a passage is cited."""
+MOST_CITED = 3
+"""Passages that a statement cites alone at most."""
+JOINING = 3
+"""Passages that are read behind the best one, to see whether they join it."""
+JOINS_FROM = 0.25
+"""Nats per token that a passage must add behind the best one."""
+AGAINST_FROM = 0.5
+"""Nats per token that a passage must take from a statement to speak against it."""
+
+_HIGHEST = 4.0  # nats per token: one astonishing token says no more than that
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What a passage does to one statement and to the question.
+
+    Attributes:
+        statement: Nats by which it raises the log-probability of the whole statement.
+        per_token: The same per token, of each token at most 4.
+        question: Nats per token by which it raises the question's.
+    """
+
+    statement: float
+    per_token: float
+    question: float
+
+
+class Attributing:
+    """One answer held against the units of its passages.
+
+    Args:
+        model: Scores.
+        query: The question.
+        context: What the reader knew already.
+        units: Pieces of the passages, in the order of their passages.
+        ledger: Tokens that the model reads are booked there.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        query: str,
+        context: str,
+        units: Sequence[Unit],
+        ledger: TokenLedger,
+    ) -> None:
+        self._model = model
+        self._query = query.strip()
+        self._context = context
+        self._units = units
+        self._texts = [unit.text.strip() for unit in units]
+        self._ledger = ledger
+
+    def attribute(self, answer: str, statements: Sequence[Statement]) -> list[AttributedStatement]:
+        """Every statement with what supports it."""
+        shifts = self.shifts(statements, self._texts)
+        return [
+            self._attributed(answer, statement, of_statement)
+            for statement, of_statement in zip(statements, shifts, strict=True)
+        ]
+
+    def _attributed(
+        self, answer: str, statement: Statement, shifts: Mapping[int, Shift]
+    ) -> AttributedStatement:
+        wording = self._wording(statement, shifts)
+        likely = self._likely(statement, shifts, wording)
+        order = sorted(likely, key=lambda place: (-likely[place], place))
+        chosen = self._cited(order, likely)
+        citations = [self._citation(statement, place, likely, shifts) for place in chosen]
+        if chosen and wording[chosen[0]].covered < 1.0:
+            citations += self._joined(statement, chosen[0], order, likely)
+        against = dict.fromkeys(self._against(shifts))
+        unheld = unheld_words(statement, answer, self._texts)
+        return AttributedStatement(
+            start=statement.start,
+            end=statement.end,
+            text=statement.text,
+            citations=tuple(citations),
+            against=tuple(against),
+            unheld=tuple(unheld),
+        )
+
+    def _wording(self, statement: Statement, shifts: Mapping[int, Shift]) -> dict[int, Wording]:
+        """What words say of the statement and each unit that was scored."""
+        wording: dict[int, Wording] = {}
+        for place in shifts:
+            text = self._texts[place]
+            wording[place] = compare(self._query, statement, text)
+        return wording
+
+    def _likely(
+        self,
+        statement: Statement,
+        shifts: Mapping[int, Shift],
+        wording: Mapping[int, Wording],
+    ) -> dict[int, float]:
+        """By place of a unit, the probability that it is evidence of a statement."""
+        looked_for = f"{self._query} {statement.text}"
+        ranking = BM25Ranker().rank(looked_for, self._texts)
+        ranks = dict(enumerate(ranking.scores))
+        features = citation_features(shifts, wording, ranks)
+        return {place: CITATION.probability(each) for place, each in features.items()}
+
+    def _against(self, shifts: Mapping[int, Shift]) -> list[int]:
+        """Passages that make a statement less likely, worst first."""
+        worst_first = sorted(shifts, key=lambda place: shifts[place].per_token)
+        return [
+            self._units[place].source
+            for place in worst_first
+            if shifts[place].per_token <= -AGAINST_FROM
+        ]
+
+    def _cited(self, order: Sequence[int], likely: Mapping[int, float]) -> list[int]:
+        """The best units, one of each passage."""
+        chosen: dict[int, int] = {}
+        for place in order:
+            if likely[place] < CITED_FROM or len(chosen) == MOST_CITED:
+                break
+            chosen.setdefault(self._units[place].source, place)
+        return list(chosen.values())
+
+    def _citation(
+        self,
+        statement: Statement,
+        place: int,
+        likely: Mapping[int, float],
+        shifts: Mapping[int, Shift],
+    ) -> Citation:
+        return self._quoted(statement, place, likely[place], shifts[place].statement)
+
+    def _joined(
+        self,
+        statement: Statement,
+        best: int,
+        order: Sequence[int],
+        likely: Mapping[int, float],
+    ) -> list[Citation]:
+        """Passages that add to the best one; each is read behind it."""
+        source = self._units[best].source
+        others = self._joining(source, order, likely)
+        if not others:
+            return []
+        alone = self._texts[best]
+        texts = [alone]
+        texts += [behind(alone, self._texts[place]) for place in others]
+        (shifts,) = self.shifts([statement], texts)
+        joined: list[Citation] = []
+        for number, place in enumerate(others, start=1):
+            if 0 not in shifts or number not in shifts:
+                continue
+            together = shifts[number]
+            added = together.per_token - shifts[0].per_token
+            if added >= JOINS_FROM:
+                gained = together.statement - shifts[0].statement
+                citation = self._quoted(statement, place, likely[place], gained)
+                joined.append(replace(citation, joins=source))
+        return joined
+
+    def _joining(self, source: int, order: Sequence[int], likely: Mapping[int, float]) -> list[int]:
+        """The best units of other passages that are not cited alone."""
+        others: list[int] = []
+        for place in order:
+            is_other = self._units[place].source != source
+            if is_other and likely[place] < CITED_FROM:
+                others.append(place)
+        return others[:JOINING]
+
+    def _quoted(
+        self, statement: Statement, place: int, probability: float, shift: float
+    ) -> Citation:
+        unit = self._units[place]
+        start, end = nearest_sentence(statement.text, unit.text)
+        return Citation(
+            passage=unit.source,
+            probability=probability,
+            shift=shift,
+            start=unit.start + start,
+            end=unit.start + end,
+            quote=unit.text[start:end],
+        )
+
+    def shifts(
+        self, statements: Sequence[Statement], texts: Sequence[str]
+    ) -> list[dict[int, Shift]]:
+        """For every statement, the shift by each text that the model could score."""
+        request = self._request(statements, texts)
+        (result,) = self._model.score([request])
+        self._ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
+        return [_shifts_of(result, number) for number in range(len(statements))]
+
+    def _request(self, statements: Sequence[Statement], texts: Sequence[str]) -> ScoreRequest:
+        context = self._context.strip()
+        values = {
+            "context": f"{context}\n" if context else "",
+            "question": self._query,
+        }
+        candidates = [TEMPLATE.candidate(text, values) for text in texts]
+        continuations: list[Segments] = []
+        for statement in statements:
+            filled = {
+                **values,
+                "lead": statement.lead,
+                "answer": statement.text,
+            }
+            continuation = TEMPLATE.continuation(PLAIN, filled, ("question", "answer"))
+            continuations.append(continuation)
+        return ScoreRequest(
+            prefix=TEMPLATE.prefix(PLAIN, values),
+            candidates=((), *candidates),
+            continuations=tuple(continuations),
+        )
+
+
+def behind(best: str, other: str, template: PromptTemplate = TEMPLATE) -> str:
+    """Two passages as one candidate, the better one first."""
+    mark = template.passage.partition("{passage}")[0]
+    return f"{best}\n{mark}{other}"
+
+
+def _shifts_of(result: ScoreResult, number: int) -> dict[int, Shift]:
+    if 0 in result.unscored:
+        return {}
+    base_question, base_statement = result.scores[0][number]
+    shifts: dict[int, Shift] = {}
+    for place, rows in enumerate(result.scores[1:]):
+        if place + 1 in result.unscored:
+            continue
+        question, statement = rows[number]
+        whole = statement.sum - base_statement.sum
+        per_token = _mean_gain(statement, base_statement)
+        of_question = _mean_gain(question, base_question)
+        shifts[place] = Shift(whole, per_token, of_question)
+    return shifts
+
+
+def _mean_gain(behind_passage: SegmentScore, base: SegmentScore) -> float:
+    gains = behind_passage.logprobs - base.logprobs
+    clipped = np.clip(gains, -_HIGHEST, _HIGHEST)
+    return float(clipped.mean(dtype=np.float64))
+
+
+def citation_features(
+    shifts: Mapping[int, Shift], wording: Mapping[int, Wording], ranks: Mapping[int, float]
+) -> dict[int, dict[str, float]]:
+    """What says of each unit whether it is evidence of a statement.
+
+    Args:
+        shifts: By place of the unit.
+        wording: By place.
+        ranks: By place, scores of BM25 for question and statement together.
+    """
+    of_statement = {place: shift.per_token for place, shift in shifts.items()}
+    of_question = {place: shift.question for place, shift in shifts.items()}
+    of_words = {place: ranks[place] for place in shifts}
+    by_statement = _standardised(of_statement)
+    by_question = _standardised(of_question)
+    by_words = _standardised(of_words)
+    features: dict[int, dict[str, float]] = {}
+    for place in shifts:
+        features[place] = {
+            "shift": of_statement[place],
+            "question_shift": of_question[place],
+            "covered": wording[place].covered,
+            "question_covered": wording[place].question,
+            "shift_among_all": by_statement[place],
+            "question_shift_among_all": by_question[place],
+            "bm25_among_all": by_words[place],
+        }
+    return features
+
+
+def _standardised(values: Mapping[int, float]) -> dict[int, float]:
+    """Distance from the mean in standard deviations; 0 where all are equal."""
+    numbers = np.fromiter(values.values(), dtype=np.float64)
+    mean = float(numbers.mean())
+    spread = float(numbers.std())
+    if spread == 0.0:
+        return dict.fromkeys(values, 0.0)
+    return {place: (value - mean) / spread for place, value in values.items()}

@@ -1,0 +1,86 @@
+"""What the words of a statement say about its support: free, and blind to paraphrases.
+
+The words on which a statement turns are its numbers, its names and what is not in the question. A
+number that no passage has is told by its digits, where a small language model is easily content.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ecs_plugins.common.text import sentence_spans, terms
+from ecs_plugins.shaping.attribution.statements import Statement, without_marks
+
+_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
+_NAME = re.compile(r"(?<!^)(?<![.!?:\"“„»] )\b[^\W\d_a-z][\w’'-]+")
+_NEGATION = re.compile(
+    r"\b(?:not|never|no|none|neither|nor|without|cannot|\w+n['’]t)\b", re.IGNORECASE
+)
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """What words say of one statement and one passage; each a share in [0, 1].
+
+    Attributes:
+        covered: Of the statement's terms that are not the question's, those that the passage has.
+        question: The same of the question's terms.
+    """
+
+    covered: float
+    question: float
+
+
+def compare(query: str, statement: Statement, passage: str) -> Wording:
+    """The words of a statement held against a passage."""
+    known = set(terms(passage))
+    asked = set(terms(query))
+    stated = set(terms(statement.text))
+    own = stated - asked or stated
+    return Wording(covered=_share(own, known), question=_share(asked, known))
+
+
+def nearest_sentence(statement: str, passage: str) -> Span:
+    """The sentence of a passage that has most of a statement's terms; the first of equals."""
+    wanted = set(terms(statement))
+    spans = sentence_spans(passage)
+
+    def shared(span: Span) -> int:
+        start, end = span
+        known = set(terms(passage[start:end]))
+        return len(wanted & known)
+
+    first, last = max(spans, key=shared)
+    text = passage[first:last]
+    start = first + len(text) - len(text.lstrip())
+    end = first + len(text.rstrip())
+    return start, max(start, end)
+
+
+def unheld_words(statement: Statement, answer: str, passages: Sequence[str]) -> list[Span]:
+    """Where in the answer numbers, names and negations stand that no passage has."""
+    held = {term for passage in passages for term in terms(passage)}
+    text = without_marks(answer[statement.start : statement.end])
+    spans = [match.span() for match in _NUMBER.finditer(text)]
+    spans += [match.span() for match in _NAME.finditer(text)]
+    unheld: list[Span] = []
+    for start, end in spans:
+        words = terms(text[start:end])
+        if not held.issuperset(words):
+            unheld.append((start, end))
+    if not any(_nearest_is_negated(statement, passage) for passage in passages):
+        unheld += [match.span() for match in _NEGATION.finditer(text)]
+    return sorted((statement.start + start, statement.start + end) for start, end in unheld)
+
+
+def _share(wanted: set[str], known: set[str]) -> float:
+    return len(wanted & known) / len(wanted) if wanted else 0.0
+
+
+def _nearest_is_negated(statement: Statement, passage: str) -> bool:
+    start, end = nearest_sentence(statement.text, passage)
+    return _NEGATION.search(passage, start, end) is not None
