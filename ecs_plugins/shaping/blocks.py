@@ -22,17 +22,9 @@ from typing import NamedTuple
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from ecs_plugins.shaping.looks import (
-    FILES,
-    PARAGRAPHS,
-    Block,
-    Kind,
-    Line,
-    filled,
-    looks_like_code,
-)
+from ecs_plugins.shaping.lines import Block, Kind, TextLine, filled, lines_of, whole
+from ecs_plugins.shaping.looks import FILES, PARAGRAPHS, looks_like_code
 
-_LINE = re.compile(r"[^\r\n]*+(?:\r\n?|\n)|[^\r\n]++")
 _FENCE = re.compile(r" {0,3}(?:```|~~~)[`~]*+\s*+(?P<language>[^`\s]*+)")
 _NUMERAL = "(?:[0-9０-９]{1,3}|[A-Za-z]|[ivxIVX]{2,5}|[一二三四五六七八九十]{1,3})"
 _ITEM = re.compile(
@@ -45,6 +37,8 @@ _ITEM = re.compile(
         )\s*+(?=\S)""",
     re.VERBOSE,
 )
+_DIGITS = re.compile(r"\d+")
+_LETTERS = re.compile(r"[^\W\d_]+")
 _STOPS = (".", "!", "?", "…", ":", ";", ",", "。", "！", "？", "：", "；", "，", "、", ")", "]")
 _UNDERLINE = re.compile(r"(\W)\1{3,}")
 _SETEXT = "---"
@@ -52,6 +46,8 @@ _MAX_HEADING = 120
 """Characters of a heading that is underlined; more are a paragraph above a rule."""
 _LEAF_LIST = "paragraph_open heading_open fence code_block html_block hr table_open"
 _LEAVES = frozenset(_LEAF_LIST.split())
+_LISTS = ("list_item_open", "list_item_close")
+_QUOTATIONS = ("blockquote_open", "blockquote_close")
 
 
 class Mark(NamedTuple):
@@ -62,24 +58,20 @@ class Mark(NamedTuple):
     end: int
 
 
-def lines_of(text: str) -> list[Line]:
-    """The lines of a text, with where they stand."""
-    return [
-        Line(line.start(), line.end(), line.group().rstrip("\r\n")) for line in _LINE.finditer(text)
-    ]
-
-
 def blocks_of(text: str) -> list[Block]:
     """The blocks of a text; their lines are those of the text, in order."""
     lines = lines_of(text)
+    if not lines:
+        return []
     if not filled(lines):
-        return [Block(Kind.WHOLE, tuple(lines))] if lines else []
-    if not any(_FENCE.match(line.text) for line in lines):
-        for look in FILES:
-            blocks = look(lines)
-            if blocks is not None:
-                return blocks
-    return _markdown(lines)
+        return [whole(lines)]
+    if any(_FENCE.match(line.text) for line in lines):
+        return _Markdown(lines).blocks()
+    for look in FILES:
+        blocks = look(lines)
+        if blocks is not None:
+            return blocks
+    return _Markdown(lines).blocks()
 
 
 @cache
@@ -90,38 +82,57 @@ def _parser() -> MarkdownIt:
     return parser
 
 
-def _markdown(lines: Sequence[Line]) -> list[Block]:
-    source = "\n".join(_source(lines))
-    before = int(_begins_in_fence(lines))
-    tokens = _parser().parse("```\n" * before + source)
-    blocks: list[Block] = []
-    done = 0
-    inside = quoted = 0
-    for token in tokens:
-        inside += token.nesting * (token.type.startswith("list_item"))
-        quoted += token.nesting * (token.type.startswith("blockquote"))
-        if token.type not in _LEAVES or token.map is None:
-            continue
-        first = max(done, token.map[0] - before)
-        last = min(len(lines), token.map[1] - before)
-        if first >= last:
-            continue
-        if filled(lines[done:first]):  # such as a definition of a link
-            blocks.append(Block(Kind.WHOLE, tuple(lines[done:first])))
-        elif blocks:
-            blocks[-1] = _longer(blocks[-1], lines[done:first])
+class _Markdown:
+    """Lines as Markdown: what the parser says of them, and what it leaves out between."""
+
+    def __init__(self, lines: Sequence[TextLine]) -> None:
+        self._lines = lines
+        self._blocks: list[Block] = []
+        self._done = 0
+
+    def blocks(self) -> list[Block]:
+        """The blocks of all lines."""
+        before = int(_begins_in_fence(self._lines))
+        source = ["```"] * before + _source(self._lines)
+        lists = 0
+        quotations = 0
+        for token in _parser().parse("\n".join(source)):
+            if token.type in _LISTS:
+                lists += token.nesting
+            elif token.type in _QUOTATIONS:
+                quotations += token.nesting
+            elif token.type in _LEAVES and token.map is not None:
+                first, last = token.map
+                self._leaf(token, first - before, last - before, bool(lists), bool(quotations))
+        self._between(len(self._lines))
+        return _with_indented_rest(self._blocks)
+
+    def _leaf(self, token: Token, first: int, last: int, inside: bool, quoted: bool) -> None:
+        """Add what has no further structure, unless its lines are read already."""
+        if last <= self._done:
+            return
+        self._between(first)
+        lines = self._lines[self._done : last]
+        if quoted:
+            blocks = [Block(Kind.QUOTE, tuple(lines), inside=inside)]
         else:
-            first = done
-        blocks += _leaf(token, lines[first:last], inside=bool(inside), quoted=quoted)
-        done = last
-    if filled(lines[done:]) or not blocks:
-        blocks.append(Block(Kind.WHOLE, tuple(lines[done:])))
-    else:
-        blocks[-1] = _longer(blocks[-1], lines[done:])
-    return _with_indented_rest(blocks)
+            blocks = _blocks_of_leaf(token, lines, inside=inside)
+        self._blocks += blocks
+        self._done = min(last, len(self._lines))
+
+    def _between(self, end: int) -> None:
+        """Add lines that are none of Markdown's blocks, such as a definition of a link."""
+        lines = self._lines[self._done : end]
+        if filled(lines):
+            self._blocks.append(whole(lines))
+        elif self._blocks:
+            self._blocks[-1] = self._blocks[-1].longer(lines)
+        else:  # blank lines at the beginning belong to what follows
+            return
+        self._done = max(self._done, end)
 
 
-def _source(lines: Sequence[Line]) -> list[str]:
+def _source(lines: Sequence[TextLine]) -> list[str]:
     """Lines as Markdown reads them: without a common margin, and underlined as it underlines.
 
     In reStructuredText any mark may underline a heading, also those of a fence.
@@ -134,51 +145,46 @@ def _source(lines: Sequence[Line]) -> list[str]:
     return source
 
 
-def _longer(block: Block, lines: Sequence[Line]) -> Block:
-    return block._replace(lines=(*block.lines, *lines))
-
-
-def _begins_in_fence(lines: Sequence[Line]) -> bool:
+def _begins_in_fence(lines: Sequence[TextLine]) -> bool:
     """Whether the first fence of a text closes one that was opened before it."""
     fences = [place for place, line in enumerate(lines) if _FENCE.match(line.text)]
-    if not fences:
-        return False
     opening = [bool(_language(lines[place])) for place in fences]
-    if any(opening[1::2]) and not any(opening[::2]):
-        return True
-    single = len(fences) % 2 == 1 and not any(opening)
-    return single and looks_like_code(lines[: fences[0]])
+    if any(opening):
+        where_it_closes = opening[1::2]
+        where_it_opens = opening[::2]
+        return any(where_it_closes) and not any(where_it_opens)
+    if len(fences) % 2 == 0:
+        return False
+    return looks_like_code(lines[: fences[0]])
 
 
-def _language(line: Line) -> str:
+def _language(line: TextLine) -> str:
     fence = _FENCE.match(line.text)
     return fence["language"] if fence else ""
 
 
-def _leaf(token: Token, lines: Sequence[Line], *, inside: bool, quoted: int) -> list[Block]:
-    """The blocks of what has no further structure in Markdown."""
+def _blocks_of_leaf(token: Token, lines: Sequence[TextLine], *, inside: bool) -> list[Block]:
     if token.type == "table_open":
         return _table(lines)
-    is_short = sum(len(line.text) for line in lines) <= _MAX_HEADING
-    if token.type == "heading_open" and is_short:
-        return [Block(Kind.HEADING, tuple(lines), int(token.tag[1:]))]
-    if token.type in ("paragraph_open", "heading_open"):
-        return _paragraph(lines, inside=inside, quoted=quoted)
-    if token.type == "code_block" and not looks_like_code(lines):
-        return _paragraph(lines, inside=inside, quoted=quoted)
-    return [Block(Kind.WHOLE, tuple(lines), inside=inside)]
+    characters = sum(len(line.text) for line in lines)
+    if token.type == "heading_open" and characters <= _MAX_HEADING:
+        level = int(token.tag.removeprefix("h"))
+        return [Block(Kind.HEADING, tuple(lines), level)]
+    is_text = token.type in ("paragraph_open", "heading_open")
+    if is_text or (token.type == "code_block" and not looks_like_code(lines)):
+        return _paragraph(lines, inside=inside)
+    return [whole(lines, inside=inside)]
 
 
-def _table(lines: Sequence[Line]) -> list[Block]:
-    head, rows = lines[:2], lines[2:]
-    return [Block(Kind.ROW_HEAD, tuple(head)), *(Block(Kind.ROW, (row,)) for row in rows)]
+def _table(lines: Sequence[TextLine]) -> list[Block]:
+    head = Block(Kind.ROW_HEAD, tuple(lines[:2]))
+    return [head, *(Block(Kind.ROW, (row,)) for row in lines[2:])]
 
 
-def _paragraph(lines: Sequence[Line], *, inside: bool, quoted: int) -> list[Block]:
+def _paragraph(lines: Sequence[TextLine], *, inside: bool) -> list[Block]:
     """Items and prose, or what the lines look like."""
-    if quoted:
-        return [Block(Kind.QUOTE, tuple(lines), inside=inside)]
-    if mark_of(lines[0].text) is None:
+    (first, *_) = filled(lines)
+    if mark_of(first.text) is None:
         for look in PARAGRAPHS:
             blocks = look(lines)
             if blocks is not None:
@@ -186,7 +192,7 @@ def _paragraph(lines: Sequence[Line], *, inside: bool, quoted: int) -> list[Bloc
     return _items_and_prose(lines, inside=inside)
 
 
-def _items_and_prose(lines: Sequence[Line], *, inside: bool) -> list[Block]:
+def _items_and_prose(lines: Sequence[TextLine], *, inside: bool) -> list[Block]:
     width = max(len(line.text) for line in lines)
     begins_item = _item_lines(lines, width)
     blocks: list[Block] = []
@@ -197,41 +203,46 @@ def _items_and_prose(lines: Sequence[Line], *, inside: bool) -> list[Block]:
         elif not blocks or _leaves(line, blocks[-1], width):
             blocks.append(Block(Kind.PROSE, (line,), inside=inside and not place))
         else:
-            blocks[-1] = _longer(blocks[-1], [line])
+            blocks[-1] = blocks[-1].longer([line])
     return blocks
 
 
-def _item_lines(lines: Sequence[Line], width: int) -> set[int]:
+def _item_lines(lines: Sequence[TextLine], width: int) -> set[int]:
     """Which lines begin an item: not those where a sentence only happens to go on so.
 
     The first line does, and one whose like there are several of, and one that follows the end of a
     sentence or of a list's head, or a line that was broken on purpose.
     """
-    marks = {place: mark for place, line in enumerate(lines) if (mark := mark_of(line.text))}
+    marks: dict[int, Mark] = {}
+    for place, line in enumerate(lines):
+        mark = mark_of(line.text)
+        if mark is not None:
+            marks[place] = mark
     styles = Counter(mark.style for mark in marks.values())
-    return {
-        place
-        for place, mark in marks.items()
-        if place == 0
-        or styles[mark.style] > 1
-        or lines[place - 1].text.rstrip().endswith(_STOPS)
-        or broken_on_purpose(lines[place - 1], lines[place], width)
-    }
+    begin = {place for place, mark in marks.items() if styles[mark.style] > 1}
+    for place in marks.keys() - begin:
+        before = lines[place - 1]
+        at_end = place == 0 or before.text.rstrip().endswith(_STOPS)
+        if at_end or broken_on_purpose(before, lines[place], width):
+            begin.add(place)
+    return begin
 
 
 def mark_of(text: str) -> Mark | None:
     """The mark with which a line begins as an item of a list."""
-    mark = _ITEM.match(text)
-    if mark is None:
+    found = _ITEM.match(text)
+    if found is None:
         return None
-    kind = mark.lastgroup or ""
-    shown = mark[kind]
-    letters = "".join("1" if c.isdecimal() else "a" if c.isalpha() else c for c in shown)
-    style = shown if kind == "bullet" else re.sub(r"1+|a+", lambda run: run.group()[0], letters)
-    return Mark(style, len(mark["indent"].expandtabs()), mark.end())
+    kind = found.lastgroup or ""
+    style = found[kind]
+    if kind != "bullet":
+        style = _DIGITS.sub("1", style)
+        style = _LETTERS.sub("a", style)
+    indent = found["indent"].expandtabs()
+    return Mark(style, len(indent), found.end())
 
 
-def _leaves(line: Line, item: Block, width: int) -> bool:
+def _leaves(line: TextLine, item: Block, width: int) -> bool:
     """Whether a line behind an item belongs to it no longer.
 
     It belongs to the item where it is indented, or where its first word would have found no room
@@ -242,7 +253,7 @@ def _leaves(line: Line, item: Block, width: int) -> bool:
     return line.indent <= item.depth and broken_on_purpose(item.lines[-1], line, width)
 
 
-def broken_on_purpose(line: Line, following: Line, width: int) -> bool:
+def broken_on_purpose(line: TextLine, following: TextLine, width: int) -> bool:
     """Whether the first word of the following line would have found room on a line."""
     words = following.text.split(maxsplit=1)
     if not words or following.text.lstrip()[:1].islower():
@@ -254,12 +265,20 @@ def _with_indented_rest(blocks: Sequence[Block]) -> list[Block]:
     """The same, where code that an empty line parts is one block."""
     joined: list[Block] = []
     for block in blocks:
-        is_rest = block.kind is Kind.WHOLE and block.lines[0].indent > 0
-        if joined and is_rest and joined[-1].kind is Kind.WHOLE and not _is_fenced(joined[-1]):
-            joined[-1] = _longer(joined[-1], block.lines)
+        if joined and _is_rest(block) and _is_open(joined[-1]):
+            joined[-1] = joined[-1].longer(block.lines)
         else:
             joined.append(block)
     return joined
+
+
+def _is_rest(block: Block) -> bool:
+    return block.kind is Kind.WHOLE and block.lines[0].indent > 0
+
+
+def _is_open(block: Block) -> bool:
+    """Whether more of the same may follow: no fence has ended it."""
+    return block.kind is Kind.WHOLE and not _is_fenced(block)
 
 
 def _is_fenced(block: Block) -> bool:

@@ -90,7 +90,7 @@ class Budget:
         return min(limit, share)
 
 
-class Place(NamedTuple):
+class PieceKey(NamedTuple):
     """A piece, by its passage and its number there."""
 
     passage: int
@@ -150,19 +150,19 @@ def prune(
     """
     passages = [Passage(text, pieces_of(text)) for text in texts]
     readings = {
-        Place(passage, number): reading
+        PieceKey(passage, number): reading
         for passage, each in enumerate(passages)
         for number, reading in each.readings().items()
     }
     budget = budget or Budget()
-    choice = _Choice(query, passages, budget)
+    choice = _Selection(query, passages, budget)
     # Where each text is one sentence, there is nothing to choose.
     is_choice = len(readings) > len(texts) or budget.is_hard
     if is_choice and not choice.fits_whole:
         scores = score(list(readings.values()))
     else:
         scores = [None] * len(readings)
-    worth: dict[Place, float] = {}
+    worth: dict[PieceKey, float] = {}
     for place, value in zip(readings, scores, strict=True):
         worth[place] = math.inf if value is None else value + standing[place.passage]
     choice.take_best(worth)
@@ -172,7 +172,7 @@ def prune(
     ]
 
 
-class _Choice:
+class _Selection:
     """The pieces that stay so far, and what may still be added."""
 
     def __init__(self, query: str, passages: Sequence[Passage], budget: Budget) -> None:
@@ -191,7 +191,7 @@ class _Choice:
         self.fits_whole = characters <= self._characters and tokens <= self._tokens
         self._waiting: list[tuple[float, int, int]] = []
 
-    def take_best(self, worth: Mapping[Place, float]) -> None:
+    def take_best(self, worth: Mapping[PieceKey, float]) -> None:
         """Take pieces from the best on, as far as they fit."""
         if self.fits_whole:
             self.kept = [set(range(len(passage.pieces))) for passage in self._passages]
@@ -233,15 +233,15 @@ class _Choice:
         """Characters and tokens of some pieces."""
         spans = self._passages[passage].spans(numbers)
         characters = sum(end - start for start, end in spans)
-        tokens = sum(self._tokens_of.get(Place(passage, number), 0) for number in numbers)
+        tokens = sum(self._tokens_of.get(PieceKey(passage, number), 0) for number in numbers)
         return characters, tokens
 
-    def _counted(self) -> dict[Place, int]:
+    def _counted(self) -> dict[PieceKey, int]:
         """Tokens of every piece, where they are limited."""
         if self._budget.tokens is None:
             return {}
         places = [
-            Place(number, piece)
+            PieceKey(number, piece)
             for number, passage in enumerate(self._passages)
             for piece in range(len(passage.pieces))
         ]
@@ -264,7 +264,7 @@ class _Choice:
         each = self._passages[passage]
         return " ".join(each.text_of(number) for number in numbers if each.pieces[number].said)
 
-    def _name(self, text: str, worth: Mapping[Place, float]) -> None:
+    def _name(self, text: str, worth: Mapping[PieceKey, float]) -> None:
         """Let the leads of the passages come sooner whose titles a text names."""
         words = _words(text)
         names = {*names_and_numbers(text)}
@@ -276,7 +276,7 @@ class _Choice:
         for passage in named:
             del self._unnamed[passage]
             (lead,) = self._passages[passage].pieces[-1].lead
-            sooner = worth[Place(passage, lead)] + LINKED
+            sooner = worth[PieceKey(passage, lead)] + LINKED
             heappush(self._waiting, (-sooner, passage, lead))
 
 

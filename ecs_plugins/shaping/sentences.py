@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 from ecs_plugins.common.text import asks, sentence_spans
 from ecs_plugins.shaping.blocks import blocks_of, broken_on_purpose, mark_of
-from ecs_plugins.shaping.looks import Block, Kind, filled, turn_head
+from ecs_plugins.shaping.lines import Block, Kind, filled
+from ecs_plugins.shaping.looks import turn_head
 
 Span = tuple[int, int]
 """First character, and one past the last."""
