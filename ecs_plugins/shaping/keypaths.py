@@ -40,16 +40,22 @@ class KeyLines(NamedTuple):
 def key_lines(lines: Sequence[TextLine]) -> KeyLines | None:
     """The keys of some lines; None where most of them have none."""
     texts = [line for line in filled(lines) if not _REMARK.match(line.text)]
-    matches = [_KEY.match(line.text) for line in texts]
-    names = [match["key"] for match in matches if match]
+    names = _names(texts)
     sections = [line for line in texts if _SECTION.match(line.text)]
-    known = len(names) + len(sections)
-    if len(texts) < _MIN_KEYS or not names or known < _MOSTLY_KEYS * len(texts):
+    if len(texts) < _MIN_KEYS or not names:
+        return None
+    if len(names) + len(sections) < _MOSTLY_KEYS * len(texts):
         return None
     are_flat = not sections and not _are_nested(texts)
     indents = {line.indent for line in texts}
     come_again = len(set(names)) < len(texts) or len(indents) > 1
     return KeyLines(_as_blocks(lines), are_flat, come_again)
+
+
+def _names(lines: Sequence[TextLine]) -> list[str]:
+    """The names of the keys that lines begin with."""
+    found = [_KEY.match(line.text) for line in lines]
+    return [match["key"] for match in found if match]
 
 
 def _are_nested(lines: Sequence[TextLine]) -> bool:

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from ecs_plugins.common.text import asks, sentence_spans
 from ecs_plugins.shaping.blocks import blocks_of, broken_on_purpose, mark_of
@@ -29,6 +28,9 @@ from ecs_plugins.shaping.looks import turn_head
 
 Span = tuple[int, int]
 """First character, and one past the last."""
+
+Places: TypeAlias = tuple[int, ...]
+"""Pieces by their places in the text."""
 
 _LEANING_LIST = """
 he she it they this that these those his her its their him them such both either neither
@@ -66,9 +68,9 @@ class Piece(NamedTuple):
 
     start: int
     end: int
-    needs: tuple[int, ...] = ()
+    needs: Places = ()
     said: bool = True
-    lead: tuple[int, ...] = ()
+    lead: Places = ()
     flowing: bool = False
 
 
@@ -96,16 +98,17 @@ def _title_of(blocks: Sequence[Block]) -> tuple[Block | None, list[Block]]:
     """The first line of a text, if it is a title, and what is left of the first block."""
     first = blocks[0]
     line, *others = first.lines
-    texts = filled(others)
-    if not _TITLE.fullmatch(line.text) or not (texts or len(blocks) > 1):
-        return None, [first]
+    untitled = None, [first]
+    if not _TITLE.fullmatch(line.text):
+        return untitled
+    if not filled(others):
+        return (first, []) if len(blocks) > 1 else untitled
     width = max(len(each.text) for each in first.lines)
-    if texts and not others[0].blank and not broken_on_purpose(line, others[0], width):
-        return None, [first]
+    if not others[0].blank and not broken_on_purpose(line, others[0], width):
+        return untitled
     title = first._replace(lines=(line,))
-    if not texts:
-        return first, []
-    return title, [first._replace(lines=tuple(others))]
+    rest = first._replace(lines=tuple(others))
+    return title, [rest]
 
 
 class _Outline:
@@ -114,16 +117,32 @@ class _Outline:
     def __init__(self, text: str) -> None:
         self.pieces: list[Piece] = []
         self._text = text
-        self._title: tuple[int, ...] = ()
-        self._lead: tuple[int, ...] = ()
-        self._headings: list[_Level] = []
-        self._before: tuple[int, ...] = ()  # the sentence before
-        self._announced: tuple[int, ...] = ()  # the piece before, if it ends in a colon
-        self._question: tuple[int, ...] = ()  # the last sentence of the turn before, if it asks
+        self._title: Places = ()
+        self._lead: Places = ()
+        self._before: Places = ()
+        """The sentence before."""
+        self._announced: Places = ()
+        """The piece before with what it needs, if it ends in a colon."""
+        self._question: Places = ()
+        """The last sentence of the turn before, if it asks."""
+        self._row_head: Places = ()
+        self._list_head: Places = ()
         self._items: list[_Level] = []
-        self._list_head: tuple[int, ...] = ()
+        self._headings: list[_Level] = []
         self._keys: list[_Level] = []
-        self._row_head: tuple[int, ...] = ()
+        self._openers: list[int] = []
+        """The places of the brackets that are open."""
+        self._readers: Mapping[Kind, Callable[[Block], None]] = {
+            Kind.PROSE: self._prose,
+            Kind.ITEM: self._item,
+            Kind.HEADING: self._heading,
+            Kind.ROW_HEAD: self._rows_begin,
+            Kind.ROW: self._row,
+            Kind.KEY: self._key,
+            Kind.TURN: self._turn,
+            Kind.QUOTE: self._whole,
+            Kind.WHOLE: self._whole,
+        }
 
     def title(self, block: Block | None) -> None:
         """Begin with a title, if there is one."""
@@ -138,17 +157,8 @@ class _Outline:
             self._row_head = ()
         if block.kind is not Kind.ITEM and not block.inside:
             self._items = []
-        {
-            Kind.PROSE: self._prose,
-            Kind.ITEM: self._item,
-            Kind.HEADING: self._heading,
-            Kind.ROW_HEAD: self._rows_begin,
-            Kind.ROW: self._row,
-            Kind.KEY: self._key,
-            Kind.TURN: self._turn,
-            Kind.QUOTE: self._whole,
-            Kind.WHOLE: self._whole,
-        }[block.kind](block)
+        read = self._readers[block.kind]
+        read(block)
 
     def _add(
         self,
@@ -159,16 +169,28 @@ class _Outline:
         said: bool = True,
         flowing: bool = False,
     ) -> tuple[int]:
-        headings = (level.place for level in self._headings)
-        needed = tuple(dict.fromkeys((*self._title, *headings, *needs)))
-        self.pieces.append(Piece(start, end, needed, said, self._lead, flowing))
-        place = (len(self.pieces) - 1,)
-        announces = self._text[start:end].rstrip().endswith(_ANNOUNCES)
-        self._announced = (*needed, *place) if announces else ()
-        return place
+        headings = [level.place for level in self._headings]
+        distinct = dict.fromkeys([*self._title, *headings, *needs])
+        place = len(self.pieces)
+        piece = Piece(start, end, tuple(distinct), said, self._lead, flowing)
+        self.pieces.append(piece)
+        self._announced = ()
+        if self._text_of(place).rstrip().endswith(_ANNOUNCES):
+            self._announced = (*piece.needs, place)
+        return (place,)
 
-    def _open_items(self) -> tuple[int, ...]:
-        return (*self._list_head, *(level.place for level in self._items))
+    def _text_of(self, place: int) -> str:
+        piece = self.pieces[place]
+        return self._text[piece.start : piece.end]
+
+    def _need_more(self, place: int, needs: Iterable[int]) -> None:
+        """Let a piece need further ones."""
+        piece = self.pieces[place]
+        self.pieces[place] = piece._replace(needs=(*piece.needs, *needs))
+
+    def _open_items(self) -> Places:
+        items = [level.place for level in self._items]
+        return (*self._list_head, *items)
 
     def _whole(self, block: Block) -> None:
         blank = not self._text[block.start : block.end].strip()
@@ -186,42 +208,38 @@ class _Outline:
         self._announced = ()
 
     def _rows_begin(self, block: Block) -> None:
-        self._row_head = self._add(block.start, block.end, self._announced, said=False)
+        (head,) = self._add(block.start, block.end, self._announced, said=False)
+        self._row_head = (*self.pieces[head].needs, head)
         self._before = ()
 
     def _row(self, block: Block) -> None:
-        above = [need for head in self._row_head for need in self.pieces[head].needs]
-        self._add(block.start, block.end, (*above, *self._row_head, *self._open_items()))
+        needs = (*self._row_head, *self._open_items())
+        self._add(block.start, block.end, needs)
 
     def _key(self, block: Block) -> None:
         self._keys = [level for level in self._keys if level.depth < block.depth]
-        parents = [level.place for level in self._keys]
+        parents = tuple(level.place for level in self._keys)
         if block.closes:
             self._close(block, parents)
             return
         text = self._text[block.start : block.end].rstrip()
-        opens = text.endswith((*_ANNOUNCES, *_OPENS))
+        opens_bracket = text.endswith(_OPENS)
+        is_said = not opens_bracket and not text.endswith(_ANNOUNCES)
         needs = parents or self._announced
-        (place,) = self._add(block.start, block.end, needs, said=not opens)
+        (place,) = self._add(block.start, block.end, needs, said=is_said)
+        if opens_bracket:
+            self._openers.append(place)
         self._keys.append(_Level(block.depth, place))
         self._announced = ()
 
-    def _close(self, block: Block, parents: Sequence[int]) -> None:
+    def _close(self, block: Block, parents: Places) -> None:
         """Add what closes a bracket, and let it stay with what opened it."""
         (place,) = self._add(block.start, block.end, parents, said=False)
-        opener = next(
-            (
-                number
-                for number in range(place - 1, -1, -1)
-                if self.pieces[number].needs == self.pieces[place].needs
-                and self._text[slice(*self.pieces[number][:2])].rstrip().endswith(_OPENS)
-            ),
-            None,
-        )
-        for number in range(place):
-            piece = self.pieces[number]
-            if opener is not None and (number == opener or opener in piece.needs):
-                self.pieces[number] = piece._replace(needs=(*piece.needs, place))
+        if not self._openers:
+            return
+        opener = self._openers.pop()
+        for inside in range(opener, place):
+            self._need_more(inside, [place])
 
     def _turn(self, block: Block) -> None:
         text_line = filled(block.lines)[0]
@@ -230,12 +248,10 @@ class _Outline:
         # What is said in reply to a question says nothing without it.
         needs = (*named, *self._question)
         self._question = self._before = ()
-        first = len(self.pieces)
         self._sentences(head_end, block.end, needs)
-        if len(self.pieces) > first:
-            last = self.pieces[-1]
-            if asks(self._text[last.start : last.end]):
-                self._question = (*named, len(self.pieces) - 1)
+        last = len(self.pieces) - 1
+        if asks(self._text_of(last)):
+            self._question = (*named, last)
 
     def _item(self, block: Block) -> None:
         mark = mark_of(block.lines[0].text)
@@ -258,15 +274,14 @@ class _Outline:
         first = len(self.pieces)
         is_turn = turn_head(block.lines[0].text) is not None
         self._sentences(block.start, block.end, needs, carried=is_turn)
-        if announced and len(self.pieces) > first:
-            piece = self.pieces[first]
-            self.pieces[first] = piece._replace(needs=(*piece.needs, *announced))
+        if len(self.pieces) > first:
+            self._need_more(first, announced)
 
     def _sentences(
         self,
         start: int,
         end: int,
-        needs: tuple[int, ...] = (),
+        needs: Places = (),
         *,
         carried: bool = False,
         mark: int = 0,
@@ -275,7 +290,7 @@ class _Outline:
 
         The first begins with a ``mark`` of so many characters, in which no sentence ends.
         """
-        first: tuple[int, ...] = ()
+        first: Places = ()
         for begin, stop in _sentences_in(self._text, start, end, mark):
             needed = (*needs, *first)
             if _leans(self._text[begin:stop]):
@@ -305,25 +320,40 @@ def _leans(sentence: str) -> bool:
     if word is None:
         return False
     first = word[1].casefold()
-    is_answer = first in _ANSWERS and not sentence[word.end() : word.end() + 1].strip(_PAUSES)
+    following = sentence[word.end() : word.end() + 1]
+    is_answer = first in _ANSWERS and not following.strip(_PAUSES)
     return is_answer or first in _LEANING
+
+
+def _excepts(sentence: str) -> bool:
+    """Whether a sentence is a fragment that takes something out of the one before it."""
+    word = _FIRST_WORD.match(sentence)
+    return word is not None and word[1].casefold() in _EXCEPTIONS
 
 
 def _sentences_in(text: str, start: int, end: int, mark: int) -> list[Span]:
     """Sentences over broken lines; a fragment that makes an exception stays with the one before."""
-    plain = _BREAK.sub(lambda found: " " * len(found.group()), text[start:end])
+    plain = _BREAK.sub(_spaces, text[start:end])
+    offset = start + mark
     spans: list[Span] = []
     for begin, stop in sentence_spans(plain[mark:]):
-        word = _FIRST_WORD.match(plain, mark + begin, mark + stop)
-        if spans and word is not None and word[1].casefold() in _EXCEPTIONS:
-            spans[-1] = (spans[-1][0], start + mark + stop)
+        sentence = (offset + begin, offset + stop)
+        if not spans:
+            spans.append((start, offset + stop))
+        elif _excepts(text[offset + begin : offset + stop]):
+            before, _ = spans.pop()
+            spans.append((before, offset + stop))
         else:
-            spans.append((start + mark + begin, start + mark + stop))
-    if spans:
-        spans[0] = (start, spans[0][1])
-    elif mark:
-        spans = [(start, end)]
+            spans.append(sentence)
     return spans
+
+
+def _spaces(found: re.Match[str]) -> str:
+    return " " * len(found.group())
+
+
+def _nothing(found: re.Match[str]) -> str:
+    return "\0" * len(found.group())
 
 
 def with_needs(pieces: Sequence[Piece], chosen: Iterable[int]) -> list[int]:
@@ -341,11 +371,17 @@ def as_read(text: str, pieces: Sequence[Piece]) -> str:
     for piece in pieces:
         part = text[piece.start : piece.end]
         if piece.flowing:
-            body = part.rstrip()
-            body = _BROKEN_WORD.sub(lambda found: "\0" * len(found.group()), body)
-            part = _BREAK.sub(lambda found: " " * len(found.group()), body) + part[len(body) :]
+            part = _unbroken(part)
         parts.append(part)
     return "".join(parts)
+
+
+def _unbroken(text: str) -> str:
+    """The same without line breaks inside, and with whole words; the white space behind stays."""
+    body = text.rstrip()
+    behind = text[len(body) :]
+    healed = _BROKEN_WORD.sub(_nothing, body)
+    return _BREAK.sub(_spaces, healed) + behind
 
 
 def join_spans(spans: Iterable[Span], text: str) -> str:
@@ -358,13 +394,14 @@ def join_spans(spans: Iterable[Span], text: str) -> str:
     if runs == [(0, len(text))]:
         return text
     kept: list[str] = []
-    before = 0
+    end_before = 0
     for start, end in runs:
-        piece = text[start:end].rstrip().lstrip("\r\n")
+        body = text[start:end].rstrip()
         if kept:
-            kept.append(_gap(text[before:start]))
-        kept.append(piece)
-        before = start + len(text[start:end].rstrip())
+            gap = text[end_before:start]
+            kept.append(_gap(gap))
+        kept.append(body.lstrip("\r\n"))
+        end_before = start + len(body)
     return "".join(kept)
 
 
@@ -373,23 +410,28 @@ def _runs(spans: Iterable[Span]) -> list[Span]:
     runs: list[Span] = []
     for start, end in sorted(set(spans)):
         if runs and runs[-1][1] == start:
-            runs[-1] = (runs[-1][0], end)
-        else:
-            runs.append((start, end))
+            start, _ = runs.pop()
+        runs.append((start, end))
     return runs
 
 
 def _gap(text: str) -> str:
     if "\n" in text:
         return "\n"
-    return " " if re.search(r"\s", text) else ""
+    has_space = any(map(str.isspace, text))
+    return " " if has_space else ""
 
 
 def gaps(spans: Iterable[Span], text: str) -> list[str]:
     """What `join_spans` leaves out, without white space around it; blank gaps do not count."""
-    runs = [(0, 0), *_runs(spans), (len(text), len(text))]
-    left_out = [text[before[1] : after[0]].strip() for before, after in pairwise(runs)]
-    return [gap for gap in left_out if gap]
+    left_out: list[str] = []
+    end_before = 0
+    for start, end in (*_runs(spans), (len(text), len(text))):
+        gap = text[end_before:start].strip()
+        if gap:
+            left_out.append(gap)
+        end_before = end
+    return left_out
 
 
 def by_handle(texts: Iterable[str]) -> dict[str, str]:
