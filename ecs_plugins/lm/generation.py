@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -58,40 +59,57 @@ class Generator:
     def generate(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:
         """Continue every prompt; results in the order of the prompts."""
         lengths = [len(prompt) for prompt in prompts]
-        longest_first = sorted(range(len(prompts)), key=lengths.__getitem__, reverse=True)
+        numbers = range(len(prompts))
+        longest_first = sorted(numbers, key=lengths.__getitem__, reverse=True)
         generations: dict[int, Generation] = {}
 
         def take(left: Sequence[int], tokens: int) -> tuple[int, int]:
             width = lengths[left[0]]
             alike = left
             if not self._mixed_lengths:
-                alike = [index for index in left if lengths[index] == width]
+                alike = [number for number in left if lengths[number] == width]
             row_tokens = width + options.max_new_tokens
             room = max(1, tokens // row_tokens)
-            number = min(len(alike), room)
-            return number, number * row_tokens
+            size = min(len(alike), room)
+            return size, size * row_tokens
 
         def run(batch: Sequence[int]) -> None:
-            written = self._batch([prompts[index] for index in batch], options)
+            chosen = [prompts[number] for number in batch]
+            written = self._batch(chosen, options)
             generations.update(zip(batch, written, strict=True))
 
-        cards = [self._model.device] if self._model.device.type == "cuda" else []
-        with torch.inference_mode(), torch.random.fork_rng(devices=cards):
+        with torch.inference_mode(), _own_random_numbers(self._model.device):
             torch.manual_seed(options.seed)
-            name = self._model.name_or_path or "the model"
-            budget = TokenBudget(BATCH_TOKENS)
-            run_in_packs(longest_first, take, run, budget, name, self._release)
-        return [generations[index] for index in range(len(prompts))]
+            run_in_packs(
+                longest_first,
+                take,
+                run,
+                TokenBudget(BATCH_TOKENS),
+                self._model.name_or_path or "the model",
+                self._release,
+            )
+        return [generations[number] for number in numbers]
 
-    def _batch(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:
+    def _batch(
+        self,
+        prompts: Sequence[Ids],
+        options: GenerationOptions,
+    ) -> list[Generation]:
         from transformers import StoppingCriteriaList
 
         ends = self._end_tokens()
         padding = self._padding_token(ends)
         ids, mask = _padded_on_the_left(prompts, padding, self._model.device)
         width = ids.shape[1]
-        halt = _StopStrings(self._tokenizer, options.stop, width, len(prompts))
-        criteria: list[Any] = [halt] if options.stop else []
+        halt = _StopStrings(
+            self._tokenizer,
+            options.stop,
+            width,
+            len(prompts),
+        )
+        criteria: list[Any] = []
+        if options.stop:
+            criteria.append(halt)
         generate: Callable[..., torch.Tensor] = self._model.generate  # type: ignore[assignment]
         written = generate(
             ids,
@@ -100,21 +118,32 @@ class Generator:
             generation_config=_generation_config(options, ends, padding),
             stopping_criteria=StoppingCriteriaList(criteria),
         )
+        rows = written[:, width:].tolist()
         generations = []
-        for number, row in enumerate(written[:, width:].tolist()):
-            limits = [at + 1 for at, token in enumerate(row) if token in ends]
+        for number, prompt in enumerate(prompts):
+            row = rows[number]
+            limits = [place + 1 for place, token in enumerate(row) if token in ends]
             if number in halt.stopped:
                 limits.append(halt.stopped[number])
-            prompt_tokens = len(prompts[number])
-            generations.append(self._generation(prompt_tokens, row, limits, options.stop))
+            generation = self._generation(
+                len(prompt),
+                row,
+                limits,
+                options.stop,
+            )
+            generations.append(generation)
         return generations
 
     def _end_tokens(self) -> list[int]:
         """Tokens that end a reply: those of the checkpoint and that of the tokenizer."""
         configured = getattr(self._model.generation_config, "eos_token_id", None)
-        named = list(configured) if isinstance(configured, list) else [configured]
-        named.append(self._tokenizer.eos_token_id)
-        return sorted({token for token in named if isinstance(token, int)})
+        named = [self._tokenizer.eos_token_id]
+        if isinstance(configured, list):
+            named.extend(configured)
+        else:
+            named.append(configured)
+        tokens = {token for token in named if isinstance(token, int)}
+        return sorted(tokens)
 
     def _padding_token(self, ends: Sequence[int]) -> int:
         padding = self._tokenizer.pad_token_id
@@ -130,29 +159,37 @@ class Generator:
         """
         from transformers import DynamicCache
 
-        shortest = min(len(prompt) for prompt in prompts)
-        if shortest < WORTH_READING:
+        lengths = [len(prompt) for prompt in prompts]
+        if min(lengths) < WORTH_READING:
             return None
         if self._model.device.type != "cpu" or not self._mixed_lengths:
             return None
-        width = max(len(prompt) for prompt in prompts) - 1
+        width = max(lengths) - 1
         reader = _PromptReader(self._model)
+        numbers = range(len(prompts))
         rows: dict[int, list[torch.Tensor]] = {}
-        for number in sorted(range(len(prompts)), key=prompts.__getitem__):
-            layers = reader.read(prompts[number][:-1])
+        for number in sorted(numbers, key=prompts.__getitem__):
+            prompt = prompts[number]
+            layers = reader.read(prompt[:-1])
             if layers is None:
                 return None
             rows[number] = [_widened(layer, width) for layer in layers]
-        in_order = [rows[number] for number in range(len(prompts))]
-        batched = [torch.stack(layer, dim=1) for layer in zip(*in_order, strict=True)]
-        return DynamicCache([tuple(layer) for layer in batched])
+        batched = []
+        for layer in zip(*(rows[number] for number in numbers), strict=True):
+            keys, values = torch.stack(layer, dim=1)
+            batched.append((keys, values))
+        return DynamicCache(batched)
 
     def _generation(
-        self, prompt_tokens: int, row: list[int], limits: list[int], stop: Sequence[str]
+        self,
+        prompt_tokens: int,
+        row: list[int],
+        limits: list[int],
+        stop: Sequence[str],
     ) -> Generation:
         """What a row says up to the first of its limits, and to the first stop string in it."""
         length = min([len(row), *limits])
-        text = str(self._tokenizer.decode(row[:length], skip_special_tokens=True))
+        text = _decoded(self._tokenizer, row[:length])
         cuts = [text.find(mark) for mark in stop if mark in text]
         if cuts:
             text = text[: min(cuts)]
@@ -188,12 +225,30 @@ class _PromptReader:
         self._ids = ids
         rest = ids[shared:]
         if rest:
-            fed = torch.tensor([rest], device=self._model.device)
-            self._model.base_model(input_ids=fed, past_key_values=self._past, use_cache=True)
+            self._model.base_model(
+                input_ids=torch.tensor([rest], device=self._model.device),
+                past_key_values=self._past,
+                use_cache=True,
+            )
         kinds = {type(layer) for layer in self._past.layers}
         if kinds != {DynamicLayer}:
             return None
-        return [torch.stack((keys[0], values[0])) for keys, values, *_ in self._past]
+        states = []
+        for keys, values, *_ in self._past:
+            both = torch.cat((keys, values))
+            states.append(both)
+        return states
+
+
+def _own_random_numbers(device: torch.device) -> AbstractContextManager[None]:
+    """What is drawn inside changes nothing outside."""
+    cards = [device] if device.type == "cuda" else []
+    return torch.random.fork_rng(devices=cards)
+
+
+def _decoded(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    text = tokenizer.decode(list(ids), skip_special_tokens=True)
+    return str(text)
 
 
 def _padded_on_the_left(
@@ -204,16 +259,21 @@ def _padded_on_the_left(
     ids = []
     mask = []
     for prompt in prompts:
-        missing = width - len(prompt)
-        ids.append((padding,) * missing + prompt)
-        mask.append((0,) * missing + (1,) * len(prompt))
-    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+        length = len(prompt)
+        missing = width - length
+        ids.append([padding] * missing + list(prompt))
+        mask.append([0] * missing + [1] * length)
+    return (
+        torch.tensor(ids, device=device),
+        torch.tensor(mask, device=device),
+    )
 
 
 def _widened(states: torch.Tensor, width: int) -> torch.Tensor:
     """Keys and values with zeros in front, up to ``width`` tokens."""
     missing = width - states.shape[2]
-    return torch.nn.functional.pad(states, (0, 0, missing, 0))
+    in_front = (0, 0, missing, 0)
+    return torch.nn.functional.pad(states, in_front)
 
 
 def _generation_config(
@@ -244,19 +304,28 @@ class _StopStrings:
     """Ends a row of the batch once its own new text holds a stop string."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str], width: int, rows: int
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        stop: Sequence[str],
+        width: int,
+        rows: int,
     ) -> None:
         self._tokenizer = tokenizer
         self._stop = stop
         self._width = width
         self._rows = rows
         # A stop string has at most this many tokens; a few more let it begin inside one.
-        longest = max((len(mark.encode()) for mark in stop), default=0)
-        self._tail = longest + 4
+        lengths = [len(mark.encode()) for mark in stop]
+        self._tail = max(lengths, default=0) + 4
         self.stopped: dict[int, int] = {}
         """Row -> number of new tokens when a stop string was complete."""
 
-    def __call__(self, input_ids: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
+    def __call__(
+        self,
+        input_ids: torch.Tensor,
+        *_: object,
+        **__: object,
+    ) -> torch.Tensor:
         read = input_ids.shape[1]
         length = read - self._width
         first = max(self._width, read - self._tail)
@@ -264,8 +333,9 @@ class _StopStrings:
         for row in range(self._rows):
             if row in self.stopped:
                 continue
-            text = str(self._tokenizer.decode(tails[row], skip_special_tokens=True))
+            text = _decoded(self._tokenizer, tails[row])
             if any(mark in text for mark in self._stop):
                 self.stopped[row] = length
-        done = [row in self.stopped for row in range(self._rows)]
-        return torch.tensor(done, dtype=torch.bool, device=input_ids.device)
+        done = torch.zeros(self._rows, dtype=torch.bool)
+        done[list(self.stopped)] = True
+        return done.to(input_ids.device)

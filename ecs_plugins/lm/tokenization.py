@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Ids = tuple[int, ...]
+Encoded = list[int]
+"""Ids as tokenizers return them."""
 
 _ANCHORS = ("\n", ".", "|")
 """Texts to put before a piece, so that it loses the space of a text's beginning."""
@@ -34,7 +36,7 @@ _PROBES = ("a", "b", "The", "1")
 
 
 class _Backend(Protocol):
-    def encode(self, texts: Sequence[str], *, trusted: bool) -> list[list[int]]: ...
+    def encode(self, texts: Sequence[str], *, trusted: bool) -> list[Encoded]: ...
 
 
 class _RustBackend:
@@ -49,7 +51,7 @@ class _RustBackend:
         self._inert = _whole_texts(tokenizer)
         self._inert.encode_special_tokens = True
 
-    def encode(self, texts: Sequence[str], *, trusted: bool) -> list[list[int]]:
+    def encode(self, texts: Sequence[str], *, trusted: bool) -> list[Encoded]:
         own = self._parsing if trusted else self._inert
         encodings = own.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
@@ -71,10 +73,17 @@ class _PythonBackend:
         self._own = copy.deepcopy(tokenizer)
         self._lock = threading.Lock()
 
-    def encode(self, texts: Sequence[str], *, trusted: bool) -> list[list[int]]:
-        how = {"add_special_tokens": False, "split_special_tokens": not trusted}
+    def encode(self, texts: Sequence[str], *, trusted: bool) -> list[Encoded]:
+        options = {
+            "add_special_tokens": False,
+            "split_special_tokens": not trusted,
+        }
+        encoded = []
         with self._lock:
-            return [list(self._own.encode(text, **how)) for text in texts]
+            for text in texts:
+                ids = self._own.encode(text, **options)
+                encoded.append(list(ids))
+        return encoded
 
 
 class SegmentEncoder:
@@ -125,17 +134,27 @@ class SegmentEncoder:
         return self.lead + ids
 
     def _encode(self, segments: Segments, *, natural: bool = False) -> list[Ids]:
-        encoded: dict[Segment, Ids] = {}
-        for trusted in (True, False):
-            kind = {segment for segment in segments if segment.trusted is trusted}
-            texts = sorted({segment.text for segment in kind if segment.text})
-            ids = self._texts(texts, trusted=trusted, natural=natural)
-            ids_of = dict(zip(texts, ids, strict=True))
-            for segment in kind:
-                encoded[segment] = ids_of.get(segment.text, ())
-        return [encoded[segment] for segment in segments]
+        trusted_texts = _distinct(segments, trusted=True)
+        trusted_ids = self._texts(trusted_texts, trusted=True, natural=natural)
+        other_texts = _distinct(segments, trusted=False)
+        other_ids = self._texts(other_texts, trusted=False, natural=natural)
+        ids_of = {
+            True: dict(zip(trusted_texts, trusted_ids, strict=True)),
+            False: dict(zip(other_texts, other_ids, strict=True)),
+        }
+        encoded = []
+        for segment in segments:
+            known = ids_of[segment.trusted]
+            encoded.append(known.get(segment.text, ()))
+        return encoded
 
-    def _texts(self, texts: Sequence[str], *, trusted: bool, natural: bool = False) -> list[Ids]:
+    def _texts(
+        self,
+        texts: Sequence[str],
+        *,
+        trusted: bool,
+        natural: bool = False,
+    ) -> list[Ids]:
         """Ids of texts that are not empty."""
         if not texts:
             return []
@@ -148,46 +167,76 @@ class SegmentEncoder:
             return [tuple(ids) for ids in encoded]
         return [self._inert(ids) for ids in encoded]
 
-    def _after_anchor(self, texts: Sequence[str], anchor: str, *, trusted: bool) -> list[list[int]]:
+    def _after_anchor(
+        self,
+        texts: Sequence[str],
+        anchor: str,
+        *,
+        trusted: bool,
+    ) -> list[Encoded]:
         """Ids of texts as they stand behind others, without the space of a text's beginning."""
-        (head,) = self._backend.encode([anchor], trusted=trusted)
-        behind = self._backend.encode([anchor + text for text in texts], trusted=trusted)
         encoded = []
-        for text, ids in zip(texts, behind, strict=True):
-            if ids[: len(head)] == head:
-                encoded.append(ids[len(head) :])
-            else:
+        for text, ids in zip(
+            texts,
+            self._behind(anchor, texts, trusted=trusted),
+            strict=True,
+        ):
+            if ids is None:
                 encoded.append(self._after_another(text, anchor, trusted=trusted))
+            else:
+                encoded.append(ids)
         return encoded
 
-    def _after_another(self, text: str, anchor: str, *, trusted: bool) -> list[int]:
+    def _after_another(self, text: str, anchor: str, *, trusted: bool) -> Encoded:
         """Ids of a text that merges with the anchor; as it is alone if it does with every other."""
-        others = [other for other in _ANCHORS if other != anchor]
-        for other in others:
-            head, ids = self._backend.encode([other, other + text], trusted=trusted)
-            if ids[: len(head)] == head:
-                return ids[len(head) :]
+        for other in _ANCHORS:
+            if other == anchor:
+                continue
+            (ids,) = self._behind(other, [text], trusted=trusted)
+            if ids is not None:
+                return ids
         (alone,) = self._backend.encode([text], trusted=trusted)
         return alone
+
+    def _behind(
+        self,
+        anchor: str,
+        texts: Sequence[str],
+        *,
+        trusted: bool,
+    ) -> list[Encoded | None]:
+        """Ids of texts behind an anchor, without its own; None for what merges with it."""
+        joined = [anchor + text for text in texts]
+        head, *encoded = self._backend.encode([anchor, *joined], trusted=trusted)
+        length = len(head)
+        behind: list[Encoded | None] = []
+        for ids in encoded:
+            is_apart = ids[:length] == head
+            behind.append(ids[length:] if is_apart else None)
+        return behind
 
     def _find_anchor(self) -> str | None:
         """A text behind which pieces lose the space that the tokenizer puts before a text."""
         alone = self._backend.encode(_PROBES, trusted=True)
         for anchor in _ANCHORS:
             (head,) = self._backend.encode([anchor], trusted=True)
-            behind = self._backend.encode([anchor + probe for probe in _PROBES], trusted=True)
-            apart = all(ids[: len(head)] == head for ids in behind)
-            if head and apart:
-                without_head = [ids[len(head) :] for ids in behind]
-                return anchor if without_head != alone else None
+            if not head:
+                continue
+            behind = self._behind(anchor, _PROBES, trusted=True)
+            if None in behind:
+                continue
+            return None if behind == alone else anchor
         return None
 
-    def _inert(self, ids: list[int]) -> Ids:
+    def _inert(self, ids: Encoded) -> Ids:
         """Ids with every control token spelled letter by letter."""
         if self._spelled.keys().isdisjoint(ids):
             return tuple(ids)
-        spelled = [self._spelled.get(token, (token,)) for token in ids]
-        return tuple(chain.from_iterable(spelled))
+        inert: Encoded = []
+        for token in ids:
+            letters = self._spelled.get(token, (token,))
+            inert.extend(letters)
+        return tuple(inert)
 
     def _spell(self, control: dict[int, str]) -> dict[int, Ids]:
         """Ids of the letters of every control token."""
@@ -195,28 +244,43 @@ class SegmentEncoder:
         for token, text in control.items():
             ids = self._texts(text, trusted=False)
             letters = chain.from_iterable(ids)
-            spelled[token] = tuple(letter for letter in letters if letter not in control)
+            harmless = [letter for letter in letters if letter not in control]
+            spelled[token] = tuple(harmless)
         return spelled
 
 
 def count(encoder: SegmentEncoder, texts: Sequence[str]) -> list[int]:
     """Tokens of each text, special tokens off."""
-    segments = tuple(Segment(text) for text in texts)
-    return [len(ids) for ids in encoder.encode(segments)]
+    segments = tuple(map(Segment, texts))
+    encoded = encoder.encode(segments)
+    return [len(ids) for ids in encoded]
+
+
+def _distinct(segments: Segments, *, trusted: bool) -> list[str]:
+    """The texts of one kind of segments, each once, without the empty one."""
+    texts = {segment.text for segment in segments if segment.trusted is trusted}
+    texts.discard("")
+    return sorted(texts)
 
 
 def _lead(tokenizer: PreTrainedTokenizerBase) -> Ids:
     bare = list(tokenizer.encode("a", add_special_tokens=False))
     full = list(tokenizer.encode("a", add_special_tokens=True))
-    added = len(full) - len(bare)
-    for at in range(added + 1):
-        if full[at : at + len(bare)] == bare:
-            return tuple(full[:at])
+    length = len(bare)
+    added = len(full) - length
+    for start in range(added + 1):
+        end = start + length
+        if full[start:end] == bare:
+            return tuple(full[:start])
     return ()
 
 
 def _start(tokenizer: PreTrainedTokenizerBase) -> Ids:
-    candidates = (tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id)
+    candidates = (
+        tokenizer.bos_token_id,
+        tokenizer.cls_token_id,
+        tokenizer.eos_token_id,
+    )
     for token in candidates:
         if isinstance(token, int):
             return (token,)
@@ -234,7 +298,11 @@ def _control_tokens(tokenizer: PreTrainedTokenizerBase, control_text: str) -> di
     named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=False)
     control.update(named)
     unknown = tokenizer.unk_token_id
-    others = (tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.sep_token_id)
+    others = (
+        tokenizer.eos_token_id,
+        tokenizer.bos_token_id,
+        tokenizer.sep_token_id,
+    )
     if unknown not in others:
         # An unknown character is an ordinary token, and often the only way to write it.
         control.pop(unknown, None)
