@@ -30,8 +30,11 @@ def encoder_of(tokenizer: PreTrainedTokenizerBase, layout: ChatLayout) -> Segmen
 
 
 def encode_prompts(
-    encoder: SegmentEncoder, prompts: Sequence[Segments], new: int, window: int
-) -> list[tuple[int, ...]]:
+    encoder: SegmentEncoder,
+    prompts: Sequence[Segments],
+    new: int,
+    window: int,
+) -> list[Ids]:
     """Whole prompts in ids, with BOS where the tokenizer adds one, and room for ``new`` tokens."""
     encoded = []
     for n, prompt in enumerate(prompts):
@@ -82,18 +85,30 @@ def _candidates(encoder: SegmentEncoder, candidates: Sequence[Segments]) -> tupl
     return tuple(encoded)
 
 
-def _begins_with_a_score(candidates: Sequence[Ids], continuations: Sequence[Continuation]) -> bool:
+def _begins_with_a_score(
+    candidates: Sequence[Ids],
+    continuations: Sequence[Continuation],
+) -> bool:
     """Whether some first token would be scored, with nothing before it."""
     if all(candidates):
         return False
-    return any(continuation.spans[0][0] == 0 for continuation in continuations)
+    for continuation in continuations:
+        first_scored, _ = continuation.spans[0]
+        if first_scored == 0:
+            return True
+    return False
 
 
-def _continuation(encoder: SegmentEncoder, segments: Segments, name: str) -> Continuation:
+def _continuation(
+    encoder: SegmentEncoder,
+    segments: Segments,
+    name: str,
+) -> Continuation:
     ids: tuple[int, ...] = ()
     spans: list[tuple[int, int]] = []
     fixed = 0
-    for segment, piece in zip(segments, encoder.encode(segments), strict=True):
+    pieces = encoder.encode(segments)
+    for segment, piece in zip(segments, pieces, strict=True):
         start = len(ids)
         ids += piece
         if segment.scored and not piece:
@@ -107,22 +122,36 @@ def _continuation(encoder: SegmentEncoder, segments: Segments, name: str) -> Con
             fixed = len(ids)
     first_scored, _ = spans[0]
     _, end = spans[-1]
-    return Continuation(ids[:end], tuple(spans), min(fixed, first_scored - 1))
+    return Continuation(
+        ids[:end],
+        tuple(spans),
+        min(fixed, first_scored - 1),
+    )
 
 
 def to_result(request: TokenRequest, engine: EngineResult) -> ScoreResult:
     """The engine's answer in the shape of the seam; NaN where nothing could be scored."""
-    numbers = range(len(request.continuations))
-    rows = [
-        tuple(_segment_scores(request, engine, k, m) for m in numbers)
-        for k in range(len(request.candidates))
-    ]
-    tokens = tuple(len(candidate) for candidate in request.candidates)
-    return ScoreResult(tuple(rows), tokens, engine.computed_tokens, engine.unscored)
+    rows = []
+    for k in range(len(request.candidates)):
+        row = []
+        for m in range(len(request.continuations)):
+            segments = _segment_scores(request, engine, k, m)
+            row.append(segments)
+        rows.append(tuple(row))
+    tokens = [len(candidate) for candidate in request.candidates]
+    return ScoreResult(
+        tuple(rows),
+        tuple(tokens),
+        engine.computed_tokens,
+        engine.unscored,
+    )
 
 
 def _segment_scores(
-    request: TokenRequest, engine: EngineResult, k: int, m: int
+    request: TokenRequest,
+    engine: EngineResult,
+    k: int,
+    m: int,
 ) -> tuple[SegmentScore, ...]:
     """Scores of the segments of continuation m behind candidate k."""
     lengths = [end - start for start, end in request.continuations[m].spans]

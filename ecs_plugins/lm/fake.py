@@ -25,6 +25,9 @@ from ecs_plugins.lm.base import (
     SegmentScore,
 )
 
+Scores = tuple[SegmentScore, ...]
+"""Scores of the scored segments of one continuation."""
+
 LogProb = Callable[[str, str], float]
 """``(everything before the scored segment, scored text) -> log-probability in nats``."""
 
@@ -37,9 +40,9 @@ def _tokens(text: str) -> list[str]:
 
 def overlap_logprob(context: str, text: str) -> float:
     """The default: each token costs 1 nat if its context holds it, and 3 nats if not."""
-    seen = {token.lower() for token in _tokens(context)}
+    known = {token.lower() for token in _tokens(context)}
     words = [token.lower() for token in _tokens(text)]
-    costs = [1.0 if word in seen else 3.0 for word in words]
+    costs = [1.0 if word in known else 3.0 for word in words]
     return -sum(costs)
 
 
@@ -89,61 +92,82 @@ class FakeLanguageModel:
         prefix = _text(request.prefix)
         prefix_tokens = len(_tokens(prefix))
         base = prefix if request.divergence else None
-        scores: list[tuple[tuple[SegmentScore, ...], ...]] = []
+        scores: list[tuple[Scores, ...]] = []
         unscored: dict[int, str] = {}
         computed = prefix_tokens
         candidates = [_text(candidate) for candidate in request.candidates]
         for index, candidate in enumerate(candidates):
             head = prefix + candidate
-            lengths = [len(_tokens(head + _text(each))) for each in request.continuations]
-            longest = max(lengths)
-            row = [self._continue(head, each, base) for each in request.continuations]
+            row: list[Scores] = []
+            longest = 0
+            for continuation in request.continuations:
+                whole = head + _text(continuation)
+                longest = max(longest, len(_tokens(whole)))
+                row.append(self._continue(head, continuation, base))
             if longest > self.max_tokens:
                 unscored[index] = f"{longest} tokens exceed the window of {self.max_tokens}"
-                row = [tuple(map(_not_a_number, segments)) for segments in row]
+                row = [_without_numbers(segments) for segments in row]
             computed += max(0, longest - prefix_tokens)
             scores.append(tuple(row))
         candidate_tokens = tuple(self.count_tokens(candidates))
         return ScoreResult(tuple(scores), candidate_tokens, computed, unscored)
 
     def _continue(
-        self, head: str, continuation: Segments, base: str | None
-    ) -> tuple[SegmentScore, ...]:
+        self,
+        head: str,
+        continuation: Segments,
+        base: str | None,
+    ) -> Scores:
         """Scores behind ``head``, with divergences from what is said behind a ``base``."""
-        out: list[SegmentScore] = []
+        scores: list[SegmentScore] = []
         behind = ""
         for segment in continuation:
             if segment.scored:
-                context = head + behind
-                tokens = _tokens(segment.text)
-                if not tokens:
-                    raise InvalidInputError(f"nothing to score in {segment.text!r}")
-                each = self._logprob(context, segment.text) / len(tokens)
-                logprobs = np.full(len(tokens), each, dtype=np.float32)
-                divergence = None
-                if base is not None:
-                    divergence = self._divergence(context, base + behind, tokens)
-                out.append(SegmentScore(logprobs, divergence))
+                other = None if base is None else base + behind
+                score = self._segment(head + behind, segment.text, other)
+                scores.append(score)
             behind += segment.text
-        return tuple(out)
+        return tuple(scores)
+
+    def _segment(self, context: str, text: str, base: str | None) -> SegmentScore:
+        """The score of one segment."""
+        tokens = _tokens(text)
+        number = len(tokens)
+        if number == 0:
+            raise InvalidInputError(f"nothing to score in {text!r}")
+        each = self._logprob(context, text) / number
+        logprobs = np.full(number, each, dtype=np.float32)
+        if base is None:
+            return SegmentScore(logprobs)
+        divergence = self._divergence(context, base, tokens)
+        return SegmentScore(logprobs, divergence)
 
     def _divergence(
-        self, context: str, base: str, tokens: Sequence[str]
+        self,
+        context: str,
+        base: str,
+        tokens: Sequence[str],
     ) -> npt.NDArray[np.float32]:
         """How far the next word behind a context is distributed from that behind the base."""
         everything = " ".join([context, base, *tokens])
-        words = list(dict.fromkeys(_tokens(everything)))
+        distinct = dict.fromkeys(_tokens(everything))
+        words = list(distinct)
         divergences = []
         written = ""
         for token in tokens:
             ours = self._distribution(context + written, words)
             theirs = self._distribution(base + written, words)
-            terms = rel_entr(ours, np.maximum(theirs, 1e-300))
+            possible = np.maximum(theirs, 1e-300)
+            terms = rel_entr(ours, possible)
             divergences.append(terms.sum())
             written += f" {token}"
         return np.array(divergences, dtype=np.float32)
 
-    def _distribution(self, context: str, words: Sequence[str]) -> npt.NDArray[np.float64]:
+    def _distribution(
+        self,
+        context: str,
+        words: Sequence[str],
+    ) -> npt.NDArray[np.float64]:
         """Probabilities of the next word."""
         logprobs = [self._logprob(context, word) for word in words]
         probabilities: npt.NDArray[np.float64] = softmax(logprobs)
@@ -157,7 +181,8 @@ class FakeLanguageModel:
             InvalidInputError: A prompt with its new tokens is longer than the window.
         """
         given = GenerationOptions(**options)
-        return [self._generate(_text(prompt), given) for prompt in prompts]
+        texts = [_text(prompt) for prompt in prompts]
+        return [self._generate(text, given) for text in texts]
 
     def _generate(self, prompt: str, options: GenerationOptions) -> Generation:
         prompt_tokens = len(_tokens(prompt))
@@ -169,9 +194,11 @@ class FakeLanguageModel:
         for mark in options.stop:
             reply, _, _ = reply.partition(mark)
         words = reply.split(" ")
-        reason = "stop" if len(words) <= options.max_new_tokens else "length"
-        text = " ".join(words[: options.max_new_tokens])
-        return Generation(text, prompt_tokens, len(_tokens(text)), reason)
+        written = words[: options.max_new_tokens]
+        text = " ".join(written)
+        tokens = _tokens(text)
+        reason = "stop" if written == words else "length"
+        return Generation(text, prompt_tokens, len(tokens), reason)
 
     def _reply(self, text: str, seed: int) -> str:
         if callable(self._replies):
@@ -180,12 +207,19 @@ class FakeLanguageModel:
             if key in text:
                 return reply
         words = _tokens(text) or ["nothing"]
-        drawn = zlib.crc32(f"{seed}:{text}".encode(errors="replace"))
-        return words[drawn % len(words)]
+        source = f"{seed}:{text}"
+        drawn = zlib.crc32(source.encode(errors="replace"))
+        place = drawn % len(words)
+        return words[place]
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Words and punctuation marks."""
-        return [len(_tokens(text)) for text in texts]
+        tokens = map(_tokens, texts)
+        return [len(each) for each in tokens]
+
+
+def _without_numbers(scores: Scores) -> Scores:
+    return tuple(_not_a_number(score) for score in scores)
 
 
 def _not_a_number(score: SegmentScore) -> SegmentScore:

@@ -81,6 +81,12 @@ class _SGLangAnswer(BaseModel):
     )
 
 
+_SGLangAnswers = RootModel[list[_SGLangAnswer]]
+
+Row = dict[int, float | None]
+"""What a server tells at one place: log-probabilities by token id."""
+
+
 class SGLang:
     """SGLang's native ``/generate``.
 
@@ -106,31 +112,50 @@ class SGLang:
     def score(self, prompts: Prompts) -> ServerRequest[list[Scores]]:
         """Ask for the log-probabilities of each prompt from its first scored token on."""
 
-        def read(answers: RootModel[list[_SGLangAnswer]]) -> list[Scores]:
+        def read(answers: _SGLangAnswers) -> list[Scores]:
             if len(answers.root) != len(prompts):
                 raise ScoringError(
                     f"the server returned {len(answers.root)} answers to {len(prompts)} prompts; "
                     f"{_TO_CHECK}"
                 )
             scores = []
-            for answer, (ids, start) in zip(answers.root, prompts, strict=True):
+            for number, answer in enumerate(answers.root):
+                ids, start = prompts[number]
                 scores.append(self._scores(answer, ids, start))
             return scores
 
-        sent = {"input_ids": [list(ids) for ids, _ in prompts]}
-        starts = [start - 1 for _, start in prompts]
-        return self._logprobs(sent, starts, RootModel[list[_SGLangAnswer]], read)
+        inputs = []
+        starts = []
+        for ids, start in prompts:
+            inputs.append(list(ids))
+            starts.append(start - 1)
+        return self._logprobs(
+            {"input_ids": inputs},
+            starts,
+            _SGLangAnswers,
+            read,
+        )
 
     @staticmethod
-    def _scores(answer: _SGLangAnswer, ids: Sequence[int], start: int) -> Scores:
+    def _scores(
+        answer: _SGLangAnswer,
+        ids: Sequence[int],
+        start: int,
+    ) -> Scores:
         """What an answer says of a prompt; its first entry has no number."""
-        rows = [{token: logprob} for logprob, token, _ in answer.entries]
-        if rows:
-            rows[0] = dict.fromkeys(rows[0], 0.0)
-        _, *logprobs = _checked(rows, ids[start - 1 :])
-        return logprobs, len(ids) - (answer.cached or 0)
+        rows: list[Row] = []
+        for logprob, token, _ in answer.entries:
+            told = logprob if rows else 0.0
+            rows.append({token: told})
+        before = start - 1
+        _, *logprobs = _checked(rows, ids[before:])
+        return logprobs, _computed(ids, answer.cached)
 
-    def generate(self, ids: Sequence[int], options: GenerationOptions) -> ServerRequest[Generation]:
+    def generate(
+        self,
+        ids: Sequence[int],
+        options: GenerationOptions,
+    ) -> ServerRequest[Generation]:
         """Ask for a continuation."""
         sampling = options.to_json()
         seed = sampling.pop("seed")
@@ -145,7 +170,12 @@ class SGLang:
         def read(answer: _SGLangAnswer) -> list[int]:
             return [token for _, token, _ in answer.entries]
 
-        return self._logprobs({"text": text}, 0, _SGLangAnswer, read)
+        return self._logprobs(
+            {"text": text},
+            0,
+            _SGLangAnswer,
+            read,
+        )
 
     def _logprobs(
         self,
@@ -228,10 +258,11 @@ class VLLM:
             if answer.scores is None:
                 raise NoScoresError("the server returned no log-probabilities")
             _require_as_many(answer.scores, wanted)
-            pairs = zip(wanted, answer.scores, strict=True)
-            rows = [{token: logprob} for token, logprob in pairs]
-            computed = len(ids) - (answer.cached or 0)
-            return [(_checked(rows, wanted), computed)]
+            rows: list[Row] = []
+            for token, logprob in zip(wanted, answer.scores, strict=True):
+                rows.append({token: logprob})
+            logprobs = _checked(rows, wanted)
+            return [(logprobs, _computed(ids, answer.cached))]
 
         sampling = {
             "max_tokens": 1,
@@ -240,11 +271,24 @@ class VLLM:
             "prompt_logprob_start": start - 1,
             "skip_reading_prefix_cache": False,
         }
-        body = {"model": self.model, "token_ids": list(ids), "sampling_params": sampling}
-        whole = self._whole_prompt(ids, start)
-        return ServerRequest("/inference/v1/generate", _VLLMRows, read, body, whole)
+        body = {
+            "model": self.model,
+            "token_ids": list(ids),
+            "sampling_params": sampling,
+        }
+        return ServerRequest(
+            "/inference/v1/generate",
+            _VLLMRows,
+            read,
+            body,
+            otherwise=self._whole_prompt(ids, start),
+        )
 
-    def _whole_prompt(self, ids: Sequence[int], start: int) -> ServerRequest[list[Scores]]:
+    def _whole_prompt(
+        self,
+        ids: Sequence[int],
+        start: int,
+    ) -> ServerRequest[list[Scores]]:
         def read(answer: _VLLMAnswer) -> list[Scores]:
             entries = answer.entries or []
             rows = [_by_token(entry) for entry in entries[start:]]
@@ -252,8 +296,7 @@ class VLLM:
             for place, logprob in enumerate(logprobs):
                 if logprob <= self.no_chance:
                     logprobs[place] = -math.inf
-            computed = len(ids) - (answer.cached or 0)
-            return [(logprobs, computed)]
+            return [(logprobs, _computed(ids, answer.cached))]
 
         body = {
             "model": self.model,
@@ -264,7 +307,11 @@ class VLLM:
         }
         return ServerRequest("/v1/completions", _VLLMAnswer, read, body)
 
-    def generate(self, ids: Sequence[int], options: GenerationOptions) -> ServerRequest[Generation]:
+    def generate(
+        self,
+        ids: Sequence[int],
+        options: GenerationOptions,
+    ) -> ServerRequest[Generation]:
         """Ask for a continuation."""
         body = options.to_json()
         body["max_tokens"] = body.pop("max_new_tokens")
@@ -274,21 +321,35 @@ class VLLM:
 
     def tokenize(self, text: str) -> ServerRequest[list[int]]:
         """Ask for the ids of a text, with the tokens that the tokenizer adds."""
-        body = {"model": self.model, "prompt": text, "add_special_tokens": True}
+        body = {
+            "model": self.model,
+            "prompt": text,
+            "add_special_tokens": True,
+        }
         return ServerRequest("/tokenize", _VLLMTokens, lambda answer: answer.tokens, body)
 
 
-def _by_token(entry: Mapping[int, _VLLMToken] | None) -> dict[int, float | None]:
+def _by_token(entry: Mapping[int, _VLLMToken] | None) -> Row:
     """Log-probabilities at one place, by token id."""
-    if entry is None:
-        return {}
-    return {token: told.logprob for token, told in entry.items()}
+    row: Row = {}
+    if entry is not None:
+        for token, told in entry.items():
+            row[token] = told.logprob
+    return row
 
 
-DIALECTS: dict[str, type[SGLang | VLLM]] = {"sglang": SGLang, "vllm": VLLM}
+DIALECTS: dict[str, type[SGLang | VLLM]] = {
+    "sglang": SGLang,
+    "vllm": VLLM,
+}
 
 
-def _checked(rows: Sequence[Mapping[int, float | None]], ids: Sequence[int]) -> list[float]:
+def _computed(ids: Sequence[int], cached: int | None) -> int:
+    """Tokens that passed through the model."""
+    return len(ids) - (cached or 0)
+
+
+def _checked(rows: Sequence[Row], ids: Sequence[int]) -> list[float]:
     """Log-probabilities of exactly these ids, from what the server told at each by token id."""
     _require_as_many(rows, ids)
     logprobs = []

@@ -147,16 +147,24 @@ class RemoteLM:
         encoded = [encode_request(self._encoder, request) for request in requests]
         for request in encoded:
             request.require_room(self._window)
-        beyond = [request.beyond(self._window) for request in encoded]
-        results = [EngineResult({}, unscored, 0) for unscored in beyond]
+        results = []
+        for request in encoded:
+            unscored = request.beyond(self._window)
+            results.append(EngineResult({}, unscored, 0))
         prompts = _prompts_of(encoded, results)
         if self._dialect.shares_prefixes:
-            self._ask(client, [prompt for prompt in prompts if prompt.leads], deadline)
+            leading = [prompt for prompt in prompts if prompt.leads]
+            self._ask(client, leading, deadline)
             prompts = [prompt for prompt in prompts if not prompt.leads]
         self._ask(client, prompts, deadline)
         return list(map(to_result, encoded, results))
 
-    def _ask(self, client: Client, prompts: Sequence[_Prompt], deadline: Deadline) -> None:
+    def _ask(
+        self,
+        client: Client,
+        prompts: Sequence[_Prompt],
+        deadline: Deadline,
+    ) -> None:
         """Ask for the scores of prompts and book them."""
         groups = self._grouped(prompts)
         requests = []
@@ -173,7 +181,8 @@ class RemoteLM:
         """What is asked in one request: prompts that go to one replica."""
         groups: dict[tuple[str, int], list[_Prompt]] = {}
         for number, prompt in enumerate(prompts):
-            home = min(self._urls, key=partial(weight_of, key=prompt.key))
+            weight = partial(weight_of, key=prompt.key)
+            home = min(self._urls, key=weight)
             portion = number // self._dialect.together
             groups.setdefault((home, portion), []).append(prompt)
         return list(groups.values())
@@ -365,13 +374,17 @@ class _Prompt:
             place.result.scores[place.key] = np.array(scores, dtype=np.float32)
 
 
-def _prompts_of(requests: list[TokenRequest], results: list[EngineResult]) -> list[_Prompt]:
+def _prompts_of(
+    requests: Sequence[TokenRequest],
+    results: Sequence[EngineResult],
+) -> list[_Prompt]:
     prompts: dict[tuple[Ids, int], _Prompt] = {}
     begun: set[Ids] = set()
     for request, result in zip(requests, results, strict=True):
         prefix = request.prefix
         is_long = len(prefix) >= _LONG_PREFIX
-        for k, m in product(result.fitting(request), range(len(request.continuations))):
+        numbers = range(len(request.continuations))
+        for k, m in product(result.fitting(request), numbers):
             candidate = request.candidates[k]
             path = path_of(candidate, request.continuations[m])
             ids = prefix + path.ids
@@ -381,7 +394,8 @@ def _prompts_of(requests: list[TokenRequest], results: list[EngineResult]) -> li
                 leads = is_long and prefix not in begun
                 prompts[ids, start] = _Prompt(ids, start, key, leads)
                 begun.add(prefix)
-            prompts[ids, start].places.append(_ScoredPlace(result, (k, m), path.scored))
+            place = _ScoredPlace(result, (k, m), path.scored)
+            prompts[ids, start].places.append(place)
     return list(prompts.values())
 
 
@@ -397,7 +411,10 @@ def _one_line(api_key: str | SecretStr | None) -> SecretStr:
 
 def _addresses(urls: str | Sequence[str]) -> list[str]:
     given = [urls] if isinstance(urls, str) else urls
-    cleaned = [url.strip().rstrip("/").removesuffix("/v1") for url in given]
+    cleaned = []
+    for url in given:
+        address = url.strip().rstrip("/")
+        cleaned.append(address.removesuffix("/v1"))
     is_repeated = len(set(cleaned)) < len(cleaned)
     if not cleaned or is_repeated or not all(map(_ADDRESS.fullmatch, cleaned)):
         raise ConfigurationError(
