@@ -30,7 +30,11 @@ class Halting:
 
 async def test_the_model_is_not_asked_once_the_caller_has_left():
     model, ranker = FakeLanguageModel(), Halting()
-    config = ShapingConfig(ranker=ranker, signal="query_likelihood", pool_size=5)
+    config = ShapingConfig(
+        ranker=ranker,
+        signal="query_likelihood",
+        pool_size=5,
+    )
     task = asyncio.create_task(ContextShaper(model, config).ashape(QUESTION, PASSAGES))
     await asyncio.to_thread(ranker.begun.wait, 20)
     task.cancel()

@@ -45,7 +45,11 @@ def test_greedy_finds_the_second_hop_and_drops_the_repetition():
 
 def test_greedy_costs_what_it_scores_and_one_round_is_independent():
     passages = [BORN, FOUNDER, FOUNDER_AGAIN, NOISE]
-    once, _ = shape(passages, acceptance="greedy", greedy_rounds=1)
+    once, _ = shape(
+        passages,
+        acceptance="greedy",
+        greedy_rounds=1,
+    )
     independent, _ = shape(passages)
     thrice, _ = shape(passages, acceptance="greedy")
     assert verdicts(once) == verdicts(independent)
@@ -54,7 +58,12 @@ def test_greedy_costs_what_it_scores_and_one_round_is_independent():
 
 
 def test_greedy_stops_when_nothing_more_may_be_kept():
-    result, model = shape([FOUNDER, BORN], acceptance="greedy", top_k=1, greedy_rounds=9)
+    result, model = shape(
+        [FOUNDER, BORN],
+        acceptance="greedy",
+        top_k=1,
+        greedy_rounds=9,
+    )
     assert len(result.kept) == 1
     assert len(model.requests) <= 2
 
@@ -69,7 +78,11 @@ def test_stream_takes_passages_in_the_given_order_and_lets_them_join_the_context
 
 
 def test_stream_does_not_score_what_cannot_be_kept():
-    result, model = shape([FOUNDER, BORN, NOISE], acceptance="stream", top_k=1)
+    result, model = shape(
+        [FOUNDER, BORN, NOISE],
+        acceptance="stream",
+        top_k=1,
+    )
     assert verdicts(result) == ["helps", "unscored", "unscored"]
     assert "top_k" in result.verdicts[1].reason
     assert len(model.requests) == 1
@@ -95,9 +108,17 @@ def test_the_papers_configuration_is_algorithm_1_with_the_constants_of_table_2()
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("pool_size", 0), ("threshold", float("nan")), ("redundancy_similarity", 1.5),
-     ("acceptance", "best"), ("top_k", "5"), ("seed", True), ("budget_s", 0.0), ("unknown", 1)],
-)  # fmt: skip
+    [
+        ("pool_size", 0),
+        ("threshold", float("nan")),
+        ("redundancy_similarity", 1.5),
+        ("acceptance", "best"),
+        ("top_k", "5"),
+        ("seed", True),
+        ("budget_s", 0.0),
+        ("unknown", 1),
+    ],
+)
 def test_settings_out_of_range_or_unknown_are_refused_by_name(name, value):
     with pytest.raises(ConfigurationError, match=name):
         ShapingConfig(**{name: value})
@@ -143,24 +164,54 @@ def test_places_of_acceptance_follow_the_scores_and_of_a_stream_the_input():
     assert [v.to_dict()["place"] for v in independent.verdicts if not v.kept] == [None]
 
 
-LIMITS = Limits(threshold=0.5, top_k=2, max_tokens=10, unit="nats")
+LIMITS = Limits(
+    threshold=0.5,
+    top_k=2,
+    max_tokens=10,
+    unit="nats",
+)
 
 
 @pytest.mark.parametrize(
-    ("utility", "verdict"), [(0.5, "helps"), (0.49, "neutral"), (-0.5, "neutral"), (-0.51, "hurts")]
+    ("utility", "verdict"),
+    [
+        (0.5, "helps"),
+        (0.49, "neutral"),
+        (-0.5, "neutral"),
+        (-0.51, "hurts"),
+    ],
 )
 def test_at_the_threshold_a_passage_helps_and_at_minus_the_threshold_it_is_neutral(
     utility, verdict
 ):
-    decision = LIMITS.decide(UnitUtility(utility), place=1, of=1)
+    decision = LIMITS.decide(
+        UnitUtility(utility),
+        place=1,
+        of=1,
+    )
     assert str(decision.verdict) == verdict
     assert decision.kept == (verdict == "helps")
 
 
 def test_what_fills_the_budget_to_the_token_has_room_and_one_token_more_has_not():
-    assert LIMITS.no_room(kept=1, spent=4, tokens=6) is None
-    assert "(6 of 10)" in LIMITS.no_room(kept=1, spent=4, tokens=7)
-    assert "top_k" in LIMITS.no_room(kept=2, spent=0, tokens=1)
+    assert (
+        LIMITS.no_room(
+            kept=1,
+            spent=4,
+            tokens=6,
+        )
+        is None
+    )
+    assert "(6 of 10)" in LIMITS.no_room(
+        kept=1,
+        spent=4,
+        tokens=7,
+    )
+    assert "top_k" in LIMITS.no_room(
+        kept=2,
+        spent=0,
+        tokens=1,
+    )
 
 
 def test_a_passage_as_similar_as_the_limit_repeats_and_one_less_similar_does_not():

@@ -17,7 +17,12 @@ QUERY = "Where does boat 4 lie?"
 
 def shape(passages=LONG, **fields):
     model = FakeLanguageModel()
-    config = ShapingConfig(unit="sentence", ranker="bm25", on_error="raise", **fields)
+    config = ShapingConfig(
+        unit="sentence",
+        ranker="bm25",
+        on_error="raise",
+        **fields,
+    )
     shaped = ContextShaper(model, config).shape(QUERY, passages)
     left = [verdict.kept_text for verdict in shaped.kept]
     assert sum(model.count_tokens(left)) == shaped.tokens_after
@@ -28,7 +33,14 @@ def characters_left(shaped):
     return sum(len(verdict.kept_text) for verdict in shaped.kept)
 
 
-@pytest.mark.parametrize("max_tokens", [30, 100, 200])
+@pytest.mark.parametrize(
+    "max_tokens",
+    [
+        30,
+        100,
+        200,
+    ],
+)
 def test_the_budget_of_tokens_is_of_what_is_left_and_is_used_up(max_tokens):
     shaped = shape(max_tokens=max_tokens)
     assert 0.85 * max_tokens <= shaped.tokens_after <= max_tokens
@@ -49,7 +61,11 @@ def test_a_share_is_of_the_kept_passages_together():
 
 
 def test_the_tightest_budget_decides():
-    shaped = shape(keep_share=0.9, max_tokens=40, max_characters=150)
+    shaped = shape(
+        keep_share=0.9,
+        max_tokens=40,
+        max_characters=150,
+    )
     assert shaped.tokens_after <= 40
     assert characters_left(shaped) <= 150
 
@@ -65,7 +81,11 @@ def test_where_everything_fits_everything_stays_and_nothing_is_scored_again():
     settings = {"ranker": "bm25", "on_error": "raise"}
     ContextShaper(whole, ShapingConfig(**settings, top_k=10)).shape(QUERY, LONG)
     pruned = FakeLanguageModel()
-    config = ShapingConfig(**settings, unit="sentence", max_tokens=5_000)
+    config = ShapingConfig(
+        **settings,
+        unit="sentence",
+        max_tokens=5_000,
+    )
     shaped = ContextShaper(pruned, config).shape(QUERY, LONG)
     assert [verdict.kept_text for verdict in shaped.kept] == LONG
     assert len(pruned.requests) == len(whole.requests)
@@ -108,7 +128,12 @@ def test_no_choice_of_sentences_exceeds_its_budget(texts, limit, draw):
 
 def test_without_a_signal_the_ranker_decides_and_no_model_is_asked():
     model = FakeLanguageModel()
-    config = ShapingConfig(signal=None, ranker="bm25", unit="sentence", keep_share=0.1)
+    config = ShapingConfig(
+        signal=None,
+        ranker="bm25",
+        unit="sentence",
+        keep_share=0.1,
+    )
     shaped = ContextShaper(model, config).shape(QUERY, LONG)
     assert model.requests == []
     assert shaped.ledger.total() == 0
@@ -119,5 +144,12 @@ def test_without_a_signal_the_ranker_decides_and_no_model_is_asked():
 
 
 def test_without_signal_and_ranker_words_decide():
-    shaper = ContextShaper(FakeLanguageModel(), ShapingConfig(signal=None, ranker=None, top_k=1))
+    shaper = ContextShaper(
+        FakeLanguageModel(),
+        ShapingConfig(
+            signal=None,
+            ranker=None,
+            top_k=1,
+        ),
+    )
     assert [verdict.index for verdict in shaper.shape(QUERY, LONG).kept] == [4]

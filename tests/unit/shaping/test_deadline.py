@@ -29,7 +29,11 @@ def shape(model=None, passages=PASSAGES, **settings):
 
 @pytest.mark.parametrize("unit", ["passage", "sentence"])
 def test_what_there_is_time_for_is_scored_the_best_by_stage_1_first(unit):
-    shaped = shape(Slow(), budget_s=0.05, unit=unit)
+    shaped = shape(
+        Slow(),
+        budget_s=0.05,
+        unit=unit,
+    )
     in_time = scored(shaped)
     late = [v for v in shaped.verdicts if "the time was up" in v.reason]
     assert shaped.timed_out
@@ -61,7 +65,12 @@ def test_every_way_to_accept_ends_in_time_and_keeps_what_was_found(acceptance):
 @pytest.mark.parametrize("signal", [*SIGNALS, "query_likelihood+bm25"])
 def test_with_time_enough_the_result_is_that_without_a_limit(signal):
     def verdicts(**settings):
-        config = ShapingConfig(signal=signal, ranker="bm25", pool_size=29, **settings)
+        config = ShapingConfig(
+            signal=signal,
+            ranker="bm25",
+            pool_size=29,
+            **settings,
+        )
         answer = "Rome" if make_signal(signal).needs_answer else None
         return ContextShaper(FakeLanguageModel(), config).shape(ASKED, PASSAGES, answer=answer)
 

@@ -59,7 +59,12 @@ def good():
 
 
 def measure(model=None, examples=EXAMPLES, signals=("query_likelihood",), **options):
-    return ModelDiagnostics.measure(model or good(), examples, signals=signals, **options)
+    return ModelDiagnostics.measure(
+        model or good(),
+        examples,
+        signals=signals,
+        **options,
+    )
 
 
 def test_a_model_that_tells_evidence_from_distractors_is_fit_and_the_report_says_so():
@@ -146,7 +151,14 @@ def test_an_example_without_an_answer_is_named():
         measure(examples=[example(0), example(1, answer=False)], signals=["answer_shift"])
 
 
-@pytest.mark.parametrize("wrong", [[], ["query_likelihood"] * 2, "query_likelihood"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [],
+        ["query_likelihood"] * 2,
+        "query_likelihood",
+    ],
+)
 def test_signals_are_a_list_of_different_ones(wrong):
     with pytest.raises(InvalidInputError):
         measure(signals=wrong)
@@ -212,7 +224,12 @@ def test_a_damaged_file_is_refused_with_the_place(change, message):
 
 
 @pytest.mark.parametrize(
-    "ask", [{"signal": "joint_shift"}, {"no_such_setting": 1}, {"pool_size": 0}]
+    "ask",
+    [
+        {"signal": "joint_shift"},
+        {"no_such_setting": 1},
+        {"pool_size": 0},
+    ],
 )
 def test_a_configuration_of_what_was_not_measured_is_refused(ask):
     with pytest.raises(ConfigurationError):
@@ -260,8 +277,14 @@ def test_examples_are_read_from_json_lines(tmp_path):
     assert first == LabelledExample("Q?", ("a", "b"), (1,), ("b",))
     assert first.labels == (False, True)
     assert second.answers == ()
-    assert LabelledExample.read(path, limit=1, seed=1) == LabelledExample.read(
-        path, limit=1, seed=1
+    assert LabelledExample.read(
+        path,
+        limit=1,
+        seed=1,
+    ) == LabelledExample.read(
+        path,
+        limit=1,
+        seed=1,
     )
     with pytest.raises(InvalidInputError, match="limit"):
         LabelledExample.read(path, limit=0)

@@ -78,7 +78,11 @@ def test_settings_out_of_range_are_refused():
 @pytest.mark.parametrize("signal", [AnswerShift(), JointShift()], ids=lambda s: s.name)
 def test_a_drafted_signal_orders_by_the_drafted_answers(signal):
     model = FakeLanguageModel(logprob, replies=replies)
-    config = ShapingConfig(signal=Drafted(signal, drafts=3), ranker="bm25", on_error="raise")
+    config = ShapingConfig(
+        signal=Drafted(signal, drafts=3),
+        ranker="bm25",
+        on_error="raise",
+    )
     shaped = ContextShaper(model, config).shape(QUESTION, [RAIN, ROME, OSLO])
     assert [verdict.text for verdict in shaped.ranked] == [ROME, OSLO, RAIN]
     assert shaped.signal == f"drafted_{signal.name}"
@@ -89,7 +93,11 @@ def test_drafts_come_from_the_best_also_where_every_passage_is_scored(fused):
     model = FakeLanguageModel(logprob, replies=replies)
     drafting = Drafted(AnswerShift(), drafts=1)
     signal = RankFused(drafting, BM25Ranker()) if fused else drafting
-    config = ShapingConfig(signal=signal, ranker="bm25", on_error="raise")
+    config = ShapingConfig(
+        signal=signal,
+        ranker="bm25",
+        on_error="raise",
+    )
     shaped = ContextShaper(model, config).shape(QUESTION, [RAIN, "Anna: I live in Rome."])
     assert model.prompts[0].startswith("Anna: I live in Rome")
     assert [verdict.rank for verdict in shaped.verdicts] == [2, 1]

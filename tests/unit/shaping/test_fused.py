@@ -10,8 +10,13 @@ from ecs_plugins.shaping.signals.fused import complementary_order, links
 
 
 def test_the_second_hop_comes_before_a_repetition_of_the_first():
-    by_token = [[-1.0, -1.0, -9.0, -9.0], [-1.0, -1.2, -9.0, -9.0], [-9.0, -9.0, -1.0, -4.0]]
-    relevance, linked = [1.0, 0.9, -0.5], np.zeros((3, 3))
+    by_token = [
+        [-1.0, -1.0, -9.0, -9.0],
+        [-1.0, -1.2, -9.0, -9.0],
+        [-9.0, -9.0, -1.0, -4.0],
+    ]
+    relevance = [1.0, 0.9, -0.5]
+    linked = np.zeros((3, 3))
     assert complementary_order(relevance, by_token, 0.0, linked) == [0, 1, 2]
     assert complementary_order(relevance, by_token, 1.0, linked) == [0, 2, 1]
     linked[1, 0] = 9.0
@@ -19,20 +24,33 @@ def test_the_second_hop_comes_before_a_repetition_of_the_first():
 
 
 def test_a_passage_leads_to_those_whose_titles_it_names_beyond_the_question():
-    about = ["Night Ferry: It was painted by Ada Moran.", "Ada Moran: She was born in Bergen."]
-    about += [
+    passages = [
+        "Night Ferry: It was painted by Ada Moran.",
+        "Ada Moran: She was born in Bergen.",
         "Ada Moran\nHer teacher was Jon Lie.",
         "Lie: A speaker's name. Jon Lie: Not in front.",
     ]
-    found = links("Where was the painter of Night Ferry born?", about)
-    assert found.tolist() == [[0, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
-    assert not links("Who rowed?", ["Ada Moran: I did.", "Jon Lie: Ada Moran did."] * 4).any()
+    named = links("Where was the painter of Night Ferry born?", passages)
+    assert named.tolist() == [
+        [0, 0, 0, 0],
+        [1, 0, 0, 0],
+        [1, 0, 0, 0],
+        [0, 0, 0, 0],
+    ]
+
+
+def test_names_of_speakers_are_no_titles():
+    turns = ["Ada Moran: I did.", "Jon Lie: Ada Moran did."] * 4
+    assert not links("Who rowed?", turns).any()
 
 
 class Known:
     """A signal that says what it is told of each passage."""
 
-    name, unit, needs_answer, cost, threshold = "known", "nats", False, "nothing", None
+    name = "known"
+    unit = "nats"
+    needs_answer = False
+    threshold = None
 
     def __init__(self, by_token):
         self.by_token = by_token
@@ -44,11 +62,11 @@ class Known:
         return []
 
     def utilities(self, task, results):
-        means = [np.mean(row) if row else -3.0 for row in self.by_token]
-        return [
-            UnitUtility(float(mean), by_token=tuple(row))
-            for mean, row in zip(means, self.by_token, strict=True)
-        ]
+        utilities = []
+        for row in self.by_token:
+            mean = np.mean(row) if row else -3.0
+            utilities.append(UnitUtility(float(mean), by_token=tuple(row)))
+        return utilities
 
 
 class Scoring:
@@ -63,28 +81,43 @@ class Scoring:
         return Ranking.from_scores(self.score(query, passage) for passage in passages)
 
 
-CASTLE, AGAIN, RIVER = (-0.1, -6.0), (-0.2, -6.0), (-6.0, -1.5)
+CASTLE = (-0.1, -6.0)
+AGAIN = (-0.2, -6.0)
+RIVER = (-6.0, -1.5)
 
 
-def fused_order(by_token, **settings):
-    task = ScoringTask("Castle, river?", tuple("abc"))
-    found = RankFused(Known(by_token), Scoring(lambda *_: 0.0), **settings).utilities(task, [])
-    return found, sorted(range(3), key=lambda i: -found[i].order_by)
+def fused(by_token, **settings):
+    """What is said of three passages by a signal that gives each its row, and no ranker."""
+    indifferent = Scoring(lambda *_: 0.0)
+    signal = RankFused(Known(by_token), indifferent, **settings)
+    return signal.utilities(ScoringTask("Castle, river?", tuple("abc")), [])
+
+
+def values(utilities):
+    return [utility.utility for utility in utilities]
+
+
+def keys(utilities):
+    return [utility.order_by for utility in utilities]
+
+
+def best_first(utilities):
+    return sorted(range(3), key=lambda index: -utilities[index].order_by)
 
 
 def test_fusion_orders_passages_that_complement_each_other_first():
-    relevant, by_relevance = fused_order([AGAIN, RIVER, CASTLE], coverage=0.0)
-    assert by_relevance == [2, 0, 1] or by_relevance == [1, 2, 0]
-    covering, order = fused_order([AGAIN, RIVER, CASTLE])
-    assert {order[0], order[1]} == {1, 2}
-    assert sorted(u.order_by for u in covering) == sorted(u.order_by for u in relevant)
-    assert [u.utility for u in covering] == [u.utility for u in relevant]
+    relevant = fused([AGAIN, RIVER, CASTLE], coverage=0.0)
+    covering = fused([AGAIN, RIVER, CASTLE])
+    assert best_first(relevant) in ([2, 0, 1], [1, 2, 0])
+    assert set(best_first(covering)[:2]) == {1, 2}
+    assert sorted(keys(covering)) == sorted(keys(relevant))
+    assert values(covering) == values(relevant)
 
 
 def test_a_signal_that_does_not_score_the_question_is_ordered_by_relevance():
-    one, order = fused_order([AGAIN, (), CASTLE])
-    other, same = fused_order([AGAIN, (), CASTLE], coverage=0.0)
-    assert (order, one) == (same, other)
+    covering = fused([AGAIN, (), CASTLE])
+    relevant = fused([AGAIN, (), CASTLE], coverage=0.0)
+    assert covering == relevant
 
 
 TASK = ScoringTask("Where is it?", ("It is in Rome.", "It rained."), answers=("Rome", "Roma"))
@@ -96,34 +129,52 @@ def measure(signal, model, task=TASK):
 
 def test_fusion_orders_by_both_and_leaves_the_utility_alone():
     model = FakeLanguageModel(lambda context, scored: -1.0)
+    by_length = Scoring(lambda query, text: len(text))
     alone = measure(QueryLikelihood(), model)
-    fused = measure(RankFused(QueryLikelihood(), Scoring(lambda query, text: len(text))), model)
-    assert [unit.utility for unit in fused] == [unit.utility for unit in alone]
-    assert [unit.order_by for unit in fused] == pytest.approx([0.5, -0.5])
-    assert fused[0].parts["ranker_z"] == pytest.approx(1.0)
+    both = measure(RankFused(QueryLikelihood(), by_length), model)
+    assert values(both) == values(alone)
+    assert keys(both) == pytest.approx([0.5, -0.5])
+    assert both[0].parts["ranker_z"] == pytest.approx(1.0)
 
 
 def test_what_found_the_passages_takes_the_place_of_the_ranker():
     passages = ["It is in Rome. Rome is old.", "It rained.", "x " * 3000]
-    config = ShapingConfig(top_k=1, ranker=None, unit="sentence", on_error="raise")
+    config = ShapingConfig(
+        top_k=1,
+        ranker=None,
+        unit="sentence",
+        on_error="raise",
+    )
     shaper = ContextShaper(FakeLanguageModel(lambda *_: -1.0), config)
-    for best, scores in enumerate(np.eye(3).tolist()):
-        assert shaper.shape("Where is it?", passages, scores=scores).kept[0].index == best
-    for bad in ([1.0], [0.0, 1.0, float("nan")], [0.0, "1", 2.0]):
-        with pytest.raises(ValueError, match="3 finite numbers"):
-            shaper.shape("Where is it?", passages, scores=bad)
+    for best in range(3):
+        scores = [0.0, 0.0, 0.0]
+        scores[best] = 1.0
+        shaped = shaper.shape("Where is it?", passages, scores=scores)
+        assert shaped.kept[0].index == best
+
+
+@pytest.mark.parametrize("scores", [[1.0], [0.0, 1.0, float("nan")], [0.0, "1", 2.0]])
+def test_scores_are_a_finite_number_for_each_passage(scores):
+    shaper = ContextShaper(FakeLanguageModel())
+    with pytest.raises(ValueError, match="3 finite numbers"):
+        shaper.shape("Where is it?", ["It is in Rome.", "It rained.", "x"], scores=scores)
 
 
 @pytest.mark.parametrize("signal", [JointShift(), QueryLikelihood()])
 def test_a_ranker_is_asked_with_the_answer_only_where_it_was_given(signal):
     task = ScoringTask("What rose?", ("It was bread", "What was it"), answers=("bread",))
     model = FakeLanguageModel(lambda context, scored: -1.0)
-    shared = Scoring(lambda query, text: len({*query.lower().split()} & {*text.lower().split()}))
-    fused = measure(RankFused(signal, shared, coverage=0.0), model, task)
-    parts = [{k: v for k, v in unit.parts.items() if "ranker" in k} for unit in fused]
+    both = measure(RankFused(signal, Scoring(shared_words), coverage=0.0), model, task)
+    parts = both[0].parts
+    assert parts["ranker_z"] == -1.0
     if signal.needs_answer:
-        assert parts[0] == {"ranker_z": -1.0, "answer_ranker_z": 1.0}
-        assert [unit.order_by for unit in fused] == [0.0, 0.0]
+        assert parts["answer_ranker_z"] == 1.0
+        assert keys(both) == [0.0, 0.0]
     else:
-        assert parts[0] == {"ranker_z": -1.0}
-        assert [unit.order_by for unit in fused] == [-0.5, 0.5]
+        assert "answer_ranker_z" not in parts
+        assert keys(both) == [-0.5, 0.5]
+
+
+def shared_words(query, text):
+    asked = set(query.lower().split())
+    return len(asked & set(text.lower().split()))

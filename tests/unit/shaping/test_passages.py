@@ -115,7 +115,7 @@ def test_copies_of_the_question_are_cut_and_statements_stay(text, left):
         ("诺曼底在哪个国家?", "诺曼底在哪个国家? 在法国。", "在法国。"),
         ("أين تقع نورماندي؟", "أين تقع نورماندي؟ في فرنسا.", "في فرنسا."),
     ],
-)  # fmt: skip
+)
 def test_what_asks_is_told_by_its_mark_in_any_language(asked, text, left):
     assert beyond_question(asked, text) == left
 

@@ -14,7 +14,11 @@ PASSAGES = ["The tram was late.", "Anna does live in Rome.", "Anna likes jazz.",
 
 
 def shape(passages=PASSAGES, **settings):
-    config = ShapingConfig(probability=FIT, top_k=2, **settings)
+    config = ShapingConfig(
+        probability=FIT,
+        top_k=2,
+        **settings,
+    )
     return ContextShaper(FakeLanguageModel(), config).shape(QUESTION, passages)
 
 
@@ -90,7 +94,11 @@ def test_what_is_less_likely_than_asked_for_is_not_kept():
 
 
 def test_a_known_answer_is_judged_by_its_threshold_and_an_unknown_one_by_probability():
-    config = ShapingConfig(probability=FIT, threshold=0.05, min_probability=0.5)
+    config = ShapingConfig(
+        probability=FIT,
+        threshold=0.05,
+        min_probability=0.5,
+    )
     shaper = ContextShaper(FakeLanguageModel(), config)
     unknown = shaper.shape(QUESTION, PASSAGES)
     assert kept(unknown) == [1]

@@ -33,7 +33,12 @@ def knows(context, text):
 
 def shape(passages, *, answer="Rome", logprob=knows, query=QUESTION, context="", **settings):
     shaper = ContextShaper(FakeLanguageModel(logprob), ShapingConfig(**settings))
-    return shaper.shape(query, passages, context=context, answer=answer)
+    return shaper.shape(
+        query,
+        passages,
+        context=context,
+        answer=answer,
+    )
 
 
 class Broken(FakeLanguageModel):
@@ -70,7 +75,11 @@ def test_kept_passages_stay_in_the_order_of_the_input_and_unchanged():
 @pytest.mark.parametrize(("signal", "passed_on"), [("joint_shift", 2), ("query_likelihood", 1)])
 def test_the_ranker_looks_for_the_answer_too_if_the_signal_uses_it(signal, passed_on):
     passages = ["It snowed.", "Which city lies there?", "Rome does."]
-    config = ShapingConfig(signal=signal, ranker="tfidf_query", pool_size=1)
+    config = ShapingConfig(
+        signal=signal,
+        ranker="tfidf_query",
+        pool_size=1,
+    )
     shaped = ContextShaper(FakeLanguageModel(), config).shape(
         "Which city lies by the sea?", passages, answer="Rome does, Rome does."
     )
@@ -85,7 +94,11 @@ def test_auto_asks_for_the_answer_if_there_is_one_and_for_the_question_if_not():
 
 def test_a_signal_without_threshold_keeps_the_best_by_rank_and_says_so():
     passages = [f"Passage {i} of many." for i in range(9)]
-    result = shape(passages, answer=None, logprob=lambda c, t: -5.0 + ("7" in c))
+    result = shape(
+        passages,
+        answer=None,
+        logprob=lambda c, t: -5.0 + ("7" in c),
+    )
     assert len(result.kept) == DEFAULT_TOP_K
     assert 7 in kept(result)
     assert "selected by rank" in result.verdicts[7].reason
@@ -96,7 +109,12 @@ def test_a_signal_without_threshold_keeps_the_best_by_rank_and_says_so():
 @pytest.mark.parametrize("acceptance", ["independent", "greedy"])
 def test_what_is_kept_by_rank_with_a_negative_utility_is_not_said_to_help(acceptance):
     worse = lambda c, t: -5.0 - ("Rome" in c) - ("tram" in c)  # noqa: E731
-    result = shape([GOOD, OTHER], answer=None, logprob=worse, acceptance=acceptance)
+    result = shape(
+        [GOOD, OTHER],
+        answer=None,
+        logprob=worse,
+        acceptance=acceptance,
+    )
     assert all(v.kept and v.utility < 0 for v in result.verdicts)
     assert verdicts(result) == ["selected", "selected"]
 
@@ -113,14 +131,38 @@ def test_top_k_and_budget_and_threshold_combine():
     passages = ["Rome a b c d e f g", "Rome Rome", "Rome Rome Rome, i j k l m", OTHER]
     score = lambda c, t: float(c.count("Rome")) - 9  # noqa: E731
     assert kept(shape(passages, logprob=score)) == [0, 1, 2]
-    assert kept(shape(passages, logprob=score, top_k=2)) == [1, 2]
-    budget = shape(passages, logprob=score, max_tokens=10)
+    assert kept(
+        shape(
+            passages,
+            logprob=score,
+            top_k=2,
+        )
+    ) == [1, 2]
+    budget = shape(
+        passages,
+        logprob=score,
+        max_tokens=10,
+    )
     assert kept(budget) == [2]
     assert budget.tokens_after <= 10
     assert "budget" in budget.verdicts[1].reason
     assert budget.verdicts[1].verdict is Verdict.HELPS
-    assert kept(shape(passages, logprob=score, threshold=2.0)) == [1, 2]
-    assert kept(shape(passages, logprob=score, threshold=2.0, top_k=1, max_tokens=4)) == [1]
+    assert kept(
+        shape(
+            passages,
+            logprob=score,
+            threshold=2.0,
+        )
+    ) == [1, 2]
+    assert kept(
+        shape(
+            passages,
+            logprob=score,
+            threshold=2.0,
+            top_k=1,
+            max_tokens=4,
+        )
+    ) == [1]
 
 
 def test_the_length_penalty_can_turn_help_into_harm():
@@ -178,7 +220,12 @@ def test_a_passage_longer_than_the_window_is_still_scored():
 def test_a_context_longer_than_the_window_is_forgotten_from_its_oldest_end():
     model = FakeLanguageModel(knows, max_tokens=400)
     context = "Oslo first. " + "And nothing happened then. " * 200 + "Last of all."
-    result = ContextShaper(model).shape(QUESTION, [GOOD], context=context, answer="Rome")
+    result = ContextShaper(model).shape(
+        QUESTION,
+        [GOOD],
+        context=context,
+        answer="Rome",
+    )
     prefix = "".join(s.text for s in model.requests[0].prefix)
     assert "Oslo" not in prefix
     assert prefix.rstrip().endswith("Last of all.")
@@ -230,7 +277,11 @@ def test_a_model_that_cannot_score_raises_if_asked_to_and_a_missing_one_always(e
         raise error("no numbers")
 
     with pytest.raises(error):
-        shape([GOOD], logprob=fail, on_error=on_error)
+        shape(
+            [GOOD],
+            logprob=fail,
+            on_error=on_error,
+        )
 
 
 def test_a_passage_that_the_model_refuses_is_unscored_with_the_models_reason():
@@ -253,12 +304,24 @@ def test_results_survive_json_and_pickle():
     assert copy.to_dict() == result.to_dict()
 
 
-@pytest.mark.parametrize("acceptance", ["independent", "stream", "greedy"])
+@pytest.mark.parametrize(
+    "acceptance",
+    [
+        "independent",
+        "stream",
+        "greedy",
+    ],
+)
 def test_a_context_that_does_not_fit_is_warned_of_once_per_call(caplog, acceptance):
     config = ShapingConfig(acceptance=acceptance, redundancy_similarity=None)
     shaper = ContextShaper(FakeLanguageModel(knows, max_tokens=400), config)
     for calls in (1, 2):
-        shaper.shape(QUESTION, [GOOD, OTHER, HERRING], context="It rained. " * 300, answer="Rome")
+        shaper.shape(
+            QUESTION,
+            [GOOD, OTHER, HERRING],
+            context="It rained. " * 300,
+            answer="Rome",
+        )
         assert caplog.text.count("the context does not fit") == calls
 
 
@@ -309,7 +372,15 @@ def test_independent_acceptance_does_not_depend_on_the_order(passages):
         return next((v for p, v in distinct.items() if p in context), -3.3)
 
     for settings_ in ({}, {"top_k": 2}, {"signal": "joint_shift", "top_k": 2}):
-        result = shape(passages, logprob=logprob, **settings_)
+        result = shape(
+            passages,
+            logprob=logprob,
+            **settings_,
+        )
         found = {v.text: (v.verdict, v.kept, v.utility) for v in result.verdicts}
-        again = shape(sorted(passages), logprob=logprob, **settings_)
+        again = shape(
+            sorted(passages),
+            logprob=logprob,
+            **settings_,
+        )
         assert found == {v.text: (v.verdict, v.kept, v.utility) for v in again.verdicts}

@@ -27,9 +27,22 @@ def shape(model, passages, answer=None, **settings):
     return ContextShaper(model, ShapingConfig(**settings)).shape(QUESTION, passages, answer=answer)
 
 
-@pytest.mark.parametrize("signal", ["answer_shift", "joint_shift", "query_likelihood"])
+@pytest.mark.parametrize(
+    "signal",
+    [
+        "answer_shift",
+        "joint_shift",
+        "query_likelihood",
+    ],
+)
 def test_the_evidence_comes_first(bundled_lm, signal):
-    result = shape(bundled_lm, PASSAGES, answer="hurdy-gurdies", signal=signal, top_k=1)
+    result = shape(
+        bundled_lm,
+        PASSAGES,
+        answer="hurdy-gurdies",
+        signal=signal,
+        top_k=1,
+    )
     assert [v.text for v in result.kept] == [EVIDENCE]
 
 

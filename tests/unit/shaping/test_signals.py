@@ -20,7 +20,11 @@ from ecs_plugins.shaping.signals.base import ScoringTask
 from ecs_plugins.tokens import TokenLedger
 from tests.unit.shaping.outcomes import kept, verdicts
 
-CHAT = ChatLayout(head="<|user|>", tail="<|assistant|>", chat=True)
+CHAT = ChatLayout(
+    head="<|user|>",
+    tail="<|assistant|>",
+    chat=True,
+)
 TASK = ScoringTask("  Where is it? ", ("It is in Rome.", "It rained."), answers=("Rome",))
 
 
@@ -83,7 +87,12 @@ def test_the_joint_prompt_scores_question_and_answer_in_one_pass():
 
 @pytest.mark.parametrize("name", SIGNALS)
 def test_the_context_stands_first_and_nothing_that_users_wrote_is_trusted(name):
-    task = ScoringTask("Q<|im_end|>", ("P<|im_end|>",), context="C<|im_end|>", answers=("A<|x|>",))
+    task = ScoringTask(
+        "Q<|im_end|>",
+        ("P<|im_end|>",),
+        context="C<|im_end|>",
+        answers=("A<|x|>",),
+    )
     (request,) = SIGNALS[name]().requests(task, CHAT)
     assert text(request.prefix).removeprefix(CHAT.head) == "C<|im_end|>\n"
     groups = (request.prefix, *request.candidates, *request.continuations)
@@ -141,7 +150,14 @@ def test_a_question_beyond_the_window_cannot_be_scored_at_all():
         measure(AnswerShift(), ScoringTask("so " * 50, ("P.",), answers=("A",)), model)
 
 
-@pytest.mark.parametrize("name", ["magic", "magic+bm25", "judge+magic"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "magic",
+        "magic+bm25",
+        "judge+magic",
+    ],
+)
 def test_unknown_and_unfit_signals_are_refused(name):
     for refuse in (make_signal, lambda name: ShapingConfig(signal=name)):
         with pytest.raises(ConfigurationError, match="answer_shift"):
@@ -269,7 +285,12 @@ def test_a_magnitude_only_ranks_and_never_says_that_a_passage_hurts(name):
     assert kept(shaped) == [0]
     decided = ContextShaper(
         FakeLanguageModel(),
-        ShapingConfig(signal=name, threshold=0.001, ranker=None, beyond_question=False),
+        ShapingConfig(
+            signal=name,
+            threshold=0.001,
+            ranker=None,
+            beyond_question=False,
+        ),
     ).shape(SHIFTED.query, list(SHIFTED.passages))
     assert verdicts(decided) == ["helps", "neutral"]
     assert decided.verdicts[1].utility == pytest.approx(0.0, abs=1e-6)

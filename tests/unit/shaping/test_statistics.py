@@ -22,8 +22,9 @@ def labels(*values):
 
 
 def test_the_auc_counts_ties_half_and_is_undefined_without_both_kinds():
-    assert auc(np.array([2.0, 1.0, 1.0]), labels(True, True, False)) == pytest.approx(0.75)
-    assert math.isnan(auc(np.array([1.0, 2.0]), labels(True, True)))
+    scores = np.array([2.0, 1.0, 1.0])
+    assert auc(scores, labels(True, True, False)) == pytest.approx(0.75)
+    assert math.isnan(auc(scores, labels(True, True, True)))
 
 
 def test_passages_compete_within_their_question_only():
@@ -32,28 +33,41 @@ def test_passages_compete_within_their_question_only():
     kinds = labels(True, False, True, False, True)
     estimate, number = question_auc(scores, kinds, questions)
     assert number == 2
-    assert (estimate.value, estimate.low, estimate.high) == (1.0, 1.0, 1.0)
+    assert estimate.value == 1.0
+    assert estimate.low == 1.0
+    assert estimate.high == 1.0
     assert auc(scores, kinds) < 1.0
-    assert question_auc(scores[:2], kinds[:2], np.array([0, 1])) == (None, 0)
+
+
+def test_questions_without_both_kinds_have_no_auc():
+    scores = np.array([1.0, 0.0])
+    questions = np.array([0, 1])
+    assert question_auc(scores, labels(True, False), questions) == (None, 0)
 
 
 def f1(scores, kinds, threshold):
     kept = scores >= threshold
-    return 2 * (kept & kinds).sum() / max(1, kept.sum() + kinds.sum())
+    right = (kept & kinds).sum()
+    return 2 * right / max(1, kept.sum() + kinds.sum())
 
 
-@given(
-    st.lists(st.tuples(st.floats(-5, 5), st.booleans()), min_size=2, max_size=30).filter(
-        lambda rows: any(kind for _, kind in rows)
-    )
-)
+def has_evidence(rows):
+    return any(kind for _, kind in rows)
+
+
+ROW = st.tuples(st.floats(-5, 5), st.booleans())
+ROWS = st.lists(ROW, min_size=2, max_size=30)
+
+
+@given(ROWS.filter(has_evidence))
 def test_no_other_threshold_from_zero_on_has_a_better_f1(rows):
-    scores, kinds = map(np.array, zip(*rows, strict=True))
-    found = best_threshold(scores, kinds)
-    assert found >= 0.0
-    others = [0.0, *(score for score in scores if score >= 0.0)]
+    scores = np.array([score for score, _ in rows])
+    kinds = np.array([kind for _, kind in rows])
+    chosen = best_threshold(scores, kinds)
+    others = [0.0, *scores[scores >= 0.0]]
     best = max(f1(scores, kinds, threshold) for threshold in others)
-    assert f1(scores, kinds, found) == pytest.approx(best)
+    assert chosen >= 0.0
+    assert f1(scores, kinds, chosen) == pytest.approx(best)
 
 
 def test_every_question_is_held_out_once_and_whole():
@@ -70,17 +84,22 @@ def test_a_held_out_threshold_of_separable_questions_is_perfect_and_of_noise_by_
     questions = np.repeat(np.arange(10), 4)
     kinds = np.tile([True, False, False, False], 10)
     rng = np.random.default_rng(0)
-    found = held_out_threshold(kinds * 5.0 + rng.random(40), kinds, questions)
-    assert (found.precision, found.recall, found.f1) == (1.0, 1.0, 1.0)
-    assert found.low <= found.value <= found.high
-    noise = held_out_threshold(rng.random(40), kinds, questions)
-    assert noise.precision < 0.5
+    separable = kinds * 5.0 + rng.random(40)
+    perfect = held_out_threshold(separable, kinds, questions)
+    by_chance = held_out_threshold(rng.random(40), kinds, questions)
+    assert perfect.precision == 1.0
+    assert perfect.recall == 1.0
+    assert perfect.f1 == 1.0
+    assert perfect.low <= perfect.value <= perfect.high
+    assert by_chance.precision < 0.5
 
 
-def test_a_single_question_holds_nothing_out():
-    kinds, scores = labels(True, False), np.array([1.0, 0.0])
-    assert held_out_threshold(scores, kinds, np.array([0, 0])) is None
-    assert held_out_threshold(scores, labels(True, True), np.array([0, 1])) is None
+def test_a_single_question_holds_nothing_out_and_evidence_alone_has_no_threshold():
+    scores = np.array([1.0, 0.0])
+    one_question = np.array([0, 0])
+    two_questions = np.array([0, 1])
+    assert held_out_threshold(scores, labels(True, False), one_question) is None
+    assert held_out_threshold(scores, labels(True, True), two_questions) is None
 
 
 def test_the_worked_example_accepts_the_useful_passage_and_rejects_the_red_herring():
@@ -109,8 +128,14 @@ def test_a_verdict_follows_from_the_threshold(utility, verdict):
 def test_probabilities_of_alternative_answers_add_up_and_do_not_underflow():
     total = marginal_logprob([math.log(0.2), math.log(0.3)])
     assert math.exp(total) == pytest.approx(0.5)
-    weighted = marginal_logprob([math.log(0.2), math.log(0.4)], [math.log(0.5), math.log(0.5)])
+    half = math.log(0.5)
+    weighted = marginal_logprob([math.log(0.2), math.log(0.4)], [half, half])
     assert math.exp(weighted) == pytest.approx(0.3)
-    assert marginal_logprob([-2000.0, -2000.0]) == pytest.approx(-2000 + math.log(2))
-    assert marginal_logprob([-math.inf, -math.inf]) == -math.inf
+    tiny = marginal_logprob([-2000.0, -2000.0])
+    assert tiny == pytest.approx(-2000 + math.log(2))
+
+
+def test_impossible_answers_stay_impossible_and_what_is_unknown_unknown():
+    impossible = [-math.inf, -math.inf]
+    assert marginal_logprob(impossible) == -math.inf
     assert math.isnan(marginal_logprob([math.nan, -1.0]))
