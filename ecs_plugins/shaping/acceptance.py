@@ -266,18 +266,21 @@ class Acceptance:
         """
         taken = list(kept)
         spent = sum(self.tokens[index] for index in taken)
+        total = len(scored) + len(kept)
         decisions: dict[int, Decision] = {}
         for place, index in enumerate(by_score(scored), start=len(taken) + 1):
-            decision = self.limits.decide(scored[index], place, len(scored) + len(kept))
+            tokens = self.tokens[index]
+            decision = self.limits.decide(scored[index], place, total)
             if decision.kept:
                 repeated = self.repetitions.of(index, taken)
+                no_room = self.limits.no_room(len(taken), spent, tokens)
                 if repeated is not None:
                     decision = redundant(repeated)
-                elif reason := self.limits.no_room(len(taken), spent, self.tokens[index]):
-                    decision = self.limits.crowded_out(place, reason)
-                else:
-                    taken.append(index)
-                    spent += self.tokens[index]
+                elif no_room is not None:
+                    decision = self.limits.crowded_out(place, no_room)
+            if decision.kept:
+                taken.append(index)
+                spent += tokens
             decisions[index] = decision
         return decisions
 

@@ -75,11 +75,14 @@ def split_passages(
         lengths = count_tokens(passages) if passages else []
     for source, (passage, length) in enumerate(zip(passages, lengths, strict=True)):
         if length <= max_tokens:
-            units.append(Unit(source, 0, len(passage), passage, length))
+            whole = Unit(source, 0, len(passage), passage, length)
+            units.append(whole)
             continue
-        pieces = _cut(passage, sentence_spans(passage), count_tokens, max_tokens)
+        sentences = sentence_spans(passage)
+        pieces = _cut(passage, sentences, count_tokens, max_tokens)
         for start, end, tokens in _pack(pieces, max_tokens):
-            units.append(Unit(source, start, end, passage[start:end], tokens))
+            text = passage[start:end]
+            units.append(Unit(source, start, end, text, tokens))
     return units
 
 
@@ -87,7 +90,8 @@ def _cut(
     text: str, spans: Sequence[tuple[int, int]], count_tokens: TokenCounter, max_tokens: int
 ) -> list[_Piece]:
     """Spans with their tokens, none longer than ``max_tokens`` unless it is one character."""
-    counts = count_tokens([text[start:end] for start, end in spans])
+    texts = [text[start:end] for start, end in spans]
+    counts = count_tokens(texts)
     pieces: list[_Piece] = []
     for (start, end), tokens in zip(spans, counts, strict=True):
         if tokens <= max_tokens or end - start <= 1:
@@ -112,9 +116,13 @@ def _pack(pieces: Iterable[_Piece], max_tokens: int) -> list[_Piece]:
     """Join neighbours from the front while they fit."""
     packed: list[_Piece] = []
     for piece in pieces:
-        last = packed[-1] if packed else None
-        if last is not None and last.tokens + piece.tokens <= max_tokens:
-            packed[-1] = _Piece(last.start, piece.end, last.tokens + piece.tokens)
+        if not packed:
+            packed.append(piece)
+            continue
+        last = packed[-1]
+        tokens = last.tokens + piece.tokens
+        if tokens <= max_tokens:
+            packed[-1] = _Piece(last.start, piece.end, tokens)
         else:
             packed.append(piece)
     return packed

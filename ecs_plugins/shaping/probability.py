@@ -28,8 +28,10 @@ class ProbabilityFit:
         """The probability, in [0, 1]; None where a part is missing."""
         if not self.weights.keys() <= parts.keys():
             return None
-        logit = self.intercept + sum(self.weights[name] * parts[name] for name in self.weights)
-        return 0.5 * (1.0 + math.tanh(0.5 * logit))
+        log_odds = self.intercept
+        for name, weight in self.weights.items():
+            log_odds += weight * parts[name]
+        return 0.5 * (1.0 + math.tanh(0.5 * log_odds))
 
     def told(self, scored: Mapping[int, UnitUtility]) -> Mapping[int, UnitUtility]:
         """The same with their probabilities, the largest to the best by score.
@@ -38,15 +40,16 @@ class ProbabilityFit:
         """
         values: list[float] = []
         for utility in scored.values():
-            value = self.of({**utility.parts, "utility": utility.utility})
+            parts = {**utility.parts, "utility": utility.utility}
+            value = self.of(parts)
             if value is None:
                 return scored
             values.append(value)
         values.sort(reverse=True)
-        return {
-            index: replace(scored[index], probability=value)
-            for index, value in zip(by_score(scored), values, strict=True)
-        }
+        told: dict[int, UnitUtility] = {}
+        for index, value in zip(by_score(scored), values, strict=True):
+            told[index] = replace(scored[index], probability=value)
+        return told
 
     @classmethod
     def fitted(
@@ -57,11 +60,14 @@ class ProbabilityFit:
 
         if len(set(labels)) < 2:
             return None
-        names = [name for name in FEATURES if all(name in each for each in parts)] or ["utility"]
+        common = [name for name in FEATURES if all(name in each for each in parts)]
+        names = common or ["utility"]
         rows = [[each[name] for name in names] for each in parts]
-        found = LogisticRegression(C=100.0, max_iter=1000).fit(rows, labels)
-        weights = dict(zip(names, found.coef_[0].tolist(), strict=True))
-        return cls(float(found.intercept_[0]), weights)
+        regression = LogisticRegression(C=100.0, max_iter=1000)
+        regression.fit(rows, labels)
+        weights = regression.coef_[0].tolist()
+        intercept = float(regression.intercept_[0])
+        return cls(intercept, dict(zip(names, weights, strict=True)))
 
 
 SHIPPED: dict[tuple[str, str], ProbabilityFit] = {

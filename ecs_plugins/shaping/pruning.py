@@ -56,5 +56,14 @@ def _counted(
 def _shortened(verdict: PassageVerdict, spans: tuple[Span, ...], budget: Budget) -> PassageVerdict:
     if spans:
         reason = f"{verdict.reason}; cut to its best sentences, by {budget}"
-        return replace(verdict, spans=spans, reason=reason)
-    return replace(verdict, kept=False, place=None, reason=f"{NONE_STAYS}, by {budget}")
+        return replace(
+            verdict,
+            spans=spans,
+            reason=reason,
+        )
+    return replace(
+        verdict,
+        kept=False,
+        place=None,
+        reason=f"{NONE_STAYS}, by {budget}",
+    )

@@ -79,7 +79,10 @@ def read_passages(question: Question, config: ShapingConfig, model: LanguageMode
     texts, conversation = _texts(question, config)
     as_given = list(texts) == passages
     # One call, which a tokenizer answers faster than several.
-    counts = model.count_tokens([question.query, *passages, *(() if as_given else texts)])
+    counted = [question.query, *passages]
+    if not as_given:
+        counted += texts
+    counts = model.count_tokens(counted)
     if not counts[0]:
         raise InvalidInputError(
             f"the query {question.query!r} has no tokens: ask a question in words"
@@ -87,10 +90,16 @@ def read_passages(question: Question, config: ShapingConfig, model: LanguageMode
     tokens = counts[1 : len(passages) + 1]
     lengths = counts[len(passages) + 1 :] or tokens
     settled = _settled(passages, texts, tokens)
-    open_texts = ["" if index in settled else text for index, text in enumerate(texts)]
-    open_lengths = [0 if index in settled else length for index, length in enumerate(lengths)]
+    open_texts = list(texts)
+    open_lengths = list(lengths)
+    for index in settled:
+        open_texts[index] = ""
+        open_lengths[index] = 0
     pieces = split_passages(
-        open_texts, model.count_tokens, longest_unit(model), lengths=open_lengths
+        open_texts,
+        model.count_tokens,
+        longest_unit(model),
+        lengths=open_lengths,
     )
     units = [unit for unit in pieces if unit.source not in settled and unit.text.strip()]
     return Reading(texts, conversation, tokens, settled, units)
@@ -126,9 +135,11 @@ def checked_passages(passages: Sequence[str]) -> list[str]:
 def checked_answers(answer: str | Sequence[str] | None, model: LanguageModel) -> tuple[str, ...]:
     """The answers without surrounding white space and repetitions; a blank one is refused."""
     given = [answer] if isinstance(answer, str) else answer or ()
-    if not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
+    are_texts = isinstance(given, Sequence) and all(isinstance(text, str) for text in given)
+    if not are_texts:
         raise InvalidInputError(f"an answer is a text or a list of texts, got {answer!r:.80}")
-    answers = tuple(dict.fromkeys(text.strip() for text in given))
+    stripped = [text.strip() for text in given]
+    answers = tuple(dict.fromkeys(stripped))
     counts = model.count_tokens(answers) if answers else ()
     for text, tokens in zip(answers, counts, strict=True):
         if not tokens:
@@ -154,11 +165,12 @@ def _texts(question: Question, config: ShapingConfig) -> tuple[Sequence[str], bo
     texts = as_replies(passages) if conversation else passages
     if not config.beyond_question:
         return texts, conversation
-    return [
+    beyond: list[str] = []
+    for text, passage in zip(texts, passages, strict=True):
         # A turn that was joined with the question before it keeps that question.
-        beyond_question(question.query, passage) if text == passage else text
-        for text, passage in zip(texts, passages, strict=True)
-    ], conversation
+        is_joined = text != passage
+        beyond.append(text if is_joined else beyond_question(question.query, passage))
+    return beyond, conversation
 
 
 def _settled(

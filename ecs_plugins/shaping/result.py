@@ -220,10 +220,16 @@ class ShapedContext:
         from rich.text import Text
 
         table = Table(
-            box=box.SIMPLE_HEAD, pad_edge=False, title=Text(_shortened(self.query, 4 * width))
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
+            title=Text(_shortened(self.query, 4 * width)),
         )
         for name in ("#", "kept", "verdict", "utility", "tokens", "rank"):
-            table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
+            table.add_column(
+                name,
+                justify="left" if name == "verdict" else "right",
+                no_wrap=True,
+            )
         # Not left to the table, which would give a long passage the width of the numbers.
         shown = max(16, (width - 50) * 3 // 5)
         table.add_column("passage", width=shown)
@@ -241,10 +247,15 @@ class ShapedContext:
                 Text(verdict.reason),
             )
         hidden = len(order) - len(order[:limit])
-        summary = Text(rendered("shaped.txt.j2", of=self, hidden=hidden).rstrip())
+        summary = rendered("shaped.txt.j2", of=self, hidden=hidden)
         output = io.StringIO()
-        console = Console(file=output, width=width, color_system=None, force_jupyter=False)
-        console.print(table, summary, sep="\n")
+        console = Console(
+            file=output,
+            width=width,
+            color_system=None,
+            force_jupyter=False,
+        )
+        console.print(table, Text(summary.rstrip()), sep="\n")
         lines = [line.rstrip() for line in output.getvalue().splitlines()]
         return "\n".join(lines) + "\n"
 

@@ -66,12 +66,16 @@ class PassageScoring:
 
         Of a context beyond the model's window the oldest part, which stands first, is left out.
         """
-        units = [unit for index in indices for unit in self.units[index]]
+        units: list[Unit] = []
+        for index in indices:
+            units += self.units[index]
         if not units:
             return {}
         check_awaited()
-        context = self._fitted([self._context, *(self.passages[index] for index in kept)])
-        utilities = self._utilities([unit.text.strip() for unit in units], context)
+        accepted = [self.passages[index] for index in kept]
+        context = self._fitted([self._context, *accepted])
+        texts = [unit.text.strip() for unit in units]
+        utilities = self._utilities(texts, context)
         best: dict[int, UnitUtility] = {}
         for unit, utility in zip(units, utilities, strict=True):
             index = unit.source
@@ -90,15 +94,15 @@ class PassageScoring:
 
         A blank text comes last.
         """
-        filled = [text for text in texts if text.strip()]
-        utilities = iter(self._utilities(filled, self._fitted([self._context])) if filled else ())
-        scores: list[float | None] = []
-        for text in texts:
-            if not text.strip():
-                scores.append(-math.inf)
-                continue
-            score = next(utilities).score
-            scores.append(score if math.isfinite(score) else None)
+        scores: list[float | None] = [-math.inf] * len(texts)
+        filled = [place for place, text in enumerate(texts) if text.strip()]
+        if not filled:
+            return scores
+        context = self._fitted([self._context])
+        utilities = self._utilities([texts[place] for place in filled], context)
+        for place, utility in zip(filled, utilities, strict=True):
+            score = utility.score
+            scores[place] = score if math.isfinite(score) else None
         return scores
 
     def _charged(self, unit: Unit, utility: UnitUtility) -> UnitUtility:
@@ -149,9 +153,13 @@ class PassageScoring:
     def _room_for(self, task: ScoringTask) -> int:
         """Tokens of the window that are left for the context."""
         query_tokens, *answer_tokens = self.model.count_tokens([task.query, *task.answers])
-        unit_tokens = [unit.tokens for units in self.units.values() for unit in units]
-        needed = max(unit_tokens, default=0) + query_tokens + max(answer_tokens, default=0)
-        return self.model.max_tokens - TEMPLATE_ROOM - needed
+        longest_answer = max(answer_tokens, default=0)
+        longest_unit = 0
+        for units in self.units.values():
+            for unit in units:
+                longest_unit = max(longest_unit, unit.tokens)
+        room = self.model.max_tokens - TEMPLATE_ROOM
+        return room - longest_unit - query_tokens - longest_answer
 
     def _fitted(self, context: Sequence[str]) -> str:
         """The end of a context, as far as there is room for it."""

@@ -48,7 +48,8 @@ class Distribution:
 
     def share_above(self, threshold: float) -> float:
         """Which share reaches a threshold, to the nearest percent."""
-        return float(np.mean(np.asarray(self.percentiles) >= threshold))
+        reached = np.asarray(self.percentiles) >= threshold
+        return float(np.mean(reached))
 
 
 @dataclass(frozen=True, slots=True)

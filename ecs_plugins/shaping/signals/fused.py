@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
 from typing import TypeAlias
@@ -56,9 +56,11 @@ def z_scores(values: Sequence[float]) -> list[float]:
     A value that is not finite stays as it is.
     """
     finite = [value for value in values if math.isfinite(value)]
-    spread = pstdev(finite) if finite else 0.0
-    mean = fmean(finite) if finite else 0.0
-    return [(v - mean) / (spread or math.inf) if math.isfinite(v) else v for v in values]
+    if not finite:
+        return list(values)
+    mean = fmean(finite)
+    spread = pstdev(finite) or math.inf
+    return [(value - mean) / spread if math.isfinite(value) else value for value in values]
 
 
 @dataclass(frozen=True)
@@ -86,27 +88,38 @@ class RankFused(SignalAround):
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
         """The signal's utilities, ordered together with the ranker."""
         utilities = self.signal.utilities(task, results)
-        ranker_scores = {
-            part: self.ranker.rank(looked_for, task.passages).scores
-            for part, looked_for in self._looked_for(task).items()
-        }
         by_signal = z_scores([utility.score for utility in utilities])
-        by_ranker = {part: z_scores(scores) for part, scores in ranker_scores.items()}
-        if task.stage1_scores.keys() >= {*task.passages}:  # it counts as much as the signal
-            second = z_scores([task.stage1_scores[text] for text in task.passages])
-        else:
-            second = [WEIGHT * sum(column) for column in zip(*by_ranker.values(), strict=True)]
-        relevance = [a + b for a, b in zip(by_signal, second, strict=True)]
+        by_ranker: dict[str, list[float]] = {}
+        for part, looked_for in self._looked_for(task).items():
+            ranking = self.ranker.rank(looked_for, task.passages)
+            by_ranker[part] = z_scores(ranking.scores)
+            if part == "ranker_z":
+                shared = ranking.scores
+        second = self._second(task, by_ranker)
+        relevance = [first + other for first, other in zip(by_signal, second, strict=True)]
         placed = self._placed(task, utilities, relevance)
         words = max(1, len(terms(task.query)))
         fused: list[UnitUtility] = []
         for index, utility in enumerate(utilities):
             parts = dict(utility.parts)
             parts["signal_z"] = by_signal[index]
-            parts |= {part: scores[index] for part, scores in by_ranker.items()}
-            parts["shared_words"] = ranker_scores["ranker_z"][index] / words
+            for part, scores in by_ranker.items():
+                parts[part] = scores[index]
+            parts["shared_words"] = shared[index] / words
             fused.append(replace(utility, parts=parts, order_by=placed[index]))
         return fused
+
+    def _second(self, task: ScoringTask, by_ranker: Mapping[str, list[float]]) -> list[float]:
+        """What is added to the signal's z-scores: the ranker's, or those of what was found."""
+        stage1_scores = task.stage1_scores
+        if all(text in stage1_scores for text in task.passages):
+            # It counts as much as the signal.
+            return z_scores([stage1_scores[text] for text in task.passages])
+        second = [0.0] * len(task.passages)
+        for scores in by_ranker.values():
+            for index, score in enumerate(scores):
+                second[index] += WEIGHT * score
+        return second
 
     def _looked_for(self, task: ScoringTask) -> dict[str, str]:
         """What the ranker is asked, by the name of the part; answers only if they were given."""
