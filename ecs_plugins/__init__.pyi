@@ -5,8 +5,8 @@ from .frontier.cost import StrategyPoint as StrategyPoint
 from .frontier.envelope import EfficiencyFrontier as EfficiencyFrontier
 from .frontier.prices import PriceVector as PriceVector
 from .frontier.reuse import ReuseLedger as ReuseLedger
+from .frontier.router_config import RouterConfig as RouterConfig
 from .frontier.routing import Router as Router
-from .frontier.routing import RouterConfig as RouterConfig
 from .lm.base import LanguageModel as LanguageModel
 from .lm.fake import FakeLanguageModel as FakeLanguageModel
 from .lm.local import LocalLM as LocalLM

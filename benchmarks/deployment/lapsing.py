@@ -20,7 +20,7 @@ from ecs_plugins.frontier.cost import Usage
 from ecs_plugins.frontier.forecast import ReuseModel
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.routing import OnlinePolicy
+from ecs_plugins.frontier.router_config import OnlinePolicy
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 TARGET = 0.5

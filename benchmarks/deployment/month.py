@@ -26,7 +26,7 @@ from ecs_plugins.frontier import (
 from ecs_plugins.frontier.cost import Usage
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
-from ecs_plugins.frontier.routing import OnlinePolicy
+from ecs_plugins.frontier.router_config import OnlinePolicy
 from ecs_plugins.tokens import Role, Stage
 
 DAY = 86_400.0

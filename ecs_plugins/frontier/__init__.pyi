@@ -9,7 +9,7 @@ from .data import read_questions as read_questions
 from .envelope import EfficiencyFrontier as EfficiencyFrontier
 from .prices import PriceVector as PriceVector
 from .reuse import ReuseLedger as ReuseLedger
+from .router_config import RouterConfig as RouterConfig
 from .routing import Router as Router
-from .routing import RouterConfig as RouterConfig
 from .spending import SpendCap as SpendCap
 from .strategies.grid import default_strategies as default_strategies

@@ -41,6 +41,7 @@ from ecs_plugins.frontier.decision import (
 from ecs_plugins.frontier.hull import Span, reuse_spans, weight_spans
 from ecs_plugins.frontier.intervals import Interval
 from ecs_plugins.frontier.measured import MeasuredPoints
+from ecs_plugins.frontier.regimes import LookUp, Regime, look_up, regimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,14 @@ class EfficiencyFrontier(MeasuredPoints):
         if target_f1 is not None:
             able = self.reaching(target_f1)
         return reuse_spans(able, weight)
+
+    def regimes(self, reuses: Sequence[float] = (1, 10, 100)) -> tuple[Regime, ...]:
+        """The regimes of Table I for some N; see `regimes.regimes`."""
+        return regimes(self.routable, reuses)
+
+    def look_up(self, reuses: Sequence[float] = (1, 10, 100)) -> tuple[LookUp, ...]:
+        """The look-up table: for every F1 that is reached, the cheapest point for each N."""
+        return look_up(self.routable, reuses)
 
     # Decisions.
 
@@ -197,7 +206,7 @@ class EfficiencyFrontier(MeasuredPoints):
         if len(asked) != 1:
             raise InvalidInputError("give exactly one of target_f1, budget and weight")
         queries = check_reuse(reuse)
-        terms = Terms(queries, queries if run is None else check_reuse(run), _due(prepared))
+        terms = Terms(queries, queries if run is None else check_reuse(run), due_of(prepared))
         if target_f1 is None:
             pool = self.in_time(max_seconds)
         else:
@@ -299,7 +308,12 @@ class EfficiencyFrontier(MeasuredPoints):
         return cls.from_json(read_text(path, "the frontier"), source=str(path))
 
 
-def _due(prepared: Iterable[PointKey] | Mapping[PointKey, float]) -> Mapping[PointKey, float]:
+def due_of(prepared: Iterable[PointKey] | Mapping[PointKey, float]) -> Mapping[PointKey, float]:
+    """What of a stage 1 is due of the points that a context is prepared for.
+
+    Raises:
+        InvalidInputError: They are no keys of points.
+    """
     if isinstance(prepared, Mapping):
         return prepared
     try:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 HORIZON = 1000
 _PRIOR = (2.0, 2.0)
@@ -137,3 +137,24 @@ def _fitted(likelihood: Callable[[float, float], float]) -> tuple[float, float]:
 
 def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+
+def fitted_model(
+    rows: Iterable[tuple[Any, ...]], runs: Iterable[tuple[Any, ...]], *, with_runs: bool
+) -> ReuseModel:
+    """The model of a tally: queries, lapses and run of contexts, and whether they have ended."""
+    ended: Counter[int] = Counter()
+    alive: Counter[int] = Counter()
+    gaps: Counter[Gaps] = Counter()
+    lengths: Counter[int] = Counter()
+    for queries, lapses, run, is_idle, has_lapsed, contexts in rows:
+        (ended if is_idle else alive)[queries] += contexts
+        lengths[run] += contexts
+        kept = queries - 1 - lapses
+        gaps[Gaps(lapses + bool(has_lapsed), kept)] += contexts
+    model = fit_carefully(ended, alive)
+    if not with_runs:
+        return model
+    for queries, times in runs:
+        lengths[queries] += int(times)
+    return replace(model, runs=fit_runs(gaps, lengths))

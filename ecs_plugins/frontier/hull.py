@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ecs_plugins.frontier.cost import StrategyPoint, check_reuse, check_weight
+from ecs_plugins.frontier.cost import PointKey, StrategyPoint, check_reuse, check_weight
 
 _LARGEST_EXPONENT = 600.0
 
@@ -84,22 +84,35 @@ def weight_spans(points: Sequence[StrategyPoint], reuse: float) -> tuple[Span, .
 
 def reuse_spans(points: Sequence[StrategyPoint], weight: float | None = None) -> tuple[Span, ...]:
     """The best point for every N >= 1 by score at a weight; without one, by cost alone."""
+    factors = _factors(points, weight)
+    scaled = [point for point in points if point.key in factors]
+    chain, starts = upper_envelope(
+        [-factors[point.key] * point.stage1 for point in scaled],
+        [-factors[point.key] * point.stage2 for point in scaled],
+    )
+    # Starts are in 1 / N, from N without end down to N = 1.
+    edges = [math.inf if start == 0 else 1 / start for start in starts if start < 1]
+    spans = []
+    for index, (high, low) in zip(chain, pairwise([*edges, 1.0]), strict=False):
+        spans.append(Span(scaled[index], low, high))
+    return tuple(reversed(spans))
+
+
+def _factors(points: Sequence[StrategyPoint], weight: float | None) -> dict[PointKey, float]:
+    """What each cost is multiplied by, so that the lowest product has the best score.
+
+    At a fixed w that is ``exp(t * (top - F1))``. Points that are too far below the best have none.
+    """
     odds = 0.0
     if weight is not None:
-        odds = weight / (1 - weight) if check_weight(weight) < 1 else math.inf
+        w = check_weight(weight)
+        odds = w / (1 - w) if w < 1 else math.inf
     top = max(point.f1 for point in points)
-    gaps = [odds * (top - point.f1) if point.f1 < top else 0.0 for point in points]
-    # The best score at a fixed w is the lowest cost times exp(t * (top - F1)).
-    scaled = [
-        (math.exp(gap), point)
-        for gap, point in zip(gaps, points, strict=True)
-        if gap < _LARGEST_EXPONENT
-    ]
-    chain, starts = upper_envelope(
-        [-factor * point.stage1 for factor, point in scaled],
-        [-factor * point.stage2 for factor, point in scaled],
-    )
-    inside = [start for start in starts if start < 1]
-    edges = pairwise([*(1 / start if start else math.inf for start in inside), 1.0])
-    spans = zip(chain, edges, strict=False)
-    return tuple(Span(scaled[k][1], low, high) for k, (high, low) in reversed(list(spans)))
+    factors = {}
+    for point in points:
+        gap = 0.0
+        if point.f1 < top:
+            gap = odds * (top - point.f1)
+        if gap < _LARGEST_EXPONENT:
+            factors[point.key] = math.exp(gap)
+    return factors

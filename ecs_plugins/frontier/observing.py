@@ -12,7 +12,7 @@ from ecs_plugins.frontier.cost import PointKey, StrategyPoint, config_json
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.intervals import FEW_QUESTIONS, Z95, Interval, wilson
-from ecs_plugins.frontier.reuse import Ledger
+from ecs_plugins.frontier.ledger import Ledger
 
 _ALARM_ERRORS = 3.0
 _NOTHING = (0, 0.0, 0.0)

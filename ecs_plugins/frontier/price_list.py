@@ -1,16 +1,10 @@
-"""Price lists in files: the package's own, and LiteLLM's public map of models."""
+"""LiteLLM's public map of models and their prices."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
-
-from ecs_plugins.common.files import read_text
-from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.frontier.prices import PER_TOKEN, ModelPrice, PriceTier, PriceVector
 
 _IN_THE_MAP = {
     "input": "input_cost_per_token",
@@ -26,51 +20,27 @@ _BATCH = "_batches"
 _MOST_CANDIDATES = 8  # named in an error
 
 
-def read_prices(
-    path: str | os.PathLike[str], models: Mapping[str, str], *, batch: bool = False
-) -> PriceVector:
-    """The prices of a list; see `PriceVector.read`.
+def settings_of_map(
+    listed: Mapping[str, Any], models: Mapping[str, str], *, batch: bool
+) -> dict[str, Any]:
+    """The settings of a `PriceVector` behind LiteLLM's map.
 
     Raises:
-        StorageError: The file cannot be read.
-        ConfigurationError: It is no price list; says what is wrong.
+        ValueError: It has no price of a model, or several.
     """
-    text = read_text(path, "the price list")
-    try:
-        listed = json.loads(text)
-        if isinstance(listed, dict) and not {"unit", "answer"} & listed.keys():
-            return _of_map(listed, models, batch=batch)
-        return _of_own(listed)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise ConfigurationError(f"{path} is no price list: {error}") from error
-
-
-def _of_own(listed: Any) -> PriceVector:
-    """The package's own list, which is per million tokens."""
-    quoted = PriceVector.from_json({"unit": None, "answer": None, "scorer": 0.0, **listed})
-    compressor = quoted.compressor
-    return quoted.replace(
-        scorer=quoted.scorer / 1_000_000,
-        answer=quoted.answer.per_token(),
-        compressor=None if compressor is None else compressor.per_token(),
-    )
-
-
-def _of_map(listed: Mapping[str, Any], models: Mapping[str, str], *, batch: bool) -> PriceVector:
     answer = _entry(listed, models.get("answer", ""), "answer")
     compressor = None
     written_by = answer
     if "compressor" in models:
         written_by = _entry(listed, models["compressor"], "compressor")
         compressor = _price(written_by)
-    factor = _batch_factor(written_by) if batch else 1.0
-    return PriceVector(
-        unit="USD",
-        answer=_price(answer),
-        compressor=compressor,
-        scorer=0.0,
-        prepare_factor=factor,
-    )
+    return {
+        "unit": "USD",
+        "answer": _price(answer),
+        "compressor": compressor,
+        "scorer": 0.0,
+        "prepare_factor": _batch_factor(written_by) if batch else 1.0,
+    }
 
 
 def _entry(listed: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]:
@@ -111,7 +81,7 @@ def _quoted(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if "cost" in key}
 
 
-def _price(entry: Mapping[str, Any]) -> ModelPrice:
+def _price(entry: Mapping[str, Any]) -> dict[str, Any]:
     tiers: dict[int, dict[str, Any]] = {}
     setting_of = {name: setting for setting, name in _IN_THE_MAP.items()}
     for key, value in entry.items():
@@ -119,14 +89,12 @@ def _price(entry: Mapping[str, Any]) -> ModelPrice:
         if tier is not None and tier["price"] in setting_of and value is not None:
             above = int(tier["thousands"]) * 1000
             tiers.setdefault(above, {})[setting_of[tier["price"]]] = value
-    return ModelPrice(
-        **_given(entry),
-        tiers=tuple(PriceTier(above=above, **tiers[above]) for above in sorted(tiers)),
-    )
+    listed_tiers = [{"above": above, **tiers[above]} for above in sorted(tiers)]
+    return {**_given(entry), "tiers": listed_tiers}
 
 
 def _given(entry: Mapping[str, Any]) -> dict[str, Any]:
-    prices = {setting: entry.get(_IN_THE_MAP[setting]) for setting in PER_TOKEN}
+    prices = {setting: entry.get(name) for setting, name in _IN_THE_MAP.items()}
     return {setting: price for setting, price in prices.items() if price is not None}
 
 

@@ -6,6 +6,7 @@ paper leaves out, only moves cost from stage 2 to stage 1.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -15,6 +16,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from ecs_plugins.common.config import Config
+from ecs_plugins.common.files import read_text
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.frontier.price_list import settings_of_map
 from ecs_plugins.tokens import Role, Stage
 
 _MILLION = 1_000_000
@@ -150,9 +154,25 @@ class PriceVector(Config):
             StorageError: The file cannot be read.
             ConfigurationError: It is no price list; says what is wrong.
         """
-        from ecs_plugins.frontier.price_list import read_prices
+        text = read_text(path, "the price list")
+        try:
+            listed = json.loads(text)
+            if isinstance(listed, dict) and not {"unit", "answer"} & listed.keys():
+                return cls.from_json(settings_of_map(listed, models or {}, batch=batch))
+            return cls._quoted(listed)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise ConfigurationError(f"{path} is no price list: {error}") from error
 
-        return read_prices(path, models or {}, batch=batch)
+    @classmethod
+    def _quoted(cls, listed: Any) -> PriceVector:
+        """The package's own list, which is per million tokens."""
+        quoted = cls.from_json({"unit": None, "answer": None, "scorer": 0.0, **listed})
+        compressor = quoted.compressor
+        return quoted.replace(
+            scorer=quoted.scorer / _MILLION,
+            answer=quoted.answer.per_token(),
+            compressor=None if compressor is None else compressor.per_token(),
+        )
 
     @classmethod
     def seconds(cls) -> PriceVector:

@@ -12,9 +12,7 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,7 +135,7 @@ def _page(frontier: EfficiencyFrontier, figures: Mapping[str, str], reuses: Sequ
         figures=figures,
         reuses=reuses,
         amount=amount,
-        regimes=regimes(frontier, reuses),
+        regimes=frontier.regimes(reuses),
         transitions={reuse: frontier.transitions(reuse, intervals=sure) for reuse in reuses},
         columns=POINT_COLUMNS,
         points=point_rows(frontier, reuses),
@@ -155,62 +153,6 @@ def point_rows(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterato
             "" if point.em is None else f"{point.em:.3f}",
             *(f"{cost:,.0f}" if cost >= 100 or cost == 0 else f"{cost:.4g}" for cost in costs),
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class Regime:
-    """A range of F1, [``f1_low``, ``f1_high``), and what dominates it.
-
-    Its choices are, per N, of the strategy that is cheapest for the largest part of it, the best
-    point in it.
-    """
-
-    name: str
-    f1_low: float
-    f1_high: float
-    choices: Mapping[float, StrategyPoint]
-
-
-def regimes(
-    frontier: EfficiencyFrontier, reuses: Sequence[float] = (1, 10, 100)
-) -> tuple[Regime, ...]:
-    """The regimes of Table I: efficiency-oriented, balanced, high-performance.
-
-    The balanced regime is the range of F1 in which the choice varies with reuse: the thresholds
-    of the paper, 0.78 and 0.82, belong to one data set. Where the choice depends on N nowhere,
-    there is one regime, called "any".
-    """
-    tables = {reuse: non_dominated(frontier.routable, reuse) for reuse in reuses}
-    edges = sorted({0.0, 1.0, *(point.f1 for table in tables.values() for point in table)})
-    # A point stands for the F1 from its own up to that of the next dearer, the first for all below.
-    chosen = {
-        reuse: [next((p for p in reversed(table) if p.f1 <= low), table[0]) for low in edges[:-1]]
-        for reuse, table in tables.items()
-    }
-    varies = [
-        len({p.strategy for p in points}) > 1 for points in zip(*chosen.values(), strict=True)
-    ]
-    size = len(varies)
-    parts = {"any": (0, size)}
-    if True in varies:
-        first, last = varies.index(True), size - varies[::-1].index(True)
-        parts = {"efficiency-oriented": (0, first), "balanced": (first, last)}
-        parts["high-performance"] = (last, size)
-    found = []
-    for name, (start, end) in parts.items():
-        if start < end:
-            best = {n: _dominant(points[start:end], edges[start:]) for n, points in chosen.items()}
-            found.append(Regime(name, edges[start], edges[end], best))
-    return tuple(found)
-
-
-def _dominant(points: Sequence[StrategyPoint], edges: Sequence[float]) -> StrategyPoint:
-    """Of the strategy that is chosen for the largest part, the best point."""
-    width: dict[str, float] = defaultdict(float)
-    for point, (low, high) in zip(points, pairwise(edges), strict=False):
-        width[point.strategy] += high - low
-    widest = max(width, key=lambda name: width[name])
-    return next(point for point in reversed(points) if point.strategy == widest)
 
 
 # Figures.

@@ -8,7 +8,6 @@ costs and times are kept: no text.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
@@ -16,17 +15,16 @@ import os
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any
 
 from ecs_plugins.common.files import statements
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey
-from ecs_plugins.frontier.forecast import Gaps, ReuseModel, fit_carefully, fit_runs
+from ecs_plugins.frontier.forecast import ReuseModel, fitted_model
+from ecs_plugins.frontier.ledger import Booking, Count, DaySpend, Preparation, day_spend, stored_id
 from ecs_plugins.storage.base import Connection, Schema, SqlDatabase, is_address
 from ecs_plugins.storage.sqlite import MEMORY, Database
 
@@ -56,95 +54,6 @@ _TIDY_SECONDS = 3600.0
 _BUSY_SECONDS = 1.0
 _FOREVER = 1e18  # seconds that no gap is longer than
 _DAY = 86_400.0
-
-
-class Count(NamedTuple):
-    """How often a context was asked.
-
-    Attributes:
-        queries: In all.
-        run: Since a gap let an entry of a prompt cache lapse.
-        lapses: How many such gaps there were.
-    """
-
-    queries: int
-    run: int
-    lapses: int = 0
-
-
-class Preparation(NamedTuple):
-    """A stage 1 that was paid: what it cost, and how many seconds ago it was last used."""
-
-    cost: float
-    age: float
-
-
-class Booking(NamedTuple):
-    """What one query of a point cost, and what always the same strategy would have cost."""
-
-    key: PointKey
-    unit: str
-    cost: float
-    baseline: float
-
-
-class DaySpend(NamedTuple):
-    """What the queries of a day cost with one point; the day is counted from 1970, in UTC."""
-
-    day: int
-    namespace: tuple[str, ...]
-    key: PointKey
-    unit: str
-    queries: int
-    cost: float
-    baseline: float
-
-
-@runtime_checkable
-class Ledger(Protocol):
-    """What a router asks of a ledger: what `ReuseLedger` says of each of these, in any store."""
-
-    @property
-    def unfitted(self) -> int:
-        """Contexts first seen since the model was fitted."""
-
-    def count_query(
-        self, context: str, *, game: str = "", life: float | None = None, add: bool = True
-    ) -> Count:
-        """Count a query, and return how often the context was asked."""
-
-    def finished_runs(self, context: str, game: str = "") -> Mapping[int, int]:
-        """How often a run of so many queries has ended."""
-
-    def preparations(self, context: str) -> dict[PointKey, Preparation]:
-        """What is prepared."""
-
-    def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
-        """Note what is prepared."""
-
-    def begin_preparation(self, context: str, key: PointKey, seconds: float) -> bool:
-        """Whether nobody else prepares it now."""
-
-    def observe(self, key: PointKey, kind: str, value: float) -> None:
-        """Add to what was observed."""
-
-    def observed(self, kind: str) -> dict[PointKey, tuple[int, float, float]]:
-        """Values, mean and its error, of each point."""
-
-    def book(
-        self,
-        context: str,
-        prepared: Mapping[PointKey, float],
-        ratio: float | None,
-        spent: Booking | None,
-    ) -> None:
-        """Note at once what a query prepared, how its cost was off, and what it spent."""
-
-    def spent_today(self, unit: str) -> float:
-        """What the queries of today cost so far."""
-
-    def latest_model(self, life: float | None = None) -> ReuseModel:
-        """The forecast."""
 
 
 class ReuseLedger:
@@ -235,7 +144,7 @@ class ReuseLedger:
         rows = self._run(
             "SELECT queries, run, lapses, last_seen FROM contexts "
             "WHERE namespace = ? AND context = ? AND game = ?",
-            (self._namespace, _stored(context), game),
+            (self._namespace, stored_id(context), game),
         )
         if not rows:
             return Count(1, 1)
@@ -247,7 +156,7 @@ class ReuseLedger:
     def _count(self, context: str, queries: int, game: str, life: float | None) -> Count:
         now = self._clock()
         self._tidy_when_due(now)
-        name = _stored(context)
+        name = stored_id(context)
         gap = _FOREVER if life is None else life
         values = (self._namespace, name, game, queries, queries, now, now, gap, gap, gap)
         with self._database.write(scope=self._namespace) as connection:
@@ -263,7 +172,7 @@ class ReuseLedger:
 
     def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
         """Note that stage 1 of a point was paid for this context, so it is sunk from now on."""
-        self._run(_PREPARE, (self._namespace, _stored(context), *key, cost, self._clock()))
+        self._run(_PREPARE, (self._namespace, stored_id(context), *key, cost, self._clock()))
 
     def begin_preparation(self, context: str, key: PointKey, seconds: float) -> bool:
         """Say that stage 1 of a point is being paid here; False where somebody else does so.
@@ -272,7 +181,7 @@ class ReuseLedger:
         """
         now = self._clock()
         holder = f"{self._name}-{os.getpid()}"
-        where = (self._namespace, _stored(context), *key)
+        where = (self._namespace, stored_id(context), *key)
         return bool(self._run(_LEASE, (*where, holder, now + seconds, now)))
 
     def end_preparation(self, context: str, key: PointKey) -> None:
@@ -280,7 +189,7 @@ class ReuseLedger:
         self._run(
             "DELETE FROM leases WHERE namespace = ? AND context = ? AND strategy = ? "
             "AND config = ?",
-            (self._namespace, _stored(context), *key),
+            (self._namespace, stored_id(context), *key),
         )
 
     def observe(self, key: PointKey, kind: str, value: float) -> None:
@@ -308,7 +217,7 @@ class ReuseLedger:
         now = self._clock()
         with self._database.write(scope=self._namespace) as connection:
             for key, cost in prepared.items():
-                where = (self._namespace, _stored(context), *key)
+                where = (self._namespace, stored_id(context), *key)
                 connection.execute(_PREPARE, (*where, cost, now))
             if spent is None:
                 return
@@ -321,7 +230,7 @@ class ReuseLedger:
 
     def forget(self, context: str) -> bool:
         """Delete everything about a context; returns whether there was anything."""
-        where = (self._namespace, _stored(context))
+        where = (self._namespace, stored_id(context))
         gone = False
         for table in ("prepared", "leases", "runs", "contexts"):
             statement = f"DELETE FROM {table} WHERE namespace = ? AND context = ? RETURNING 1"
@@ -334,7 +243,7 @@ class ReuseLedger:
         """How often a context was asked, whatever was asked of it; 0 if never."""
         rows = self._run(
             "SELECT sum(queries) FROM contexts WHERE namespace = ? AND context = ?",
-            (self._namespace, _stored(context)),
+            (self._namespace, stored_id(context)),
         )
         return int(rows[0][0] or 0)
 
@@ -342,7 +251,7 @@ class ReuseLedger:
         """How often a run of so many queries has ended, as the prompt cache lapsed."""
         rows = self._run(
             "SELECT queries, times FROM runs WHERE namespace = ? AND context = ? AND game = ?",
-            (self._namespace, _stored(context), game),
+            (self._namespace, stored_id(context), game),
         )
         return dict(rows)
 
@@ -350,7 +259,7 @@ class ReuseLedger:
         """Points for which a context was prepared."""
         rows = self._run(
             "SELECT strategy, config, cost, at FROM prepared WHERE namespace = ? AND context = ?",
-            (self._namespace, _stored(context)),
+            (self._namespace, stored_id(context)),
         )
         now = self._clock()
         return {
@@ -381,7 +290,7 @@ class ReuseLedger:
             "WHERE namespace = ? ORDER BY day, strategy, config",
             (self._namespace,),
         )
-        return [_day_spend(row) for row in rows]
+        return [day_spend(row) for row in rows]
 
     def spent_by_tenants(self) -> list[DaySpend]:
         """What was spent in every namespace that this role may see."""
@@ -389,7 +298,7 @@ class ReuseLedger:
             "SELECT namespace, day, strategy, config, unit, queries, cost, baseline FROM spent",
             (),
         )
-        return [_day_spend(row) for row in rows]
+        return [day_spend(row) for row in rows]
 
     def spent_today(self, unit: str) -> float:
         """What the queries of today (UTC) have cost so far, in a unit."""
@@ -443,7 +352,7 @@ class ReuseLedger:
             lapsed = now - (_FOREVER if life is None else life)
             rows = self._run(_TALLY, (now - self._idle, lapsed, self._namespace))
             runs = self._run(_RUNS, (self._namespace,))
-            self._model = _fit(rows, runs, with_runs=life is not None)
+            self._model = fitted_model(rows, runs, with_runs=life is not None)
             self._fitted_units = sum(count for (count,) in units)
             self._units = max(self._units, self._fitted_units)
         finally:
@@ -513,52 +422,6 @@ class ReuseLedger:
         with database.write(scope=self._namespace) as connection:
             cursor = connection.execute(statement, values)
             return list(cursor.fetchall()) if cursor.description else []
-
-
-def _stored(context: str) -> str:
-    """An id as every database can keep it.
-
-    Lone surrogates and NUL have no place in UTF-8 or PostgreSQL: such an id is kept as its hash.
-    """
-    if not isinstance(context, str) or not context:
-        raise InvalidInputError(f"a context needs an id, a text, got {context!r:.60}")
-    if "\0" not in context and context.isascii():
-        return context
-    try:
-        context.encode()
-    except UnicodeEncodeError:
-        pass
-    else:
-        if "\0" not in context:
-            return context
-    return hashlib.sha256(context.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _day_spend(row: tuple[Any, ...]) -> DaySpend:
-    namespace, day, strategy, config, unit, queries, cost, baseline = row
-    tenant = tuple(json.loads(namespace))
-    return DaySpend(day, tenant, (strategy, config), unit, queries, cost, baseline)
-
-
-def _fit(
-    rows: Iterable[tuple[Any, ...]], runs: Iterable[tuple[Any, ...]], *, with_runs: bool
-) -> ReuseModel:
-    """The model of a tally: queries, lapses and run of contexts, and whether they have ended."""
-    ended: Counter[int] = Counter()
-    alive: Counter[int] = Counter()
-    gaps: Counter[Gaps] = Counter()
-    lengths: Counter[int] = Counter()
-    for queries, lapses, run, is_idle, has_lapsed, contexts in rows:
-        (ended if is_idle else alive)[queries] += contexts
-        lengths[run] += contexts
-        kept = queries - 1 - lapses
-        gaps[Gaps(lapses + bool(has_lapsed), kept)] += contexts
-    model = fit_carefully(ended, alive)
-    if not with_runs:
-        return model
-    for queries, times in runs:
-        lengths[queries] += int(times)
-    return replace(model, runs=fit_runs(gaps, lengths))
 
 
 def _execute(statements: Iterable[str], connection: Connection) -> None:

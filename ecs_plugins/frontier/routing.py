@@ -8,28 +8,23 @@ of equal quality, within a bound of the optimum that holds for every N: see `onl
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple
 
-from cachetools import TTLCache
-from pydantic import Field, model_validator
-
-from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey, StrategyPoint, check_number, check_reuse
 from ecs_plugins.frontier.decision import (
     Objective,
     RoutingDecision,
     UnreachableTargetError,
-    amount,
     objectives,
 )
-from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.envelope import EfficiencyFrontier, due_of
 from ecs_plugins.frontier.forecast import ReuseModel
+from ecs_plugins.frontier.ledger import Booking, Ledger, Preparation
 from ecs_plugins.frontier.observing import cautious_frontier, drift_alarms, key_of
 from ecs_plugins.frontier.online import (
     Position,
@@ -38,89 +33,16 @@ from ecs_plugins.frontier.online import (
     expected_run,
     trusted_gain,
 )
-from ecs_plugins.frontier.reuse import Booking, Ledger, Preparation
+from ecs_plugins.frontier.readings import Readings
+from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.settlement import Settlement, newly_prepared, settled
-from ecs_plugins.frontier.spending import SpendCap, SpendCapError
+from ecs_plugins.frontier.spending import is_capped
 from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
 _LEARN_SECONDS = 60.0
 _LEASE_SECONDS = 120.0  # how long a preparation may take before the next may try
-_READ_CONTEXTS = 4096  # whose reading by the scoring model is remembered, and for how long
-_READ_SECONDS = 3600.0
-
-OnlinePolicy = Literal["deterministic", "randomised"]
-"""How to decide without knowing N: within 4 times the optimum always, or e times in expectation."""
-
-
-class RouterConfig(Config):
-    """What is asked of every decision; a call may ask for another objective, and must without one.
-
-    Attributes:
-        target_f1: The cheapest that reaches it.
-        budget: The best F1 within this cost per query.
-        weight: The best efficiency score.
-        policy: How to decide when nobody gives N, for a target F1: None trusts the forecast of
-            the ledger once it would have saved more than rent or buy, and rents or buys until
-            then.
-        cautious: Whether the lower end of its interval counts as the F1 of a strategy; scores
-            that were observed narrow it, those of other processes after a minute.
-        max_seconds: Choose among what answers within it at p95, as it was measured.
-        spend_cap: What all queries of a tenant may cost in a day, by what the ledger has booked.
-    """
-
-    target_f1: float | None = None
-    budget: float | None = None
-    weight: float | None = None
-    policy: OnlinePolicy | None = None
-    cautious: bool = False
-    max_seconds: float | None = Field(default=None, gt=0)
-    spend_cap: SpendCap | None = None
-
-    @model_validator(mode="after")
-    def _one_objective(self) -> Self:
-        if len(self.objective) > 1:
-            raise ValueError("give at most one of target_f1, budget and weight")
-        if self.policy is not None and self.objective and self.target_f1 is None:
-            raise ValueError("an online policy compares strategies of equal quality: use target_f1")
-        return self
-
-    @property
-    def objective(self) -> dict[str, float]:
-        """The objective by name."""
-        return objectives(self.target_f1, self.budget, self.weight)
-
-
-class _Readings:
-    """What the scoring model behind one router has read of a context, and what that cost.
-
-    It is in memory alone: a pickle begins without.
-    """
-
-    def __init__(self) -> None:
-        self._costs: TTLCache[tuple[str, PointKey], float]
-        self._costs = TTLCache(maxsize=_READ_CONTEXTS, ttl=_READ_SECONDS)
-        self._lock = threading.Lock()
-
-    def note(self, context: str, key: PointKey, cost: float) -> None:
-        """A point's passages have been read."""
-        with self._lock:
-            self._costs[context, key] = cost
-
-    def costs(self, context: str, keys: Iterable[PointKey]) -> dict[PointKey, float]:
-        """Of those of ``keys`` that have been read."""
-        with self._lock:
-            read = [key for key in keys if (context, key) in self._costs]
-            return {key: self._costs[context, key] for key in read}
-
-    def expire(self, seconds: float) -> None:
-        """Forget what is older at a time of `time.monotonic`."""
-        with self._lock:
-            self._costs.expire(seconds)
-
-    def __reduce__(self) -> tuple[type[_Readings], tuple[()]]:
-        return _Readings, ()
 
 
 class _Known(NamedTuple):
@@ -149,7 +71,7 @@ class Router:
     ledger: Ledger | None = None
     _lower: EfficiencyFrontier | None = field(default=None, init=False)
     _learned: float = field(default=0.0, init=False)
-    _read: _Readings = field(default_factory=_Readings, init=False)
+    _read: Readings = field(default_factory=Readings, init=False)
 
     def route(
         self,
@@ -183,7 +105,7 @@ class Router:
         note of the decision says so.
         """
         asked = self._asked(target_f1, budget, weight)
-        ready = _keys(prepared)
+        ready = frozenset(due_of(prepared))
         if context_id is not None and not isinstance(context_id, str):
             raise InvalidInputError(f"context_id must be a text, got {context_id!r:.60}")
         queries = 1.0 if reuse is None else check_reuse(reuse)
@@ -191,7 +113,7 @@ class Router:
         if self.ledger is not None and context_id:
             try:
                 known = self._known(self.ledger, context_id, asked, ready, reuse, count=count)
-                if self._is_capped(self.ledger):
+                if is_capped(self.config.spend_cap, self.ledger, self.frontier.unit):
                     return self._cheapest(known)
                 decision = self._by_ledger(context_id, asked, known)
                 return self._unless_leased(decision, context_id, asked, known, count=count)
@@ -265,26 +187,6 @@ class Router:
             elif written < self._stage1.get(key, 0.0):
                 due[key] = written
         return due
-
-    def _is_capped(self, ledger: Ledger) -> bool:
-        """Whether the cap of the day is reached.
-
-        Raises:
-            SpendCapError: It is, and says to refuse.
-        """
-        cap = self.config.spend_cap
-        if cap is None:
-            return False
-        spent = ledger.spent_today(self.frontier.unit)
-        if spent < cap.per_day:
-            return False
-        if cap.then == "refuse":
-            unit = self.frontier.unit
-            raise SpendCapError(
-                f"today's queries have cost {amount(spent, unit)} of {amount(cap.per_day, unit)}; "
-                "ask again tomorrow (UTC), or raise SpendCap(per_day=...)"
-            )
-        return True
 
     def _cheapest(self, known: _Known) -> RoutingDecision:
         """What costs the least for this query, whatever was asked for."""
@@ -522,12 +424,3 @@ class Router:
                 if paid == {Role.SCORER}:
                     scored.add(point.key)
         return frozenset(scored)
-
-
-def _keys(prepared: Iterable[PointKey]) -> frozenset[PointKey]:
-    try:
-        return frozenset(prepared)
-    except TypeError as error:
-        raise InvalidInputError(
-            f"prepared must hold keys of points, such as point.key, got {prepared!r:.60}"
-        ) from error

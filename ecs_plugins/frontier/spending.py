@@ -16,7 +16,8 @@ from ecs_plugins.common.files import write_atomically
 from ecs_plugins.common.pages import rendered
 from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.frontier.decision import amount
-from ecs_plugins.frontier.reuse import DaySpend, ReuseLedger
+from ecs_plugins.frontier.ledger import DaySpend, Ledger
+from ecs_plugins.frontier.reuse import ReuseLedger
 
 COLUMNS = ("day", "tenant", "strategy", "queries", "spent", "full context", "saved")
 
@@ -36,6 +37,25 @@ class SpendCap(Config):
 
 class SpendCapError(EcsPluginsError):
     """The queries of a tenant have cost what they may cost in a day."""
+
+
+def is_capped(cap: SpendCap | None, ledger: Ledger, unit: str) -> bool:
+    """Whether the cap of the day is reached.
+
+    Raises:
+        SpendCapError: It is, and says to refuse.
+    """
+    if cap is None:
+        return False
+    spent = ledger.spent_today(unit)
+    if spent < cap.per_day:
+        return False
+    if cap.then == "refuse":
+        raise SpendCapError(
+            f"today's queries have cost {amount(spent, unit)} of {amount(cap.per_day, unit)}; "
+            "ask again tomorrow (UTC), or raise SpendCap(per_day=...)"
+        )
+    return True
 
 
 @dataclass(frozen=True, slots=True)

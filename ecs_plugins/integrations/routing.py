@@ -18,9 +18,11 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.decision import Objective
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.ledger import Ledger
 from ecs_plugins.frontier.reloading import check_frontier, open_frontier
-from ecs_plugins.frontier.reuse import Ledger, ReuseLedger
-from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
+from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.router_config import OnlinePolicy, RouterConfig
+from ecs_plugins.frontier.routing import Router
 from ecs_plugins.frontier.spending import SpendCap
 from ecs_plugins.integrations.routed_query import RoutedQuery
 from ecs_plugins.integrations.tracing import trace_attributes

@@ -11,7 +11,6 @@ from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.hull import non_dominated
 from ecs_plugins.frontier.prices import PriceVector
-from ecs_plugins.frontier.report import regimes
 
 from .conftest import point
 
@@ -160,7 +159,7 @@ def test_points_that_cannot_be_chosen_between_are_refused(points, message):
 def test_identical_points_of_two_strategies_give_the_first_and_say_so():
     frontier = EfficiencyFrontier([point("a", 0.5, 0, 10), point("b", 0.5, 0, 10)])
     assert (len(frontier.envelope(5)), frontier.transitions(5)) == (1, ())
-    assert [regime.name for regime in regimes(frontier)] == ["any"]
+    assert [regime.name for regime in frontier.regimes()] == ["any"]
     decision = frontier.decide(target_f1=0.5, reuse=5)
     assert (decision.strategy, "the same" in decision.why_not()["b"]) == ("a", True)
 
@@ -175,7 +174,7 @@ def test_the_regimes_of_the_paper_come_out_of_its_operating_points():
             point("full", 0.82, 0, 1308),
         ]
     )
-    low, balanced, high = regimes(frontier, (1, 100))
+    low, balanced, high = frontier.regimes((1, 100))
     costs = {n: choice.effective(n) for n, choice in balanced.choices.items()}
     assert (balanced.f1_low, balanced.f1_high) == (0.78, 0.82)
     assert costs == {1: 566, 100: 584}

@@ -7,7 +7,8 @@ from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.lapsing import Line, lapsing_game
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.routing import Router, RouterConfig
+from ecs_plugins.frontier.router_config import RouterConfig
+from ecs_plugins.frontier.routing import Router
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 PROMPT = (Stage.QUERY, Role.ANSWER_INPUT)

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier import reuse
+from ecs_plugins.frontier import forecast
 from ecs_plugins.frontier.forecast import ReuseModel, fit_reuse
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.routing import Router, RouterConfig
+from ecs_plugins.frontier.router_config import RouterConfig
+from ecs_plugins.frontier.routing import Router
 
 BOTH_ENGINES = True
 KEY = ("memory_compression", '{"ratio":0.25}')
@@ -143,8 +144,8 @@ def test_a_relative_path_means_one_file_wherever_the_process_goes(tmp_path, monk
 def test_no_query_waits_for_a_fit(frontier, ledger, monkeypatch):
     for index in range(30):
         ledger.record(f"c{index}", queries=200)
-    go, fit = threading.Event(), reuse.fit_carefully
-    monkeypatch.setattr(reuse, "fit_carefully", lambda *counts: go.wait(60) and fit(*counts))
+    go, fit = threading.Event(), forecast.fit_carefully
+    monkeypatch.setattr(forecast, "fit_carefully", lambda *counts: go.wait(60) and fit(*counts))
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     assert router.route(context_id="a").strategy == "tfidf"
     go.set()

@@ -16,7 +16,8 @@ from ecs_plugins.frontier.online import decide_online
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
 from ecs_plugins.frontier.rental import plan_rental
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.routing import Router, RouterConfig
+from ecs_plugins.frontier.router_config import RouterConfig
+from ecs_plugins.frontier.routing import Router
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 from .conftest import point

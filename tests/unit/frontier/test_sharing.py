@@ -6,7 +6,8 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import StrategyPoint, Usage
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.routing import Router, RouterConfig
+from ecs_plugins.frontier.router_config import RouterConfig
+from ecs_plugins.frontier.routing import Router
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 from .conftest import point

@@ -3,7 +3,8 @@ from typer.testing import CliRunner
 
 from ecs_plugins.cli import app
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.routing import Router, RouterConfig
+from ecs_plugins.frontier.router_config import RouterConfig
+from ecs_plugins.frontier.routing import Router
 from ecs_plugins.frontier.spending import SpendCap, SpendCapError, savings
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 

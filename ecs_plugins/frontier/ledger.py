@@ -1,0 +1,127 @@
+"""What a router asks of a ledger, and what the ledger tells it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.cost import PointKey
+from ecs_plugins.frontier.forecast import ReuseModel
+
+
+class Count(NamedTuple):
+    """How often a context was asked.
+
+    Attributes:
+        queries: In all.
+        run: Since a gap let an entry of a prompt cache lapse.
+        lapses: How many such gaps there were.
+    """
+
+    queries: int
+    run: int
+    lapses: int = 0
+
+
+class Preparation(NamedTuple):
+    """A stage 1 that was paid: what it cost, and how many seconds ago it was last used."""
+
+    cost: float
+    age: float
+
+
+class Booking(NamedTuple):
+    """What one query of a point cost, and what always the same strategy would have cost."""
+
+    key: PointKey
+    unit: str
+    cost: float
+    baseline: float
+
+
+class DaySpend(NamedTuple):
+    """What the queries of a day cost with one point; the day is counted from 1970, in UTC."""
+
+    day: int
+    namespace: tuple[str, ...]
+    key: PointKey
+    unit: str
+    queries: int
+    cost: float
+    baseline: float
+
+
+@runtime_checkable
+class Ledger(Protocol):
+    """What a router asks of a ledger: what `ReuseLedger` says of each of these, in any store."""
+
+    @property
+    def unfitted(self) -> int:
+        """Contexts first seen since the model was fitted."""
+
+    def count_query(
+        self, context: str, *, game: str = "", life: float | None = None, add: bool = True
+    ) -> Count:
+        """Count a query, and return how often the context was asked."""
+
+    def finished_runs(self, context: str, game: str = "") -> Mapping[int, int]:
+        """How often a run of so many queries has ended."""
+
+    def preparations(self, context: str) -> dict[PointKey, Preparation]:
+        """What is prepared."""
+
+    def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
+        """Note what is prepared."""
+
+    def begin_preparation(self, context: str, key: PointKey, seconds: float) -> bool:
+        """Whether nobody else prepares it now."""
+
+    def observe(self, key: PointKey, kind: str, value: float) -> None:
+        """Add to what was observed."""
+
+    def observed(self, kind: str) -> dict[PointKey, tuple[int, float, float]]:
+        """Values, mean and its error, of each point."""
+
+    def book(
+        self,
+        context: str,
+        prepared: Mapping[PointKey, float],
+        ratio: float | None,
+        spent: Booking | None,
+    ) -> None:
+        """Note at once what a query prepared, how its cost was off, and what it spent."""
+
+    def spent_today(self, unit: str) -> float:
+        """What the queries of today cost so far."""
+
+    def latest_model(self, life: float | None = None) -> ReuseModel:
+        """The forecast."""
+
+
+def stored_id(context: str) -> str:
+    """An id as every database can keep it.
+
+    Lone surrogates and NUL have no place in UTF-8 or PostgreSQL: such an id is kept as its hash.
+    """
+    if not isinstance(context, str) or not context:
+        raise InvalidInputError(f"a context needs an id, a text, got {context!r:.60}")
+    if "\0" not in context and context.isascii():
+        return context
+    try:
+        context.encode()
+    except UnicodeEncodeError:
+        pass
+    else:
+        if "\0" not in context:
+            return context
+    return hashlib.sha256(context.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def day_spend(row: tuple[Any, ...]) -> DaySpend:
+    """A row of the table of what was spent."""
+    namespace, day, strategy, config, unit, queries, cost, baseline = row
+    tenant = tuple(json.loads(namespace))
+    return DaySpend(day, tenant, (strategy, config), unit, queries, cost, baseline)
