@@ -79,8 +79,7 @@ class ModelPrice(Config):
         prices: dict[str, Any] = {}
         for tier in self.tiers:
             if prompt_tokens > tier.above:
-                own = {name: getattr(tier, name) for name in PER_TOKEN}
-                prices |= {name: price for name, price in own.items() if price is not None}
+                prices |= _given(tier)
         return self.replace(**prices, tiers=())
 
     @property
@@ -104,8 +103,13 @@ class ModelPrice(Config):
 
 def _per_token(quoted: ModelPrice | PriceTier) -> dict[str, float]:
     """The prices that are given per million tokens, per token."""
+    return {name: price / _MILLION for name, price in _given(quoted).items()}
+
+
+def _given(quoted: ModelPrice | PriceTier) -> dict[str, float]:
+    """The prices that are there, by their names."""
     prices = {name: getattr(quoted, name) for name in PER_TOKEN}
-    return {name: price / _MILLION for name, price in prices.items() if price is not None}
+    return {name: price for name, price in prices.items() if price is not None}
 
 
 class PriceVector(Config):

@@ -49,12 +49,14 @@ class RentalPlan:
     def cost(self, slopes: Sequence[Slope], queries: int) -> float:
         """What it has cost after so many queries."""
         last = queries + 1
-        spans = zip(self.starts, (*self.starts[1:], last), self.choices, strict=True)
-        return sum(
-            slopes[choice][0] + (min(end, last) - start) * slopes[choice][1]
-            for start, end, choice in spans
-            if start < last
-        )
+        ends = (*self.starts[1:], last)
+        total = 0.0
+        for start, end, choice in zip(self.starts, ends, self.choices, strict=True):
+            if start < last:
+                price, rate = slopes[choice]
+                served = min(end, last) - start
+                total += price + served * rate
+        return total
 
 
 @lru_cache(maxsize=1024)
@@ -62,17 +64,21 @@ def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
     """The plan with the least bound over all numbers of queries, to six digits."""
     useful = _lower_envelope(slopes)
     lines = [slopes[index] for index in useful]
-    found, low, high = _search(lines, WORST_BOUND + _ROUNDING), 1.0, WORST_BOUND
-    assert found is not None, "the doubling plan is within 4"
+    best = _search(lines, WORST_BOUND + _ROUNDING)
+    assert best is not None, "the doubling plan is within 4"
+    low = 1.0
+    high = WORST_BOUND
     while high - low > _PRECISION:
         middle = (low + high) / 2
-        tried = _search(lines, middle)
-        if tried is None:
+        plan = _search(lines, middle)
+        if plan is None:
             low = middle
         else:
-            found, high = tried, middle
-    starts, choices = zip(*found, strict=True)
-    return RentalPlan(starts, tuple(useful[choice] for choice in choices), high)
+            high = middle
+            best = plan
+    starts = tuple(start for start, _ in best)
+    choices = tuple(useful[line] for _, line in best)
+    return RentalPlan(starts, choices, high)
 
 
 def plan_random(slopes: Sequence[Slope], draw: float) -> RentalPlan:
@@ -83,12 +89,7 @@ def plan_random(slopes: Sequence[Slope], draw: float) -> RentalPlan:
     """
     useful = _lower_envelope(slopes)
     if len(useful) == 2 and not slopes[useful[0]][0]:
-        (_, rent), (price, rate) = (slopes[line] for line in useful)
-        # Density e^z / (e - 1) on [0, 1], by inverting its distribution function.
-        rented = math.floor(math.log1p(draw * (math.e - 1)) * price / (rent - rate))
-        late = rented > 0
-        choices = useful if late else useful[1:]
-        return RentalPlan((1, rented + 1)[: 1 + late], tuple(choices), math.e / (math.e - 1))
+        return _random_threshold(slopes, useful, draw)
     budget = sum(slopes[useful[0]]) * math.exp(draw)
     starts: list[int] = []
     choices = []
@@ -105,6 +106,20 @@ def plan_random(slopes: Sequence[Slope], draw: float) -> RentalPlan:
     return RentalPlan(tuple(starts), tuple(choices), math.e)
 
 
+def _random_threshold(slopes: Sequence[Slope], useful: Sequence[int], draw: float) -> RentalPlan:
+    """Rent until a random threshold, then buy (Karlin et al. 1990)."""
+    first, second = useful
+    _, rent = slopes[first]
+    price, rate = slopes[second]
+    bound = math.e / (math.e - 1)
+    # Density e^z / (e - 1) on [0, 1], by inverting its distribution function.
+    threshold = math.log1p(draw * (math.e - 1))
+    rented = math.floor(threshold * price / (rent - rate))
+    if not rented:
+        return RentalPlan((1,), (second,), bound)
+    return RentalPlan((1, rented + 1), (first, second), bound)
+
+
 def plan_forecast(slopes: Sequence[Slope], expected: Sequence[float]) -> RentalPlan:
     """What a forecast buys: at each query the cheapest for it and those ``expected`` to follow.
 
@@ -114,15 +129,22 @@ def plan_forecast(slopes: Sequence[Slope], expected: Sequence[float]) -> RentalP
     choices: list[int] = []
     for query, more in enumerate(expected, start=1):
         owned = choices[-1] if choices else None
-        cost = {
-            i: rate + (0.0 if i == owned else price / (1 + more))
-            for i, (price, rate) in enumerate(slopes)
-        }
-        best = min(cost, key=lambda i: (cost[i], i != owned))
+        best = _cheapest(slopes, owned, 1 + more)
         if best != owned:
             starts.append(query)
             choices.append(best)
     return RentalPlan(tuple(starts), tuple(choices), math.inf)
+
+
+def _cheapest(slopes: Sequence[Slope], owned: int | None, queries: float) -> int:
+    """The slope that costs the least per query for so many; of equals what is owned."""
+    costs = []
+    for index, (price, rate) in enumerate(slopes):
+        cost = rate
+        if index != owned:
+            cost += price / queries
+        costs.append((cost, index != owned, index))
+    return min(costs)[2]
 
 
 def plan_cache(price: ModelPrice) -> RentalPlan:
@@ -131,8 +153,9 @@ def plan_cache(price: ModelPrice) -> RentalPlan:
     To read it once per lifetime is the rent; to let it lapse and write it again is to buy. Slope
     0 serves the first lifetimes, slope 1 those from which on it is let go.
     """
-    read, write = (price.input + price.cache_extra(*kind) for kind in ((1, 0, 0), (0, 1, 0)))
-    return plan_rental(((0.0, read), (write, read * 1e-9)))
+    rent = (0.0, price.read_price)
+    buy = (price.write_price, price.read_price * 1e-9)
+    return plan_rental((rent, buy))
 
 
 def _lower_envelope(slopes: Sequence[Slope]) -> list[int]:

@@ -71,14 +71,8 @@ def write_report(
     if not reuses or math.isinf(reuses[-1]):
         raise InvalidInputError("a report compares one N or more, each finite; give 1,10,100")
     if target_f1 is None:
-        # Of equals the highest: there the alternatives are the dearest.
-        levels = sorted({point.f1 for point in frontier.routable}, reverse=True)
-        first, last = (
-            {f1: frontier.decide(reuse=reuse, target_f1=f1).effective for f1 in levels}
-            for reuse in (reuses[0], reuses[-1])
-        )
-        target_f1 = max(levels, key=lambda level: first[level] / last[level])
-    frontier.decide(reuse=1, target_f1=target_f1)
+        target_f1 = _telling_target(frontier, reuses)
+    frontier.reaching(target_f1)
     drawn = {
         "strategies": strategy_figure(frontier, reuses),
         "frontier": global_figure(frontier, reuses),
@@ -94,6 +88,21 @@ def write_report(
         figures[_CAPTIONS[name]] = _inline(svg.read_text("utf-8"), name)
     page = _page(frontier, figures, reuses)
     return [write_atomically(folder / "frontier.html", page), *written]
+
+
+def _telling_target(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> float:
+    """The F1 at which reuse saves the most.
+
+    Of equals the highest: there the alternatives are the dearest.
+    """
+
+    def saved(level: float) -> float:
+        rarely = frontier.decide(reuse=reuses[0], target_f1=level)
+        often = frontier.decide(reuse=reuses[-1], target_f1=level)
+        return rarely.effective / often.effective
+
+    levels = {point.f1 for point in frontier.routable}
+    return max(sorted(levels, reverse=True), key=saved)
 
 
 def write_figure(figure: Figure, directory: str | os.PathLike[str], name: str) -> list[Path]:
@@ -203,24 +212,43 @@ def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figu
     for index, reuse in enumerate(reuses):
         rank = index / max(1, len(reuses) - 1)
         path = [span.point for span in frontier.envelope(reuse)]
-        line = {"color": str(0.75 - 0.6 * rank), "lw": 1.2 + 1.2 * rank}
-        lines[f"N = {reuse:g}"] = _plot(axis, path, reuse, **line, zorder=2)
+        grey = str(0.75 - 0.6 * rank)
+        width = 1.2 + 1.2 * rank
+        line = _plot(axis, path, reuse, color=grey, lw=width, zorder=2)
+        lines[f"N = {reuse:g}"] = line
         for point in path:
-            dot = {"marker": "o", "ms": 7, "mec": "w", "ls": "", "color": palette[point.strategy]}
-            dots[point.strategy] = _plot(axis, [point], reuse, **dot)
-            f1, colour = frontier.f1_interval(point), palette[point.strategy]
-            axis.vlines(point.effective(reuse), f1.low, f1.high, colour, alpha=0.4, lw=1.0)
+            colour = palette[point.strategy]
+            dots[point.strategy] = _dot(axis, point, reuse, colour)
+            interval = frontier.f1_interval(point)
+            cost = point.effective(reuse)
+            axis.vlines(cost, interval.low, interval.high, colour, alpha=0.4, lw=1.0)
             if point.label not in named:
-                place, apart = (point.effective(reuse), point.f1), (5, -9)
-                axis.annotate(point.label, place, apart, fontsize=7, textcoords="offset points")
-            named.add(point.label)
+                named.add(point.label)
+                _name(axis, point, cost)
     _axes_of_points(axis, frontier, reuses)
     _legend(axis, lines | dots)
     return figure
 
 
+def _dot(axis: Axes, point: StrategyPoint, reuse: float, colour: str) -> Artist:
+    return _plot(axis, [point], reuse, marker="o", ms=7, mec="w", ls="", color=colour)
+
+
+def _name(axis: Axes, point: StrategyPoint, cost: float) -> None:
+    axis.annotate(
+        point.label,
+        (cost, point.f1),
+        xytext=(5, -9),
+        fontsize=7,
+        textcoords="offset points",
+    )
+
+
 def _plot(axis: Axes, points: Sequence[StrategyPoint], reuse: float, **style: Any) -> Artist:
-    return axis.plot([p.effective(reuse) for p in points], [p.f1 for p in points], **style)[0]
+    costs = [point.effective(reuse) for point in points]
+    levels = [point.f1 for point in points]
+    (line,) = axis.plot(costs, levels, **style)
+    return line
 
 
 def _axes_of_points(axis: Axes, frontier: EfficiencyFrontier, reuses: Sequence[float]) -> None:

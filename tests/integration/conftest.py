@@ -58,3 +58,28 @@ def dispatched():
     root.add_event_handler(Listener())
     yield seen
     root.event_handlers = before
+
+
+@pytest.fixture(params=["LangChain", "LlamaIndex"])
+def kind(request):
+    """How the routers of a framework are made and asked."""
+    from tests.integration import routing_setup
+
+    return getattr(routing_setup, request.param)()
+
+
+@pytest.fixture
+def frontier():
+    """What the routers choose from."""
+    from ecs_plugins.frontier import EfficiencyFrontier
+    from tests.integration.routing_setup import points
+
+    return EfficiencyFrontier(points())
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    """A ledger of the routers."""
+    from ecs_plugins.frontier import ReuseLedger
+
+    return ReuseLedger(tmp_path / "reuse.db")

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ecs_plugins.common.files import private, write_atomically
 from ecs_plugins.common.text import sentence_spans
@@ -34,6 +36,51 @@ _CHUNK_TOKENS = 3000
 _BATCH = 32
 _LIMIT_STEP = 32
 _WORDS_PER_TOKEN = 0.75
+_LEAST_WORDS = 8
+
+
+class _Piece(NamedTuple):
+    """A part of a context that is written down by itself."""
+
+    text: str
+    tokens: int
+
+
+class _Written(NamedTuple):
+    """The notes of one piece, by the place of its prompt, and the seconds that they took."""
+
+    place: int
+    reply: Completion
+    seconds: float
+
+
+class _Draft:
+    """The notes of a context while they are written."""
+
+    def __init__(self, context: Context, pieces: Sequence[_Piece]) -> None:
+        self.context = context
+        self.pieces = pieces
+        self._notes: dict[int, str] = {}
+        self._ledger = TokenLedger()
+        self._seconds = 0.0
+
+    def take(self, place: int, written: _Written) -> None:
+        """The notes of a piece are there."""
+        reply = written.reply
+        self._notes[place] = reply.text.strip()
+        self._seconds += written.seconds
+        self._ledger.book(Stage.PREPARE, Role.COMPRESS_INPUT, reply.input_tokens)
+        self._ledger.book(Stage.PREPARE, Role.COMPRESS_OUTPUT, reply.output_tokens)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the notes of all pieces are there."""
+        return len(self._notes) == len(self.pieces)
+
+    def prepared(self) -> Prepared:
+        """The notes of all pieces, in order."""
+        text = "\n".join(self._notes[place] for place in range(len(self.pieces)))
+        return Prepared(self.context, text, self._ledger, self._seconds)
 
 
 class MemoryCompression:
@@ -75,34 +122,28 @@ class MemoryCompression:
 
     def _write(self, contexts: Sequence[Context]) -> Iterator[Prepared]:
         """The notes of each context as soon as its last piece is written."""
-        cut = [self._cut(context.text) for context in contexts]
+        drafts = [_Draft(context, self._cut(context.text)) for context in contexts]
         # Pieces of one limit share a batch, so that notes do not depend on their neighbours.
-        alike: dict[int, list[tuple[int, int]]] = {}
-        for owner, pieces in enumerate(cut):
-            for place, (_, tokens) in enumerate(pieces):
-                limit = -(-int(self._ratio * tokens + 1) // _LIMIT_STEP) * _LIMIT_STEP
-                alike.setdefault(limit, []).append((owner, place))
-        notes: list[list[str | None]] = [[None] * len(pieces) for pieces in cut]
-        ledgers = [TokenLedger() for _ in contexts]
-        seconds = [0.0] * len(contexts)
+        alike: dict[int, list[tuple[_Draft, int]]] = {}
+        for draft in drafts:
+            for place, piece in enumerate(draft.pieces):
+                alike.setdefault(self._limit(piece), []).append((draft, place))
         for limit, places in sorted(alike.items()):
-            prompts = [self._fill(*cut[owner][place]) for owner, place in places]
-            for index, reply, taken in self._replies(prompts, limit):
-                owner, place = places[index]
-                notes[owner][place] = reply.text.strip()
-                seconds[owner] += taken
-                book = ledgers[owner].book
-                book(Stage.PREPARE, Role.COMPRESS_INPUT, reply.input_tokens)
-                book(Stage.PREPARE, Role.COMPRESS_OUTPUT, reply.output_tokens)
-                written = [note for note in notes[owner] if note is not None]
-                if len(written) == len(notes[owner]):
-                    text = "\n".join(written)
-                    yield Prepared(contexts[owner], text, ledgers[owner], seconds[owner])
+            prompts = [self._fill(draft.pieces[place]) for draft, place in places]
+            for written in self._replies(prompts, limit):
+                draft, place = places[written.place]
+                draft.take(place, written)
+                if draft.is_whole:
+                    yield draft.prepared()
 
-    def _replies(
-        self, prompts: Sequence[str], limit: int
-    ) -> Iterator[tuple[int, Completion, float]]:
-        """Place, reply and seconds; each when it is there, if the model can tell."""
+    def _limit(self, piece: _Piece) -> int:
+        """The most tokens of the notes of a piece, in steps."""
+        wanted = int(self._ratio * piece.tokens + 1)
+        steps = math.ceil(wanted / _LIMIT_STEP)
+        return steps * _LIMIT_STEP
+
+    def _replies(self, prompts: Sequence[str], limit: int) -> Iterator[_Written]:
+        """Each reply when it is there, if the model can tell."""
         one_by_one = getattr(self._model, "complete_each", None)
         for start in range(0, len(prompts), _BATCH):
             batch = prompts[start : start + _BATCH]
@@ -110,30 +151,35 @@ class MemoryCompression:
             if one_by_one is None:
                 replies = self._model.complete(batch, max_new_tokens=limit)
                 share = (time.perf_counter() - began) / len(batch)
-                yield from ((start + place, reply, share) for place, reply in enumerate(replies))
+                for place, reply in enumerate(replies):
+                    yield _Written(start + place, reply, share)
                 continue
             for place, reply in one_by_one(batch, max_new_tokens=limit):
                 now = time.perf_counter()
-                yield start + place, reply, now - began
+                yield _Written(start + place, reply, now - began)
                 began = now
 
-    def _fill(self, text: str, tokens: int) -> str:
-        words = max(8, int(self._ratio * tokens * _WORDS_PER_TOKEN))
-        head, _, tail = COMPRESS_PROMPT.replace("{words}", str(words)).partition("{documents}")
-        return f"{head}{text}{tail}"
+    def _fill(self, piece: _Piece) -> str:
+        words = max(_LEAST_WORDS, int(self._ratio * piece.tokens * _WORDS_PER_TOKEN))
+        template = COMPRESS_PROMPT.replace("{words}", str(words))
+        head, _, tail = template.partition("{documents}")
+        return f"{head}{piece.text}{tail}"
 
-    def _cut(self, text: str) -> list[tuple[str, int]]:
+    def _cut(self, text: str) -> list[_Piece]:
         """Pieces of at most about `_CHUNK_TOKENS`, cut at sentence ends, with their tokens."""
         total = self._model.count_tokens([text])[0]
         if total <= _CHUNK_TOKENS:
-            return [(text, total)]
+            return [_Piece(text, total)]
         parts = [text[start:end] for start, end in sentence_spans(text)]
-        pieces: list[tuple[str, int]] = []
-        for part, tokens in zip(parts, self._model.count_tokens(parts), strict=True):
-            if pieces and pieces[-1][1] + tokens <= _CHUNK_TOKENS:
-                pieces[-1] = (pieces[-1][0] + part, pieces[-1][1] + tokens)
+        counts = self._model.count_tokens(parts)
+        pieces = [_Piece("", 0)]
+        for part, tokens in zip(parts, counts, strict=True):
+            last = pieces[-1]
+            longer = _Piece(last.text + part, last.tokens + tokens)
+            if not last.text or longer.tokens <= _CHUNK_TOKENS:
+                pieces[-1] = longer
             else:
-                pieces.append((part, tokens))
+                pieces.append(_Piece(part, tokens))
         return pieces
 
     # The cache.

@@ -1,0 +1,108 @@
+"""What only the routers of LlamaIndex have: its own routers, and events."""
+
+import asyncio
+import contextlib
+
+import pytest
+from llama_index.core.llms import ChatMessage, MockLLM
+from llama_index.core.query_engine import RouterQueryEngine
+from llama_index.core.retrievers import RouterRetriever
+from llama_index.core.tools import QueryEngineTool, RetrieverTool
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.llama_index import FrontierQuery, FrontierQueryEngine, FrontierSelector
+from tests.integration import routing_setup
+from tests.integration.routing_setup import (
+    QUESTION,
+    USAGE,
+    Completing,
+    Found,
+    LlamaIndex,
+    Named,
+    first_answer_fails,
+)
+
+LABELS = ("full_context", "memory_compression(ratio=0.5)", "bm25")
+
+
+def router(selector):
+    tools = [
+        QueryEngineTool.from_defaults(Named(name=name), name=name, description="")
+        for name in LABELS
+    ]
+    return RouterQueryEngine(selector=selector, query_engine_tools=tools, llm=MockLLM())
+
+
+@pytest.mark.parametrize(("reuse", "expected"), [(1, LABELS[0]), (40, LABELS[1])])
+async def test_n_travels_with_the_query_through_the_router_of_llama_index(
+    frontier, reuse, expected
+):
+    engine = router(FrontierSelector(frontier, target_f1=0.7))
+    response = engine.query(FrontierQuery(QUESTION, reuse=reuse))
+    assert str(response) == expected
+    reason = response.metadata["selector_result"].reason
+    assert reason.startswith(f"{expected}: the cheapest with F1 >= 0.700; measured F1 0.")
+    assert str(await engine.aquery(FrontierQuery(QUESTION, reuse=reuse))) == expected
+
+
+def test_it_selects_for_the_router_retriever(frontier):
+    tools = [RetrieverTool.from_defaults(Found(n), name=n, description="") for n in LABELS]
+    retriever = RouterRetriever(
+        selector=FrontierSelector(frontier, target_f1=0.7), retriever_tools=tools, llm=MockLLM()
+    )
+    (node,) = retriever.retrieve(FrontierQuery(QUESTION, reuse=40))
+    assert node.node.node_id == LABELS[1]
+
+
+@pytest.mark.parametrize("method", ["complete", "chat"])
+def test_a_call_that_the_engine_tries_again_is_counted_once_and_none_outside_a_query(
+    frontier, monkeypatch, method
+):
+    # The chat of the model calls its complete, as in most integrations.
+    class Retrying(Named):
+        def custom_query(self, query_str):
+            model = Completing()
+            asked = [ChatMessage(query_str)] if method == "chat" else query_str
+            for _ in range(2):
+                with contextlib.suppress(RuntimeError):
+                    getattr(model, method)(asked)
+            return self.name
+
+    monkeypatch.setattr(routing_setup, "reply_to", first_answer_fails)
+    selector = FrontierSelector(frontier, target_f1=0.7)
+    engine = FrontierQueryEngine(selector, {"full_context": Retrying(name="full")})
+    for _ in range(2):
+        settlement = engine.query(QUESTION).metadata["frontier"]["settlement"]
+        assert settlement["tokens"] == {"query": USAGE}
+        Completing().complete("Notes: something else")
+
+
+async def test_what_a_cancelled_query_cost_is_not_learned_from(frontier, ledger, monkeypatch):
+    asked = asyncio.Event()
+
+    async def hang(self, prompt, **_):
+        asked.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(Completing, "acomplete", hang)
+    engine = LlamaIndex().routed(frontier, ledger=ledger, fallback="bm25(depth=1)")
+    task = asyncio.create_task(engine.aquery(FrontierQuery(QUESTION, context_id="c")))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ledger.observed("cost") == {}
+
+
+def test_decision_and_cost_are_events(frontier, dispatched):
+    response = LlamaIndex().routed(frontier).query(QUESTION)
+    names = [event.class_name() for event in dispatched]
+    mine = [name for name in names if name.startswith("Frontier")]
+    assert mine == ["FrontierDecisionEvent", "FrontierSettlementEvent"]
+    assert "Hester Vane built" in response.source_nodes[0].node.text
+
+
+@pytest.mark.parametrize("fields", [{"nodes": None}, {"retriever": Found("x")}])
+def test_nodes_or_a_retriever_are_wanted(frontier, fields):
+    with pytest.raises(ConfigurationError, match="nodes or a retriever"):
+        LlamaIndex().routed(frontier, **fields)
