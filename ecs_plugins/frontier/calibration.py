@@ -196,8 +196,8 @@ def _by_key(
         if any(not hasattr(strategy, member) for member in _MEMBERS):
             raise ConfigurationError(
                 f"{strategy!r:.60} is no strategy; a chain of your own is measured as "
-                "RoutedChain('its name', answer=chain), of ecs_plugins.langchain or "
-                "ecs_plugins.llama_index"
+                "RoutedChain('its name', answer=chain) of ecs_plugins.langchain, or as a "
+                "RoutedEngine of ecs_plugins.llama_index"
             )
         key = (strategy.name, config_json(strategy.config))
         if key in arms:

@@ -95,7 +95,7 @@ class ChainPreparation(NamedTuple):
     found: bool = False
 
 
-class _Kept:
+class _KeptPreparation:
     """A preparation that is being made or is there; whoever comes second waits for the first."""
 
     def __init__(self) -> None:
@@ -113,14 +113,14 @@ class PreparationStore:
 
     def __init__(self, directory: str | Path | None = None) -> None:
         self.directory = None if directory is None else Path(directory)
-        self._kept: LRUCache[tuple[PointKey, str], _Kept] = LRUCache(_KEPT)
+        self._kept: LRUCache[tuple[PointKey, str], _KeptPreparation] = LRUCache(_KEPT)
         self._lock = threading.Lock()
 
     @contextmanager
-    def _one(self, key: PointKey, context: str) -> Iterator[_Kept]:
+    def _one(self, key: PointKey, context: str) -> Iterator[_KeptPreparation]:
         """What is kept of a chain and context, for one user at a time."""
         with self._lock:
-            kept = self._kept.setdefault((key, context), _Kept())
+            kept = self._kept.setdefault((key, context), _KeptPreparation())
         with kept.lock:
             yield kept
 

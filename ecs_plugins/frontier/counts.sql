@@ -34,11 +34,17 @@ INSERT INTO spent VALUES (?, ?, ?, ?, ?, 1, ?, ?)
     SET queries = spent.queries + 1, cost = spent.cost + excluded.cost,
     baseline = spent.baseline + excluded.baseline;
 
--- Forget contexts that nobody has asked about since, and what was prepared for no context.
+-- Forget contexts that nobody has asked about since, and what was prepared for no context. What is
+-- to go is looked for first, so that nobody waits while all contexts are read.
 
-DELETE FROM contexts WHERE namespace = ? AND last_seen < ?;
-DELETE FROM prepared WHERE namespace = ? AND at < ? AND NOT EXISTS (SELECT 1 FROM contexts c
+SELECT context, game FROM contexts WHERE namespace = ? AND last_seen < ?;
+SELECT context, strategy, config FROM prepared WHERE namespace = ? AND at < ? AND NOT EXISTS
+    (SELECT 1 FROM contexts c
     WHERE c.namespace = prepared.namespace AND c.context = prepared.context);
+DELETE FROM runs WHERE namespace = ? AND context = ? AND game = ? AND EXISTS (SELECT 1
+    FROM contexts c WHERE c.namespace = runs.namespace AND c.context = runs.context
+    AND c.game = runs.game AND c.last_seen < ?);
+DELETE FROM contexts WHERE namespace = ? AND context = ? AND game = ? AND last_seen < ?;
+DELETE FROM prepared WHERE namespace = ? AND context = ? AND strategy = ? AND config = ?
+    AND at < ?;
 DELETE FROM leases WHERE namespace = ? AND until < ?;
-DELETE FROM runs WHERE namespace = ? AND NOT EXISTS (SELECT 1 FROM contexts c
-    WHERE c.namespace = runs.namespace AND c.context = runs.context AND c.game = runs.game);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -309,6 +309,13 @@ class RoutingDecision:
             return text
         side = "above" if point.f1 > self.f1 else "below"
         return f"{text}; would beat it {side} w = {crossing:.3f}"
+
+
+def effective_costs(
+    points: Iterable[StrategyPoint], terms: Terms, lapsing: Mapping[PointKey, float]
+) -> list[float]:
+    """`effective_cost` of each point."""
+    return [effective_cost(point, terms, lapsing) for point in points]
 
 
 def effective_cost(point: StrategyPoint, terms: Terms, lapsing: Mapping[PointKey, float]) -> float:

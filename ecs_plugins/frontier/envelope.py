@@ -36,6 +36,7 @@ from ecs_plugins.frontier.decision import (
     Terms,
     UnreachableTargetError,
     effective_cost,
+    effective_costs,
     objectives,
 )
 from ecs_plugins.frontier.hull import Span, reuse_spans, weight_spans
@@ -58,7 +59,7 @@ class Transition:
     interval: Interval | None = None
 
 
-class _Choice(NamedTuple):
+class _PricedPoint(NamedTuple):
     """A point that may be chosen, and its cost per query."""
 
     cost: float
@@ -213,7 +214,8 @@ class EfficiencyFrontier(MeasuredPoints):
             pool = self.reaching(target_f1, max_seconds)
         if without:
             pool = self._others(pool, without)
-        choices = [_Choice(effective_cost(p, terms, self.lapsing), p) for p in pool]
+        costs = effective_costs(pool, terms, self.lapsing)
+        choices = [_PricedPoint(cost, point) for cost, point in zip(costs, pool, strict=True)]
         ((name, given),) = asked.items()
         value = check_number(name, given)
         if target_f1 is not None:
@@ -233,7 +235,7 @@ class EfficiencyFrontier(MeasuredPoints):
             raise UnreachableTargetError("nothing else can do it", pool[-1].f1)
         return others
 
-    def _within(self, budget: float, choices: Sequence[_Choice], reuse: float) -> _Choice:
+    def _within(self, budget: float, choices: Sequence[_PricedPoint], reuse: float) -> _PricedPoint:
         """The best F1 within a budget; of equals the cheaper."""
         if not budget > 0:
             raise InvalidInputError(f"the budget must be positive, got {budget!r}")
@@ -324,7 +326,7 @@ def due_of(prepared: Iterable[PointKey] | Mapping[PointKey, float]) -> Mapping[P
         ) from error
 
 
-def _by_score(choice: _Choice, weight: float) -> tuple[float, float, float]:
+def _by_score(choice: _PricedPoint, weight: float) -> tuple[float, float, float]:
     score = efficiency_score(choice.point.f1, choice.cost, weight)
     return score, -choice.cost, choice.point.f1
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 _MOST_LEVELS = 6  # preparations among which the best few are looked for
 
 
-class Line(NamedTuple):
+class CostLine(NamedTuple):
     """What a strategy costs: once, per run, and per query."""
 
     prepare: float
@@ -55,7 +55,7 @@ class LapsingGame:
         levels: What the router may prepare, by rising cost; the first needs the least.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[CostLine, ...]
     levels: tuple[float, ...]
 
     def choose(self, run: int, finished: Mapping[int, int]) -> int:
@@ -86,7 +86,7 @@ class LapsingGame:
             if line.prepare <= level and (line.prepare in self.levels)
         ]
 
-    def _of(self, level: float) -> list[Line]:
+    def _of(self, level: float) -> list[CostLine]:
         return [self.lines[index] for index in self._allowed(level)]
 
     @cached_property
@@ -126,7 +126,7 @@ class LapsingGame:
 
 
 @lru_cache(maxsize=256)
-def lapsing_game(lines: tuple[Line, ...]) -> LapsingGame:
+def lapsing_game(lines: tuple[CostLine, ...]) -> LapsingGame:
     """The game of these lines, with those preparations for which its bound is the least."""
     levels = sorted({line.prepare for line in lines})
     base, rest = levels[0], _useful(lines, levels)
@@ -138,7 +138,7 @@ def lapsing_game(lines: tuple[Line, ...]) -> LapsingGame:
     return min(games, key=lambda game: game.bound)
 
 
-def _useful(lines: Sequence[Line], levels: Sequence[float]) -> list[float]:
+def _useful(lines: Sequence[CostLine], levels: Sequence[float]) -> list[float]:
     """The preparations that make a run of some length cheaper, the first few of them."""
     useful = []
     owned = [line for line in lines if line.prepare == levels[0]]
@@ -150,11 +150,11 @@ def _useful(lines: Sequence[Line], levels: Sequence[float]) -> list[float]:
     return useful[:_MOST_LEVELS]
 
 
-def _cheapest(lines: Iterable[Line], queries: float) -> float:
+def _cheapest(lines: Iterable[CostLine], queries: float) -> float:
     return min(line.cost(queries) for line in lines)
 
 
-def _chain(lines: Sequence[Line]) -> list[Line]:
+def _chain(lines: Sequence[CostLine]) -> list[CostLine]:
     """The lines that are the cheapest for some length of a run, from one query on."""
     current = min(lines, key=lambda line: (line.cost(1), line.rate))
     chain = [current]
@@ -168,12 +168,12 @@ def _chain(lines: Sequence[Line]) -> list[Line]:
         chain.append(current)
 
 
-def _crossing(steep: Line, flat: Line) -> float:
+def _crossing(steep: CostLine, flat: CostLine) -> float:
     """The length of a run at which two lines cost the same."""
     return (flat.write - steep.write) / (steep.rate - flat.rate)
 
 
-def _rewritten(lines: Sequence[Line]) -> float:
+def _rewritten(lines: Sequence[CostLine]) -> float:
     """What is written within a run beyond its first query, over what the run costs at least."""
     worst = 0.0
     spent = 0.0
@@ -184,7 +184,7 @@ def _rewritten(lines: Sequence[Line]) -> float:
     return worst
 
 
-def _lengths(lines: Sequence[Line]) -> list[float]:
+def _lengths(lines: Sequence[CostLine]) -> list[float]:
     """The lengths of a run between which costs are straight lines."""
     lengths = {1.0}
     for a, b in combinations(lines, 2):
@@ -195,7 +195,7 @@ def _lengths(lines: Sequence[Line]) -> list[float]:
     return sorted(lengths)
 
 
-def _ratios(over: Sequence[Line], under: Sequence[Line]) -> list[float]:
+def _ratios(over: Sequence[CostLine], under: Sequence[CostLine]) -> list[float]:
     """The cheapest of some lines over that of others, at each length that can be an extreme."""
     without_end = min(line.rate for line in over) / min(line.rate for line in under)
     lengths = _lengths([*over, *under])
@@ -205,9 +205,9 @@ def _ratios(over: Sequence[Line], under: Sequence[Line]) -> list[float]:
     ]
 
 
-def _least_ratio(over: Sequence[Line], under: Sequence[Line]) -> float:
+def _least_ratio(over: Sequence[CostLine], under: Sequence[CostLine]) -> float:
     return min(_ratios(over, under))
 
 
-def _greatest_ratio(over: Sequence[Line], under: Sequence[Line]) -> float:
+def _greatest_ratio(over: Sequence[CostLine], under: Sequence[CostLine]) -> float:
     return max(_ratios(over, under))

@@ -12,6 +12,13 @@ from ecs_plugins.frontier.cost import PointKey
 from ecs_plugins.frontier.forecast import ReuseModel
 
 
+class Preparation(NamedTuple):
+    """A stage 1 that was paid: what it cost, and how many seconds ago it was last used."""
+
+    cost: float
+    age: float
+
+
 class Count(NamedTuple):
     """How often a context was asked.
 
@@ -19,18 +26,13 @@ class Count(NamedTuple):
         queries: In all.
         run: Since a gap let an entry of a prompt cache lapse.
         lapses: How many such gaps there were.
+        preparations: What is prepared for it.
     """
 
     queries: int
     run: int
-    lapses: int = 0
-
-
-class Preparation(NamedTuple):
-    """A stage 1 that was paid: what it cost, and how many seconds ago it was last used."""
-
-    cost: float
-    age: float
+    lapses: int
+    preparations: Mapping[PointKey, Preparation]
 
 
 class Booking(NamedTuple):
@@ -65,13 +67,10 @@ class Ledger(Protocol):
     def count_query(
         self, context: str, *, game: str = "", life: float | None = None, add: bool = True
     ) -> Count:
-        """Count a query, and return how often the context was asked."""
+        """Count a query, and return how often the context was asked and what is prepared."""
 
     def finished_runs(self, context: str, game: str = "") -> Mapping[int, int]:
         """How often a run of so many queries has ended."""
-
-    def preparations(self, context: str) -> dict[PointKey, Preparation]:
-        """What is prepared."""
 
     def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
         """Note what is prepared."""

@@ -66,4 +66,3 @@ CREATE TABLE IF NOT EXISTS spent (
     baseline REAL NOT NULL,
     PRIMARY KEY (namespace, day, strategy, config, unit)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS contexts_last_seen ON contexts (namespace, last_seen);

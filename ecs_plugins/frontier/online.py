@@ -17,7 +17,7 @@ from ecs_plugins.frontier.cost import PointKey, StrategyPoint
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, Terms, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.forecast import HORIZON, ReuseModel
-from ecs_plugins.frontier.lapsing import Line, lapsing_game
+from ecs_plugins.frontier.lapsing import CostLine, lapsing_game
 from ecs_plugins.frontier.rental import Slope, plan_forecast, plan_random, plan_rental
 
 
@@ -96,15 +96,15 @@ def decide_online(
     )
 
 
-def _line(point: StrategyPoint, frontier: EfficiencyFrontier, *, free: bool) -> Line:
+def _line(point: StrategyPoint, frontier: EfficiencyFrontier, *, free: bool) -> CostLine:
     write = frontier.lapsing.get(point.key, 0.0)
     prepare = 0.0 if free else point.stage1 - write
-    return Line(max(0.0, prepare), write, point.stage2)
+    return CostLine(max(0.0, prepare), write, point.stage2)
 
 
 def _play(
     able: Sequence[StrategyPoint],
-    lines: tuple[Line, ...],
+    lines: tuple[CostLine, ...],
     at: Position,
     unit: str,
     draw: float | None,

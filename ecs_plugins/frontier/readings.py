@@ -13,7 +13,7 @@ _READ_CONTEXTS = 4096  # whose reading is remembered, and for how many seconds
 _READ_SECONDS = 3600.0
 
 
-class Readings:
+class ContextReadings:
     """What the scoring model behind one router has read of a context, and what that cost.
 
     It is in memory alone: a pickle begins without.
@@ -40,5 +40,5 @@ class Readings:
         with self._lock:
             self._costs.expire(seconds)
 
-    def __reduce__(self) -> tuple[type[Readings], tuple[()]]:
-        return Readings, ()
+    def __reduce__(self) -> tuple[type[ContextReadings], tuple[()]]:
+        return ContextReadings, ()

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,10 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.frontier.cost import PointKey
 from ecs_plugins.frontier.forecast import ReuseModel, fitted_model
 from ecs_plugins.frontier.ledger import Booking, Count, DaySpend, Preparation, day_spend, stored_id
-from ecs_plugins.storage.base import Connection, Schema, SqlDatabase, is_address
-from ecs_plugins.storage.sqlite import MEMORY, Database
+from ecs_plugins.frontier.ledger_tables import BUSY_SECONDS, open_tables
+from ecs_plugins.storage.base import Connection, is_address
+from ecs_plugins.storage.sqlite import MEMORY
 
-_TABLES = statements(__package__, "ledger.sql")
-_POLICIES = statements(__package__, "policies.sql")
 (
     _COUNT,
     _END_RUN,
@@ -38,20 +37,29 @@ _POLICIES = statements(__package__, "policies.sql")
     _LEASE,
     _OBSERVE,
     _SPEND,
-    *_EXPIRE,
+    _IDLE_CONTEXTS,
+    _UNUSED_PREPARATIONS,
+    _FORGET_RUNS,
+    _FORGET_CONTEXT,
+    _FORGET_PREPARATION,
+    _FORGET_LEASES,
 ) = statements(__package__, "counts.sql")
 _TALLY = (
     "SELECT queries, lapses, run, last_seen < ?, last_seen < ?, count(*) FROM contexts "
     "WHERE namespace = ? GROUP BY 1, 2, 3, 4, 5"
 )
+_ASKED = (
+    "SELECT queries, run, lapses, last_seen FROM contexts "
+    "WHERE namespace = ? AND context = ? AND game = ?"
+)
+_PREPARED = "SELECT strategy, config, cost, at FROM prepared WHERE namespace = ? AND context = ?"
 _RUNS = "SELECT queries, sum(times) FROM runs WHERE namespace = ? GROUP BY 1"
 _log = logging.getLogger(__name__)
 # What share of new contexts, and how much time, may pass before the model is fitted again.
 _REFIT_SHARE = 0.1
 _REFIT_SECONDS = 3600.0
 _TIDY_SECONDS = 3600.0
-# How long a query waits for another writer: once when it is counted, once when it is settled.
-_BUSY_SECONDS = 1.0
+_FORGOTTEN_AT_ONCE = 500
 _FOREVER = 1e18  # seconds that no gap is longer than
 _DAY = 86_400.0
 
@@ -109,7 +117,7 @@ class ReuseLedger:
         self._fitted_units = 0
         self._fitted = -math.inf
         self._tidied = -math.inf
-        self._database = _database(self._path)
+        self._database = open_tables(self._path, BUSY_SECONDS)
 
     # Writing.
 
@@ -141,17 +149,16 @@ class ReuseLedger:
         """
         if add:
             return self._count(context, 1, game, life)
-        rows = self._run(
-            "SELECT queries, run, lapses, last_seen FROM contexts "
-            "WHERE namespace = ? AND context = ? AND game = ?",
-            (self._namespace, stored_id(context), game),
-        )
-        if not rows:
-            return Count(1, 1)
-        queries, run, lapses, last_seen = rows[0]
+        where = (self._namespace, stored_id(context))
+        with self._database.read() as connection:
+            row = connection.execute(_ASKED, (*where, game)).fetchone()
+            preparations = self._prepared_in(connection, where)
+        if row is None:
+            return Count(1, 1, 0, preparations)
+        queries, run, lapses, last_seen = row
         if life is not None and last_seen < self._clock() - life:
-            return Count(queries + 1, 1, lapses + 1)
-        return Count(queries + 1, run + 1, lapses)
+            return Count(queries + 1, 1, lapses + 1, preparations)
+        return Count(queries + 1, run + 1, lapses, preparations)
 
     def _count(self, context: str, queries: int, game: str, life: float | None) -> Count:
         now = self._clock()
@@ -166,9 +173,19 @@ class ReuseLedger:
             if ended or total == queries:
                 ((units,),) = connection.execute(_UNIT, (self._namespace,)).fetchall()
                 self._units = units
+            preparations = self._prepared_in(connection, (self._namespace, name))
         if life is not None:
             self._life = life
-        return Count(total, run, lapses)
+        return Count(total, run, lapses, preparations)
+
+    def _prepared_in(
+        self, connection: Connection, where: tuple[str, str]
+    ) -> dict[PointKey, Preparation]:
+        now = self._clock()
+        return {
+            (strategy, config): Preparation(cost, now - at)
+            for strategy, config, cost, at in connection.execute(_PREPARED, where).fetchall()
+        }
 
     def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
         """Note that stage 1 of a point was paid for this context, so it is sunk from now on."""
@@ -255,20 +272,12 @@ class ReuseLedger:
         )
         return dict(rows)
 
-    def preparations(self, context: str) -> dict[PointKey, Preparation]:
-        """Points for which a context was prepared."""
-        rows = self._run(
-            "SELECT strategy, config, cost, at FROM prepared WHERE namespace = ? AND context = ?",
-            (self._namespace, stored_id(context)),
-        )
-        now = self._clock()
-        return {
-            (strategy, config): Preparation(cost, now - at) for strategy, config, cost, at in rows
-        }
-
     def prepared(self, context: str) -> dict[PointKey, float]:
         """Keys of the points for which a context was prepared, and what their stage 1 cost."""
-        return {key: each.cost for key, each in self.preparations(context).items()}
+        with self._database.read() as connection:
+            where = (self._namespace, stored_id(context))
+            prepared = self._prepared_in(connection, where)
+        return {key: preparation.cost for key, preparation in prepared.items()}
 
     def observed(self, kind: str) -> dict[PointKey, tuple[int, float, float]]:
         """How many values of a kind were observed of each point, their mean and its error."""
@@ -388,12 +397,22 @@ class ReuseLedger:
             self._in_background("tidy", self._forget_expired)
 
     def _forget_expired(self) -> None:
-        now = self._clock()
-        for delete in _EXPIRE:
-            values: tuple[object, ...] = (self._namespace,)
-            if "?" in delete.partition("?")[2]:
-                values = (self._namespace, now - self._expire)
-            self._run(delete, values)
+        namespace = self._namespace
+        since = self._clock() - self._expire
+        contexts = self._run(_IDLE_CONTEXTS, (namespace, since))
+        self._forget([_FORGET_RUNS, _FORGET_CONTEXT], contexts, since)
+        preparations = self._run(_UNUSED_PREPARATIONS, (namespace, since))
+        self._forget([_FORGET_PREPARATION], preparations, since)
+        self._run(_FORGET_LEASES, (namespace, since))
+
+    def _forget(self, deletes: Sequence[str], rows: Sequence[Any], since: float) -> None:
+        """Delete rows a few at a time, so that nobody waits long."""
+        for start in range(0, len(rows), _FORGOTTEN_AT_ONCE):
+            some = rows[start : start + _FORGOTTEN_AT_ONCE]
+            values = [(self._namespace, *row, since) for row in some]
+            with self._database.write(scope=self._namespace) as connection:
+                for delete in deletes:
+                    connection.executemany(delete, values)
 
     def _in_background(self, name: str, work: Callable[[], None]) -> None:
         """Run in a thread, unless it runs already; a database in memory has no second user."""
@@ -422,22 +441,3 @@ class ReuseLedger:
         with database.write(scope=self._namespace) as connection:
             cursor = connection.execute(statement, values)
             return list(cursor.fetchall()) if cursor.description else []
-
-
-def _execute(statements: Iterable[str], connection: Connection) -> None:
-    for statement in statements:
-        connection.execute(statement)
-
-
-_FILE = Schema("reuse ledger", version=3, make=partial(_execute, _TABLES))
-_ON_SERVER = Schema("reuse ledger", version=3, make=partial(_execute, (*_TABLES, *_POLICIES)))
-
-
-def _database(path: str) -> SqlDatabase:
-    # What was counted survives a crash of the process; a power cut may lose the last counts.
-    settings: dict[str, Any] = {"synchronous": "normal", "busy_timeout": _BUSY_SECONDS}
-    if not is_address(path):
-        return Database(path, _FILE, **settings)
-    from ecs_plugins.storage.postgres import PostgresDatabase
-
-    return PostgresDatabase(path, _ON_SERVER, **settings)

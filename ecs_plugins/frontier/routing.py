@@ -33,7 +33,7 @@ from ecs_plugins.frontier.online import (
     expected_run,
     trusted_gain,
 )
-from ecs_plugins.frontier.readings import Readings
+from ecs_plugins.frontier.readings import ContextReadings
 from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.settlement import Settlement, newly_prepared, settled
 from ecs_plugins.frontier.spending import is_capped
@@ -71,7 +71,7 @@ class Router:
     ledger: Ledger | None = None
     _lower: EfficiencyFrontier | None = field(default=None, init=False)
     _learned: float = field(default=0.0, init=False)
-    _read: Readings = field(default_factory=Readings, init=False)
+    _read: ContextReadings = field(default_factory=ContextReadings, init=False)
 
     def route(
         self,
@@ -157,16 +157,15 @@ class Router:
         count: bool,
     ) -> _Known:
         """Ask the ledger, and count the query."""
-        preparations = ledger.preparations(context_id)
         game = self._game(asked)
         counted = ledger.count_query(context_id, game=game, life=self._life, add=count)
         finished: Mapping[int, int] = {}
         if counted.lapses and self._mixed:
             finished = ledger.finished_runs(context_id, game)
         due = dict.fromkeys(self._read.costs(context_id, self._scored), 0.0)
-        due |= self._due(preparations)
+        due |= self._due(counted.preparations)
         due |= dict.fromkeys(given, 0.0)
-        found = {key for key, each in preparations.items() if not each.cost and key in due}
+        found = {key for key, each in counted.preparations.items() if not each.cost and key in due}
         return _Known(
             Position(counted.queries, counted.run, finished, counted.lapses),
             due,

@@ -1,4 +1,4 @@
-from .chains import RoutedChain as RoutedChain
+from .chains import RoutedEngine as RoutedEngine
 from .memory import EntropicChatMemory as EntropicChatMemory
 from .memory import EntropicMemoryBlock as EntropicMemoryBlock
 from .postprocessor import ECSPostprocessor as ECSPostprocessor

@@ -29,11 +29,11 @@ Preparation = Callable[[Sequence[BaseNode]], Any]
 EngineMaker = Callable[[Any], BaseQueryEngine]
 
 
-class RoutedChain(BaseQueryEngine):
+class RoutedEngine(BaseQueryEngine):
     """An engine with a stage 1 of its own, for a `FrontierQueryEngine` and for `calibrate`.
 
     ```python
-    RoutedChain("notes", prepare=summarise, answer=lambda notes: NotesEngine(llm, notes))
+    RoutedEngine("notes", prepare=summarise, answer=lambda notes: NotesEngine(llm, notes))
     ```
 
     ``prepare`` runs once per context and what it gives is kept; ``answer`` makes the engine that
@@ -135,22 +135,22 @@ class RoutedChain(BaseQueryEngine):
         if lasting and self.prepare is not None and self.directory is None:
             raise ConfigurationError(
                 f"a ledger in a file remembers what {self.label} has prepared, but without a "
-                "directory it is lost with the process; give RoutedChain(directory=...)"
+                "directory it is lost with the process; give RoutedEngine(directory=...)"
             )
 
-    def as_strategy(self) -> MeasuredChain:
+    def as_strategy(self) -> MeasuredEngine:
         """What `calibrate` measures."""
-        return MeasuredChain(self)
+        return MeasuredEngine(self)
 
     @override
     def _get_prompt_modules(self) -> PromptMixinType:
         return {}
 
 
-class MeasuredChain:
-    """A `RoutedChain` as a strategy that answers by itself."""
+class MeasuredEngine:
+    """A `RoutedEngine` as a strategy that answers by itself."""
 
-    def __init__(self, chain: RoutedChain) -> None:
+    def __init__(self, chain: RoutedEngine) -> None:
         self.name = chain.name
         self.config: Mapping[str, ConfigValue] = chain.settings
         self.routable = chain.routable

@@ -41,7 +41,7 @@ from ecs_plugins.integrations.routing import (
     named_fallback,
     settings_of,
 )
-from ecs_plugins.llama_index.chains import RoutedChain
+from ecs_plugins.llama_index.chains import RoutedEngine
 from ecs_plugins.llama_index.counting import as_context, counted, current_query
 
 _dispatcher = get_dispatcher(__name__)
@@ -181,7 +181,7 @@ class FrontierQueryEngine(BaseQueryEngine):
     Args:
         selector: Decides.
         engines: Label (``"bm25(depth=4)"``) or strategy (``"bm25"``) -> engine; or a list of
-            `RoutedChain`.
+            `RoutedEngine`.
         context_id: What queries are about, where neither query nor selector says.
         fallback: Answers when an engine fails.
         count_tokens: Tokens of each text, for models that do not report what they used.
@@ -195,7 +195,7 @@ class FrontierQueryEngine(BaseQueryEngine):
     def __init__(
         self,
         selector: FrontierSelector,
-        engines: Mapping[str, BaseQueryEngine] | Sequence[RoutedChain],
+        engines: Mapping[str, BaseQueryEngine] | Sequence[RoutedEngine],
         *,
         context_id: str | None = None,
         fallback: BaseQueryEngine | None = None,
@@ -207,7 +207,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         if not isinstance(engines, Mapping):
             engines = {engine.label: engine for engine in engines}
         for engine in engines.values():
-            if isinstance(engine, RoutedChain):
+            if isinstance(engine, RoutedEngine):
                 engine.check_lasting(lasting=isinstance(selector.ledger, str))
         check_names(engines, open_frontier(selector.frontier, engines))
         self.selector = selector

@@ -19,8 +19,12 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier import CalibrationQuestion, Context, ReuseLedger, calibrate
 from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain import RoutedChain as LangChainChain
-from ecs_plugins.llama_index import FrontierQuery, FrontierQueryEngine, FrontierSelector
-from ecs_plugins.llama_index import RoutedChain as LlamaIndexChain
+from ecs_plugins.llama_index import (
+    FrontierQuery,
+    FrontierQueryEngine,
+    FrontierSelector,
+    RoutedEngine,
+)
 
 TEXTS = ("Hester Vane built the mill. " + "filler " * 60, "The wheel is of oak. " + "more " * 60)
 QUESTION = "Who built the mill?"
@@ -122,8 +126,8 @@ class LlamaIndex:
             return llm.complete(f"Summarise: {joined(nodes)}").text
 
         return [
-            LlamaIndexChain("full", answer=lambda nodes: engine(joined(nodes)), nodes=nodes),
-            LlamaIndexChain("notes", prepare=summarise, answer=engine, nodes=nodes, **notes),
+            RoutedEngine("full", answer=lambda nodes: engine(joined(nodes)), nodes=nodes),
+            RoutedEngine("notes", prepare=summarise, answer=engine, nodes=nodes, **notes),
         ]
 
     def routed(self, frontier, chains, **settings):
@@ -186,7 +190,7 @@ def test_a_directory_keeps_what_was_prepared_for_the_next_process(kind, tmp_path
 
 
 def test_a_ledger_in_a_file_needs_a_directory_for_what_chains_prepare(kind, tmp_path):
-    with pytest.raises(ValueError, match=r"RoutedChain\(directory=\.\.\.\)"):
+    with pytest.raises(ValueError, match=r"Routed(Chain|Engine)\(directory=\.\.\.\)"):
         kind.routed(measured(kind), kind.chains(), target_f1=0.9, ledger=str(tmp_path / "reuse.db"))
 
 

@@ -39,7 +39,7 @@ _WORDS_PER_TOKEN = 0.75
 _LEAST_WORDS = 8
 
 
-class _Piece(NamedTuple):
+class _ContextPiece(NamedTuple):
     """A part of a context that is written down by itself."""
 
     text: str
@@ -57,7 +57,7 @@ class _Written(NamedTuple):
 class _Draft:
     """The notes of a context while they are written."""
 
-    def __init__(self, context: Context, pieces: Sequence[_Piece]) -> None:
+    def __init__(self, context: Context, pieces: Sequence[_ContextPiece]) -> None:
         self.context = context
         self.pieces = pieces
         self._notes: dict[int, str] = {}
@@ -136,7 +136,7 @@ class MemoryCompression:
                 if draft.is_whole:
                     yield draft.prepared()
 
-    def _limit(self, piece: _Piece) -> int:
+    def _limit(self, piece: _ContextPiece) -> int:
         """The most tokens of the notes of a piece, in steps."""
         wanted = int(self._ratio * piece.tokens + 1)
         steps = math.ceil(wanted / _LIMIT_STEP)
@@ -159,27 +159,27 @@ class MemoryCompression:
                 yield _Written(start + place, reply, now - began)
                 began = now
 
-    def _fill(self, piece: _Piece) -> str:
+    def _fill(self, piece: _ContextPiece) -> str:
         words = max(_LEAST_WORDS, int(self._ratio * piece.tokens * _WORDS_PER_TOKEN))
         template = COMPRESS_PROMPT.replace("{words}", str(words))
         head, _, tail = template.partition("{documents}")
         return f"{head}{piece.text}{tail}"
 
-    def _cut(self, text: str) -> list[_Piece]:
+    def _cut(self, text: str) -> list[_ContextPiece]:
         """Pieces of at most about `_CHUNK_TOKENS`, cut at sentence ends, with their tokens."""
         total = self._model.count_tokens([text])[0]
         if total <= _CHUNK_TOKENS:
-            return [_Piece(text, total)]
+            return [_ContextPiece(text, total)]
         parts = [text[start:end] for start, end in sentence_spans(text)]
         counts = self._model.count_tokens(parts)
-        pieces = [_Piece("", 0)]
+        pieces = [_ContextPiece("", 0)]
         for part, tokens in zip(parts, counts, strict=True):
             last = pieces[-1]
-            longer = _Piece(last.text + part, last.tokens + tokens)
+            longer = _ContextPiece(last.text + part, last.tokens + tokens)
             if not last.text or longer.tokens <= _CHUNK_TOKENS:
                 pieces[-1] = longer
             else:
-                pieces.append(_Piece(part, tokens))
+                pieces.append(_ContextPiece(part, tokens))
         return pieces
 
     # The cache.

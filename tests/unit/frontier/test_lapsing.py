@@ -4,7 +4,7 @@ import pytest
 
 from ecs_plugins.frontier.cost import StrategyPoint, Usage
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.lapsing import Line, lapsing_game
+from ecs_plugins.frontier.lapsing import CostLine, lapsing_game
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.router_config import RouterConfig
@@ -108,14 +108,14 @@ def test_notes_whose_cache_has_lapsed_are_still_prepared(ledger):
 
 
 def test_the_game_with_one_preparation_is_rent_or_buy():
-    game = lapsing_game((Line(0, 0, 10), Line(100, 0, 4)))
+    game = lapsing_game((CostLine(0, 0, 10), CostLine(100, 0, 4)))
     assert game.bound == pytest.approx(2 - 4 / 10)
     chosen = [game.choose(query, {}) for query in range(1, 30)]
     assert chosen == [0] * 16 + [1] * 13  # 100 / (10 - 4) = 16.7 queries break even
 
 
 def test_past_runs_count_for_what_stays_and_not_for_what_lapses():
-    game = lapsing_game((Line(0, 0, 10), Line(0, 30, 1), Line(100, 0, 2)))
+    game = lapsing_game((CostLine(0, 0, 10), CostLine(0, 30, 1), CostLine(100, 0, 2)))
     assert game.choose(1, {}) == 0
     assert game.choose(8, {}) == 1
     assert game.choose(1, {1: 30}) == 2

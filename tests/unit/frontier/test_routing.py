@@ -270,7 +270,7 @@ def test_what_was_paid_is_not_forgotten_when_it_is_found_later(frontier, ledger)
 def test_a_locked_ledger_costs_no_answer_and_the_decision_says_so(
     frontier, ledger, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(reuse, "_BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(reuse, "BUSY_SECONDS", 0.01)
     other = ReuseLedger(tmp_path / "r.db")
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=other)
     with sqlite3.connect(tmp_path / "r.db", isolation_level=None) as writer:
