@@ -1,10 +1,11 @@
 -- Rows of a memory on PostgreSQL belong to the role that their namespace begins with; all others
--- but the tables' owner neither see nor write them. The embedder is everybody's to read, what an
--- erasure notes is everybody's.
+-- but the tables' owner neither see nor write them. The embedder is everybody's to read; what an
+-- erasure notes, everybody counts up and nobody but the owner takes back.
 
 ALTER TABLE meta ENABLE ROW LEVEL SECURITY;
 CREATE POLICY everybody ON meta FOR SELECT USING (true);
-CREATE POLICY erasures ON meta USING (key IN ('scrub', 'erasures'));
+CREATE POLICY noted ON meta FOR INSERT WITH CHECK (key IN ('scrub', 'erasures'));
+CREATE POLICY counted ON meta FOR UPDATE USING (key IN ('scrub', 'erasures'));
 
 CREATE FUNCTION is_own(key TEXT) RETURNS BOOLEAN STABLE LANGUAGE sql
     RETURN starts_with(key, '[' || to_json(current_user::text));
@@ -41,7 +42,8 @@ ALTER TABLE item_vectors ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON item_vectors USING ((SELECT true FROM items i WHERE i.row = item));
 
 -- Provenance outlives the message by the log's retention, and the item until it is looked for. The
--- function sees every row: what belongs to nobody is everybody's to delete.
+-- function sees every row: what belongs to nobody is everybody's to delete. Nobody writes any but
+-- of items of his own, of which the message is not another's.
 
 CREATE FUNCTION is_of_another(NAME, TEXT, TEXT) RETURNS BOOLEAN STABLE SECURITY DEFINER LANGUAGE sql
     RETURN NOT coalesce(starts_with((SELECT key FROM namespaces WHERE id = (
@@ -49,4 +51,6 @@ CREATE FUNCTION is_of_another(NAME, TEXT, TEXT) RETURNS BOOLEAN STABLE SECURITY 
     OR NOT coalesce(starts_with((SELECT key FROM namespaces WHERE id = (
         SELECT namespace FROM tiers WHERE id = $3 LIMIT 1)), '[' || to_json($1::text)), true);
 ALTER TABLE provenance ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own ON provenance USING (NOT is_of_another(current_user, message, item));
+CREATE POLICY own ON provenance USING (NOT is_of_another(current_user, message, item))
+    WITH CHECK (NOT is_of_another(current_user, message, item)
+        AND (SELECT true FROM tiers t WHERE t.id = item LIMIT 1));

@@ -26,6 +26,9 @@ LARGE = 5000
 """Vectors from which on a graph is linked in the background, and its links are kept: it takes some
 tens of milliseconds per thousand."""
 
+SMALL = 1000
+"""Linked vectors below which all are compared: that takes less than a search of their graph."""
+
 _TAIL = 256
 """Rows that may wait to be linked."""
 
@@ -156,23 +159,35 @@ class VectorIndex:
         Fewer come back if fewer are there. Of ``allowed`` rows, all are compared one by one.
         """
         with self._lock:
-            places = self._places
-            rows, scores = numbers(self._tail), self._tail_vectors() @ query
-            if allowed is not None:
-                near = np.isin(rows, allowed)
-                rows, scores = rows[near], scores[near]
-                places = {row: places[row] for row in allowed.tolist() if row in places}
-            if places:
-                linked = None
-                if allowed is None and 2 * k < len(places):
-                    linked = self._search_graph(query, k)
-                if linked is None:
-                    at = numbers(places.values())
-                    linked = self._rows[at], self._linked_vectors()[at] @ query
-                rows = np.concatenate([rows, linked[0]])
-                scores = np.concatenate([scores, linked[1]])
+            rows = numbers(self._tail)
+            scores = self._tail_vectors() @ query
+            if allowed is None:
+                linked_rows, linked_scores = self._search_linked(query, k)
+            else:
+                is_allowed = np.isin(rows, allowed)
+                rows = rows[is_allowed]
+                scores = scores[is_allowed]
+                linked_rows, linked_scores = self._compare(query, allowed)
+            rows = np.concatenate([rows, linked_rows])
+            scores = np.concatenate([scores, linked_scores])
         best = np.argsort(-scores, kind="stable")[:k]
         return rows[best], scores[best]
+
+    def _search_linked(self, query: Vector, k: int) -> tuple[Rows, Vector]:
+        """At least the ``k`` best of the linked rows, by the graph where that takes less."""
+        if self.linked >= SMALL and 2 * k < len(self._places):
+            found = self._search_graph(query, k)
+            if found is not None:
+                return found
+        live = self._rows >= 0
+        scores = self._linked_vectors() @ query
+        return self._rows[live], scores[live]
+
+    def _compare(self, query: Vector, rows: Rows) -> tuple[Rows, Vector]:
+        """Those of some rows that are linked, and their scores."""
+        places = [self._places[row] for row in rows.tolist() if row in self._places]
+        chosen = numbers(places)
+        return self._rows[chosen], self._linked_vectors()[chosen] @ query
 
     def _search_graph(self, query: Vector, k: int) -> tuple[Rows, Vector] | None:
         """``k`` rows and their scores; None if the graph does not reach so many."""

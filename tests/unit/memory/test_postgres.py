@@ -189,6 +189,11 @@ def test_whatever_a_role_asks_it_meets_the_rows_of_its_own_namespaces_only(
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level"):
                 role.execute(f"UPDATE {change}")
         assert role.execute("DELETE FROM versions").rowcount == 0
+        role.execute("INSERT INTO meta VALUES ('scrub', '1') ON CONFLICT DO NOTHING")
+        assert role.execute("DELETE FROM meta").rowcount == 0
+        for message, item in (("nobody", "nobody"), (mine.messages(("acme",))[0].id, "nobody")):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level"):
+                role.execute("INSERT INTO provenance VALUES (%s, %s, 1)", (message, item))
     with pytest.raises(StorageError, match="privilege"):
         mine.add("more", namespace=("ä%",))
     with pytest.raises(StorageError, match="only the owner"):

@@ -15,6 +15,7 @@ from tests.unit.memory.factories import SECRET, assert_current, in_child, leftov
 @pytest.fixture(autouse=True)
 def _graph_from_the_first_row(monkeypatch):
     monkeypatch.setattr("ecs_plugins.memory.store.vector_index._TAIL", 0)
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.SMALL", 0)
 
 
 def latent(count: int, dimension: int = 48, seed: int = 0) -> np.ndarray:
@@ -47,6 +48,27 @@ def test_the_graph_finds_what_the_exact_scan_finds(count):
     rows, scores = index.search(vectors[0], 3)
     assert rows[0] == 1000
     np.testing.assert_allclose(scores, np.sort(vectors @ vectors[0])[::-1][:3], rtol=1e-5)
+
+
+def test_few_vectors_are_all_compared_and_many_are_looked_for_in_the_graph(monkeypatch):
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.SMALL", 100)
+    searched = []
+    search_graph = VectorIndex._search_graph
+
+    def spy(index, query, k):
+        searched.append(index.linked)
+        return search_graph(index, query, k)
+
+    monkeypatch.setattr(VectorIndex, "_search_graph", spy)
+    for count in (99, 100):
+        vectors = latent(count)
+        index = VectorIndex(vectors.shape[1])
+        index.add(np.arange(count), vectors)
+        index.remove(np.array([3]))
+        rows, _ = index.search(vectors[5], 4)
+        assert rows[0] == 5
+        assert 3 not in rows
+    assert searched == [100]
 
 
 def test_equal_vectors_are_all_found():
