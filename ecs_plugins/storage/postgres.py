@@ -63,8 +63,15 @@ _TYPES = {
     r"\bTEXT\b": 'TEXT COLLATE "C"',
 }
 _SET_SEARCH_PATH, _TABLES, _READERS, _BYTES = statements(__package__, "catalog.sql")
-_CONNECTIONS = 16  # of a process
-_CLAIMS = 4  # of these; who holds one needs another to work
+_CONNECTIONS = 16
+"""Of a process, unless the address says otherwise."""
+
+_LEAST_CONNECTIONS = 2
+"""Who holds a claim needs another connection to work."""
+
+_CLAIMS = 4
+"""Connections that hold a claim at the same time, at most; half of a small pool."""
+
 _LIST = r"IN \(SELECT (?:value|CAST\(value AS (BIGINT)\)) FROM json_each\(\?(\d*)\)\)"
 _BLOCK = 25  # rows that are inserted by one statement
 _ROW = re.compile(r"VALUES (\([^()]*\))")
@@ -172,17 +179,32 @@ def parsed(address: str) -> tuple[str, str]:
     """The address without what only this package understands, and the schema."""
     parts = urlsplit(address)
     options = dict(parse_qsl(parts.query))
+    options.pop("pool_size", None)
     schema = options.pop("schema", SCHEMA)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", schema):
         raise ConfigurationError(f"the schema of an address is a plain name, got {schema!r:.80}")
     return parts._replace(query=urlencode(options, quote_via=quote)).geturl(), schema
 
 
+def pool_size(address: str) -> int:
+    """How many connections a process opens at most: ``pool_size`` of the address."""
+    options = dict(parse_qsl(urlsplit(address).query))
+    size = options.get("pool_size", str(_CONNECTIONS))
+    if not size.isdecimal() or int(size) < _LEAST_CONNECTIONS:
+        raise ConfigurationError(
+            f"the pool_size of an address is a number of at least {_LEAST_CONNECTIONS}, "
+            f"got {size!r:.80}"
+        )
+    return int(size)
+
+
 class PostgresDatabase(SqlDatabase):
     """A schema of a PostgreSQL database. Thread-safe; a forked child connects anew.
 
     Args:
-        address: ``postgresql://user:password@host:port/database?schema=name``.
+        address: ``postgresql://user:password@host:port/database?schema=name``; ``pool_size`` is
+            how many connections the process opens at most, all others are those of libpq, such
+            as ``application_name`` and ``options=-c statement_timeout=30s``.
         tables: What it holds.
         settings: Of every session.
         synchronous: ``"normal"``: a crash of the server may lose the latest transactions.
@@ -205,6 +227,7 @@ class PostgresDatabase(SqlDatabase):
     ) -> None:
         super().__init__(without_password(address), read_only=read_only)
         self._conninfo, self.schema = parsed(address)
+        self._pool_size = pool_size(address)
         self._tables = tables
         self._kind = tables.kind
         self._busy_timeout = busy_timeout
@@ -228,12 +251,12 @@ class PostgresDatabase(SqlDatabase):
     def _begin(self) -> None:
         """Begin with no connection, also in a forked child."""
         self._here = threading.local()
-        self._claims = threading.BoundedSemaphore(_CLAIMS)
+        self._claims = threading.BoundedSemaphore(min(_CLAIMS, self._pool_size // 2))
         self._pool = ConnectionPool(
             self._conninfo,
             kwargs=self._options,
             min_size=0,
-            max_size=_CONNECTIONS,
+            max_size=self._pool_size,
             timeout=self._busy_timeout,
             configure=self._configure,
             open=True,
@@ -306,7 +329,7 @@ class PostgresDatabase(SqlDatabase):
     def _connection(self, begin: str = "") -> Iterator[Raw]:
         """A connection after a first statement, which finds those that died while they waited."""
         with translated(self.path):
-            for left in reversed(range(1 + _CONNECTIONS)):
+            for left in reversed(range(1 + self._pool_size)):
                 raw = self._pool.getconn()
                 try:
                     raw.execute(begin)

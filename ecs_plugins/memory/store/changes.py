@@ -11,13 +11,14 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import namespaces, rereading, tiers
-from ecs_plugins.memory.store.erasure import Erasure, erasing, unknown
+from ecs_plugins.memory.store.erasure import Erasure, erasing, namespace_of, unknown
 from ecs_plugins.memory.store.intake import check_room_to_pin, evict_overflow, insert_pinned
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Message, NewMessage
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.tiers import Metadata, TierRow
 from ecs_plugins.memory.store.values import dump
+from ecs_plugins.storage.base import Connection
 
 
 def update(
@@ -31,9 +32,11 @@ def update(
     """Change a message, and what rests on it, or a memory; None leaves something as it is."""
     checked = NewMessage("-" if text is None else text, metadata=metadata or {})
     own = None if metadata is None else checked.metadata
-    texts = [] if text is None else _foreseen(store, name, text)
+    with store.database.read() as connection:
+        namespace = namespace_of(connection, name)
+        texts = [] if text is None else _foreseen(connection, name, text)
     erases = text is not None or own is not None
-    with store.embedded(texts), erasing(store, erases=erases) as erasure:
+    with store.embedded(texts), erasing(store, [namespace], erases=erases) as erasure:
         message = log.get(erasure.connection, name)
         if message is None:
             space = _change_memory(erasure, name, text, own, pinned)
@@ -74,13 +77,12 @@ def _change_memory(
     return space
 
 
-def _foreseen(store: MemoryStore, name: str, text: str) -> list[str]:
+def _foreseen(connection: Connection, name: str, text: str) -> list[str]:
     """The texts of which vectors are needed to let a message or a memory say something else."""
-    with store.database.read() as connection:
-        message = log.get(connection, name)
-        if message is None:
-            return [text]
-        return [as_reply(text, message.asked), *rereading.foreseen(connection, [name], text)]
+    message = log.get(connection, name)
+    if message is None:
+        return [text]
+    return [as_reply(text, message.asked), *rereading.foreseen(connection, [name], text)]
 
 
 def _update_message(

@@ -333,9 +333,17 @@ class Erasure:
 
 
 @contextmanager
-def erasing(store: MemoryStore, *, erases: bool = True) -> Iterator[Erasure]:
-    """A write transaction that erases, or just changes; afterwards, the receipt is complete."""
-    with store.writing() as connection:
+def erasing(
+    store: MemoryStore, spaces: Iterable[Namespace] = (), *, erases: bool = True
+) -> Iterator[Erasure]:
+    """A write transaction that erases, or just changes; afterwards, the receipt is complete.
+
+    Args:
+        store: The memory.
+        spaces: What it writes to; who writes elsewhere does not wait. Without any, to everything.
+        erases: Whether anything may be gone from the files.
+    """
+    with store.writing(spaces) as connection:
         erasure = Erasure(store, connection)
         yield erasure
         if erases:
@@ -372,12 +380,13 @@ def _scrub(store: MemoryStore, erased: Erased) -> bool:
 def delete(store: MemoryStore, names: Sequence[str], *, evidence: bool) -> ErasureReceipt:
     """Erase messages and what rests on them alone, or memories: all of them, or nothing."""
     with store.database.read() as connection:
+        spaces = {namespace_of(connection, name) for name in names}
         going = list(names)
         if evidence:
             for behind in tiers.provenance(connection, names).values():
                 going += behind
         texts = rereading.foreseen(connection, going)
-    with store.embedded(texts), erasing(store) as erasure:
+    with store.embedded(texts), erasing(store, spaces) as erasure:
         erasure.delete(names, evidence=evidence)
     return erasure.receipt
 
@@ -392,7 +401,8 @@ def forget(
             for space in namespaces.list_spaces(connection, namespace):
                 going = matching(connection, space, condition)
                 texts += rereading.foreseen(connection, going)
-    with store.embedded(texts), erasing(store) as erasure:
+    spaces = () if below else (namespace,)
+    with store.embedded(texts), erasing(store, spaces) as erasure:
         erasure.forget(namespace, condition, below=below)
     return erasure.receipt
 
@@ -409,6 +419,21 @@ def purge(store: MemoryStore) -> ErasureReceipt:
     with store.embedded(texts), erasing(store) as erasure:
         erasure.purge(now)
     return erasure.receipt
+
+
+def namespace_of(connection: Connection, name: str) -> Namespace:
+    """Where a message or an item stands.
+
+    Raises:
+        InvalidInputError: Nothing of such an id is stored.
+    """
+    message = log.get(connection, name)
+    if message is not None:
+        return message.namespace
+    versions = tiers.versions(connection, name)
+    if not versions:
+        raise unknown(name)
+    return namespaces.space_by_id(connection, versions[0].space).namespace
 
 
 def matching(connection: Connection, space: Space, condition: Filter) -> list[str]:

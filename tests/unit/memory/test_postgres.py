@@ -203,6 +203,21 @@ def test_whatever_a_role_asks_it_meets_the_rows_of_its_own_namespaces_only(
     assert all(memory.admin.verify().ok for memory in (*memories.values(), open_memory()))
 
 
+def test_an_address_says_how_many_connections_there_are_and_what_they_are_called(address):
+    settings = "&pool_size=3&application_name=billing&options=-c%20statement_timeout%3D31s"
+    bare = re.sub("&options=[^&]*", "", address)
+    with EntropicMemory.open(bare + settings, embedder=FakeEmbedder(32)) as memory:
+        with memory._store.database.read() as connection:
+            shown = [
+                connection.execute(f"SHOW {name}").fetchone()[0]
+                for name in ("application_name", "statement_timeout")
+            ]
+        assert shown == ["billing", "31s"]
+        assert memory._store.database._pool.max_size == 3
+    with pytest.raises(ConfigurationError, match="pool_size"):
+        EntropicMemory.open(f"{bare}&pool_size=1", embedder=FakeEmbedder(32))
+
+
 def test_what_the_server_cannot_store_is_refused(open_memory):
     memory = open_memory()
     with pytest.raises(InvalidInputError, match="cannot store"):
@@ -224,7 +239,13 @@ def test_who_writes_elsewhere_waits_for_nobody_and_who_waits_too_long_is_told(op
         with pytest.raises(StorageError, match="busy_timeout"):
             other.items.write([NewItem(("b",), "key", {}), NewItem(("a",), "key", {})])
         with pytest.raises(StorageError, match="busy_timeout"):
-            other.forget(("b",))
+            other.forget(("a",))
+        with pytest.raises(StorageError, match="busy_timeout"):
+            other.forget(("b",), below=True)  # of which nobody knows what it is beforehand
+        (said,) = other.add("ice melts", namespace=("b",))
+        other.update(said, text="ice is cold")
+        assert other.delete(said).messages == (said,)
+        assert other.forget(("b",)).namespaces == (("b",),)
     other.add("more", namespace=("a",))
     assert len(one.messages(("a",))) == 2
 
