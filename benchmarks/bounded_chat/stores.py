@@ -29,7 +29,7 @@ from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.consolidation import kmeans_labels, medoid
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.relevance import encounter, read, relevance
-from ecs_plugins.memory.types import Matrix, UtilityFunction, Vector
+from ecs_plugins.memory.types import Floats, Matrix, UtilityFunction, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import Embedder
 
@@ -146,9 +146,9 @@ class TurnStore:
         self._worded = set(kept)
         asked = read(question.text)
         coverage = words.coverage(asked.content, np.array(kept, dtype=np.int64))
-        cosines = self._vectors[kept] @ self._embedder.embed_query(question.text)
-        cosines = cosines.astype(np.float64)
-        fits = (cosines + coverage) / 2
+        near = self._vectors[kept] @ self._embedder.embed_query(question.text)
+        cosines: Floats = near.astype(np.float64)
+        fits: Floats = (cosines + coverage) / 2
         known = [name for name in asked.names if words.has(name)]
         met = encounter(asked, cosines, fits, items=len(kept), known=known)
         scores = relevance(fits, met)

@@ -35,7 +35,9 @@ def kinds(plan):
 
 
 def full_store(**changes):
-    return [cold("a", axis(0), demand=50.0, **changes), cold("b", axis(1), demand=0.1)]
+    strong = cold("a", axis(0), demand=50.0, **changes)
+    weak = cold("b", axis(1), demand=0.1)
+    return [strong, weak]
 
 
 FILLING = SMALL.replace(hot_capacity=3, sleep_every=2)
@@ -174,27 +176,43 @@ def test_a_proposal_reinforces_the_nearest_memory_that_says_the_same():
 
 
 def test_a_candidate_of_contradicting_outcomes_is_rejected():
-    config = SMALL.replace(temperature=0.0, entropy_weight=5.0)
-    torn = hot("m1", axis(2), support=4, demand=3.0, contradictions=3.0)
+    careful = SMALL.replace(temperature=0.0, entropy_weight=5.0)
+    careless = careful.replace(entropy_weight=0.0)
+    torn = hot(
+        "m1",
+        axis(2),
+        support=4,
+        demand=3.0,
+        contradictions=3.0,
+    )
     observed = {"demand": 1.0, "support": 4, "agreements": 3.0}
-    steady = [cold("a", axis(0), **observed), cold("b", axis(1), **observed)]
-    assert kinds(sleep([torn], steady, config)) == ["reject"]
-    careless = config.replace(entropy_weight=0.0)
-    assert kinds(sleep([torn], steady, careless)) == ["replace"]
+    steady = [
+        cold("a", axis(0), **observed),
+        cold("b", axis(1), **observed),
+    ]
+    plan = sleep([torn], steady, careful)
+    assert kinds(plan) == ["reject"]
+    plan = sleep([torn], steady, careless)
+    assert kinds(plan) == ["replace"]
 
 
 def test_a_rejected_item_is_not_proposed_again_without_new_support():
     config = SMALL.replace(temperature=0.0)
     items = [hot("m1", axis(2), support=2, demand=0.0, step=0)]
-    store = [cold("a", axis(0), demand=30.0), cold("b", axis(1), demand=30.0)]
+    store = [
+        cold("a", axis(0), demand=30.0),
+        cold("b", axis(1), demand=30.0),
+    ]
     plan = sleep(items, store, config)
     assert kinds(plan) == ["reject"]
     items, store = apply_plan(plan, items, store)
-    assert sleep(items, store, config).decisions == ()
+    plan = sleep(items, store, config)
+    assert plan.decisions == ()
     (item,) = items
     supported = replace(item.evidence, support=3)
     grown = replace(item, evidence=supported)
-    assert kinds(sleep([grown], store, config)) == ["reject"]
+    plan = sleep([grown], store, config)
+    assert kinds(plan) == ["reject"]
 
 
 def test_the_paper_discards_clusters_below_three_and_inserts_the_medoid_as_it_is():
@@ -255,12 +273,15 @@ def test_a_large_hot_tier_is_clustered_without_a_matrix_of_all_pairs():
 def test_kmeans_separates_the_subjects_repeats_by_seed_and_leaves_no_cluster_empty():
     vectors = np.stack([axis(0), axis(1), axis(0), axis(1)])
     labels = kmeans_labels(vectors, 2, seed=3)
-    assert labels[0] == labels[2]
-    assert labels[1] == labels[3]
-    assert labels[0] != labels[1]
-    assert labels == kmeans_labels(vectors, 2, seed=3)
+    first, second, third, fourth = labels
+    assert first == third
+    assert second == fourth
+    assert first != second
+    again = kmeans_labels(vectors, 2, seed=3)
+    assert again == labels
     same = vectors[[0, 0, 2, 2]]
-    assert kmeans_labels(same, 3, seed=3) == [0, 0, 0, 0]
+    labels = kmeans_labels(same, 3, seed=3)
+    assert labels == [0, 0, 0, 0]
 
 
 @given(st.integers(0, 10_000), st.floats(-1, 1), st.lists(st.integers(0, 2), max_size=12))
@@ -280,7 +301,13 @@ def test_texts_that_say_something_else_are_in_no_common_cluster(seed, threshold,
 
 
 def test_the_nearest_rows_are_joined_first():
-    vectors = np.stack([axis(0, 1, 0.8), axis(0), axis(0, 1, 0.95)])
+    vectors = np.stack(
+        [
+            axis(0, 1, 0.8),
+            axis(0),
+            axis(0, 1, 0.95),
+        ]
+    )
     texts = ["the code is 1", "the code is 2", "is that the code?"]
     labels = link_labels(vectors, 0.7, texts)
     assert labels == [0, 1, 1]

@@ -43,7 +43,9 @@ PRIOR = Path(energy.__file__).with_name("prior.json")
 
 def units(rng, shape):
     vectors = rng.standard_normal(shape)
-    return (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    vectors /= lengths
+    return vectors.astype(np.float32)
 
 
 def test_the_examples_in_the_documentation_hold():
@@ -52,10 +54,12 @@ def test_the_examples_in_the_documentation_hold():
 
 
 def test_exposure_is_the_age_at_first_and_saturates_with_the_half_life():
+    half_life = 100.0
     ages = np.array([2.0, 1e9])
-    young, old = energy.effective_age(ages, 100.0).tolist()
+    young, old = energy.effective_age(ages, half_life).tolist()
     assert young == pytest.approx(2.0, rel=0.01)
-    assert old == pytest.approx(100.0 / math.log(2.0))
+    most = half_life / math.log(2.0)
+    assert old == pytest.approx(most)
 
 
 @given(st.integers(1, 12), st.integers(0, 1000))
@@ -70,10 +74,13 @@ def test_cluster_variance_of_unit_vectors_is_one_minus_the_squared_mean(count, s
 
 def test_softmax_entropy_cannot_tell_one_embedding_from_another():
     rng = np.random.default_rng(0)
-    vectors = units(rng, (50, 384))
+    dimension = 384
+    vectors = units(rng, (50, dimension))
     values = [energy.embedding_entropy(vector) for vector in vectors]
-    assert max(values) - min(values) < 1e-3
-    assert values[0] == pytest.approx(math.log(384), abs=2e-3)
+    spread = max(values) - min(values)
+    assert spread < 1e-3
+    uniform = math.log(dimension)
+    assert values[0] == pytest.approx(uniform, abs=2e-3)
 
 
 # Of memories
@@ -97,15 +104,17 @@ def test_of_equal_demand_the_worthier_text_has_more_utility_and_demand_outweighs
 
 
 def test_the_papers_utility_is_the_cosine_to_the_recent_queries_weighted_by_recency():
-    stores = [cold("a", axis(0)), cold("b", axis(1))]
+    first = cold("a", axis(0))
+    second = cold("b", axis(1))
     old = QueryEvent(0, axis(0))
     new = QueryEvent(9, axis(1))
     options = {"config": PAPER, "step": 9, "utility": None}
-    mean = utilities(stores, queries=[old, new], **options)
+    mean = utilities([first, second], queries=[old, new], **options)
     assert mean[1] > mean[0] > 0
     assert mean.sum() == pytest.approx(1.0)
-    beyond_the_window = [old] + [new] * QUERY_WINDOW
-    recent = utilities(stores, queries=beyond_the_window, **options)
+    beyond_the_window = [old]
+    beyond_the_window += [new] * QUERY_WINDOW
+    recent = utilities([first, second], queries=beyond_the_window, **options)
     assert recent.tolist() == [0, 1]
 
 
@@ -122,10 +131,13 @@ def test_failures_surprise_more_than_successes_and_a_short_history_is_like_the_o
 def test_scattered_observations_are_more_entropy_and_the_papers_is_that_of_the_proposal():
     alike = cold("a", axis(0), support=4, resultant=4.0)
     scattered = cold("b", axis(0), support=4, resultant=2.0)
-    of_alike, of_scattered = entropies([alike, scattered], MemoryConfig())
-    assert of_scattered - of_alike == pytest.approx(0.5)
+    config = MemoryConfig()
+    of_alike, of_scattered = entropies([alike, scattered], config)
+    difference = of_scattered - of_alike
+    assert difference == pytest.approx(0.5)
     proposed = cold("a", axis(0), entropy=0.3)
-    assert entropies([proposed], PAPER).tolist() == [0.3]
+    (of_proposed,) = entropies([proposed], PAPER)
+    assert of_proposed == 0.3
 
 
 # Measured by a language model
@@ -248,11 +260,13 @@ def test_the_running_centroid_is_the_centroid(seeds):
         item = admit(repeat, config=CONFIG, nearest_hot=(item, 1.0))
     total = np.sum(observations, axis=0, dtype=np.float64)
     length = np.linalg.norm(total)
-    assert np.allclose(item.vector, total / length, atol=1e-5)
-    assert item.evidence.resultant == pytest.approx(length, rel=1e-5)
+    centroid = total / length
+    assert np.allclose(item.vector, centroid, atol=1e-5)
+    evidence = item.evidence
+    assert evidence.resultant == pytest.approx(length, rel=1e-5)
     cosines = [float(vector @ item.vector) for vector in observations]
     spread = 1 - np.mean(cosines)
-    assert item.evidence.spread == pytest.approx(spread, abs=1e-4)
+    assert evidence.spread == pytest.approx(spread, abs=1e-4)
 
 
 def observation(seed):
@@ -271,8 +285,10 @@ def left_over(items, config):
             tiers.insert(connection, space, row, item.members)
         evict_overflow(connection, space, config)
         rows = tiers.tier_rows(connection, space.id, "hot", DIMENSION)
-    assert space.count["hot"] == min(len(items), config.hot_capacity)
-    return [row.item.id for row in rows]
+        ids = [row.item.id for row in rows]
+    expected = min(len(items), config.hot_capacity)
+    assert space.count["hot"] == expected
+    return ids
 
 
 SUPPORTS = st.none() | st.integers(1, 3)
@@ -346,8 +362,12 @@ def test_outcomes_hits_and_merging_add_to_what_was_counted():
     ],
 )
 def test_a_single_observation_waits_where_things_are_said_again(supports, setting, needed):
-    items = [hot(f"m{n}", axis(0), support=support) for n, support in enumerate(supports)]
-    assert needed_support(MemoryConfig(min_support=setting), items) == needed
+    items = []
+    for number, support in enumerate(supports):
+        item = hot(f"m{number}", axis(0), support=support)
+        items.append(item)
+    config = MemoryConfig(min_support=setting)
+    assert needed_support(config, items) == needed
 
 
 def test_demand_alone_knows_nothing_of_a_texts_looks():

@@ -29,28 +29,36 @@ BOTH_ENGINES = True
 
 def sentences(count, seed=0):
     rng = np.random.default_rng(seed)
-    return [" ".join(rng.choice(WORDS, 5)) + f" {n}" for n in range(count)]
+    texts = []
+    for number in range(count):
+        words = " ".join(rng.choice(WORDS, 5))
+        texts.append(f"{words} {number}")
+    return texts
 
 
 def one_by_one(texts, query, among=None):
     """The probability of each text, or of each of some."""
-    embedder = FakeEmbedder(32)
     index = CoverageIndex()
     for number, text in enumerate(texts):
         index.add(number, text)
-    chosen = [texts.index(text) for text in among or texts]
+    among = among or texts
+    numbers = np.array([texts.index(text) for text in among])
+    embedder = FakeEmbedder(32)
+    vectors = embedder.embed_documents(among)
+    cosines = vectors @ embedder.embed_query(query)
+    cosines = cosines.astype(float).round(6)
     question = read(query)
-    vectors = embedder.embed_documents([texts[number] for number in chosen])
-    cosines = (vectors @ embedder.embed_query(query)).astype(float).round(6)
-    fits = (cosines + index.coverage(question.content, np.array(chosen))) / 2
+    coverage = index.coverage(question.content, numbers)
+    fits = (cosines + coverage) / 2
     known = [name for name in question.names if index.has(name)]
-    met = encounter(question, cosines, fits, items=len(chosen), known=known)
-    return dict(zip(among or texts, relevance(fits, met).tolist(), strict=True))
+    met = encounter(question, cosines, fits, items=len(among), known=known)
+    scores = relevance(fits, met).tolist()
+    return dict(zip(among, scores, strict=True))
 
 
 def found(memory, query="red bees of the mill", **options):
-    options = {"k": 5, "threshold": 0.0, "record": False} | options
-    recalled = memory.recall(query, **options)
+    defaults = {"k": 5, "threshold": 0.0, "record": False}
+    recalled = memory.recall(query, **(defaults | options))
     return {each.text: each.score for each in recalled}
 
 
@@ -58,8 +66,9 @@ def assert_best(recalled, scores):
     """Which of several equal ones are found is left open."""
     expected = {text: scores[text] for text in recalled}
     assert recalled == pytest.approx(expected, abs=1e-6)
-    best = sorted(scores.values(), reverse=True)[:5]
-    assert list(recalled.values()) == pytest.approx(best, abs=1e-6)
+    falling = sorted(scores.values(), reverse=True)
+    best = list(recalled.values())
+    assert best == pytest.approx(falling[:5], abs=1e-6)
 
 
 @pytest.mark.parametrize("candidates", [1, 7, 100])
@@ -67,30 +76,40 @@ def test_a_recall_finds_what_scoring_everything_finds(open_memory, monkeypatch, 
     monkeypatch.setattr(search, "CANDIDATES", candidates)
     memory = open_memory(config=WIDE)
     texts = sentences(150)
-    drafts = [{"text": text, "metadata": {"n": n}} for n, text in enumerate(texts)]
+    drafts = []
+    for number, text in enumerate(texts):
+        drafts.append({"text": text, "metadata": {"n": number}})
     ids = memory.add(drafts)
-    every_seventh = texts[:60:7]
-    filtered = {"n": {"$in": list(range(0, 60, 7))}}
+    every_seventh = list(range(0, 60, 7))
+    filtered = {"n": {"$in": every_seventh}}
+    chosen = [texts[number] for number in every_seventh]
+    all_but_five = ids[5:]
     for query in ("red bees of the mill", "a ferry at noon?", "tower 17", "nothing of it"):
         scores = one_by_one(texts, query)
         assert_best(found(memory, query), scores)
-        of_some = one_by_one(texts, query, among=every_seventh)
-        assert_best(found(memory, query, filter=filtered), of_some)
+        of_chosen = one_by_one(texts, query, among=chosen)
+        assert_best(found(memory, query, filter=filtered), of_chosen)
         of_five = {text: scores[text] for text in texts[:5]}
-        assert_best(found(memory, query, exclude=ids[5:]), of_five)
+        assert_best(found(memory, query, exclude=all_but_five), of_five)
 
 
 def test_expired_items_and_the_other_tier_take_no_places(open_memory, monkeypatch):
     monkeypatch.setattr(search, "CANDIDATES", 2)
     memory = open_memory(config=WIDE)
     texts = sentences(40)
+    expired = texts[:30]
+    hot = texts[30:35]
+    cold = texts[35:]
     long_ago = time.time() - 100
-    gone = memory.add(texts[:30], at=long_ago, ttl=10.0)
-    memory.add(texts[30:35])
-    memory.add(texts[35:], pinned=True)
-    assert found(memory, k=50).keys() == set(texts[30:])
-    assert found(memory, k=50, tiers="cold").keys() == set(texts[35:])
-    assert len(found(memory, k=3, tiers="hot")) == 3
+    gone = memory.add(expired, at=long_ago, ttl=10.0)
+    memory.add(hot)
+    memory.add(cold, pinned=True)
+    every = found(memory, k=50)
+    assert every.keys() == {*hot, *cold}
+    of_cold = found(memory, k=50, tiers="cold")
+    assert of_cold.keys() == {*cold}
+    of_hot = found(memory, k=3, tiers="hot")
+    assert len(of_hot) == 3
     assert memory.get(gone[0]) is None
     receipt = memory.admin.purge()
     assert sorted(receipt.messages) == sorted(gone)
@@ -100,8 +119,9 @@ def test_expired_items_and_the_other_tier_take_no_places(open_memory, monkeypatc
 def test_the_paper_recalls_by_cosine_alone(open_memory):
     memory = open_memory(config=MemoryConfig.paper())
     reply = {"role": "assistant", "content": "bees"}
-    memory.add(["red bees", "What is red?", reply], pinned=True)
-    best = memory.recall("bees", threshold=-1.0)[0]
+    texts = ["red bees", "What is red?", reply]
+    memory.add(texts, pinned=True)
+    best, *_ = memory.recall("bees", threshold=-1.0)
     assert best.text == "bees"
     assert best.asked == ""
     assert best.score == pytest.approx(1.0)
@@ -146,9 +166,10 @@ class Backwards:
 def test_a_shaper_orders_the_best_forty_and_may_drop_some(open_memory):
     memory = open_memory(config=WIDE)
     shaper = Backwards()
-    memory.add(sentences(60))
-    first = [*found(memory, k=40)]
-    again = [*found(memory, k=3, shaper=shaper)]
+    texts = sentences(60)
+    memory.add(texts)
+    first = list(found(memory, k=40))
+    again = list(found(memory, k=3, shaper=shaper))
     assert shaper.read == [first]
     assert again == first[:-4:-1]
     memory.recall("red bees", threshold=0.0, k=1, shaper=shaper)
@@ -156,7 +177,8 @@ def test_a_shaper_orders_the_best_forty_and_may_drop_some(open_memory):
     every = memory.recall("red bees", threshold=0.0, k=70, record=False)
     hit = [each for each in every if "recalled 1 times" in each.why]
     assert len(hit) == 1
-    assert memory.recall("red bees", threshold=1.0, shaper=shaper) == []
+    nothing = memory.recall("red bees", threshold=1.0, shaper=shaper)
+    assert nothing == []
 
 
 # Replies
@@ -304,10 +326,13 @@ def test_a_file_without_its_embedder_refuses_only_what_needs_it(open_memory, db)
 
 
 def test_what_integrations_share_hands_the_shaper_on(open_memory):
-    memory, shaper = open_memory(), Backwards()
+    memory = open_memory()
+    shaper = Backwards()
     memory.add(["red bees", "bees of the mill"])
-    options = RecallFields(namespace=("default",), threshold=0.0, shaper=shaper).options(500)
-    block = recall(memory, "red bees", ("default",), options, len)
+    namespace = ("default",)
+    fields = RecallFields(namespace=namespace, threshold=0.0, shaper=shaper)
+    options = fields.options(500)
+    block = recall(memory, "red bees", namespace, options, len)
     assert len(block.sources) == 1
     assert "bees of the mill" in block.text
 
@@ -351,14 +376,21 @@ def test_a_recall_and_its_observation_are_one_query_and_every_answer_stays(memor
 
 
 def test_only_what_a_recall_returns_is_hit(memory):
-    memory.add("where is the blue boat", namespace=("team",))
-    (best,) = memory.recall(QUESTION, also=[("team",)], k=1)
-    for namespace in (("default",), ("team",)):
-        memory._store.flush(namespace)
-    again = memory.recall(QUESTION, also=[("team",)], k=4, threshold=-1, record=False)
+    team = ("team",)
+    memory.add("where is the blue boat", namespace=team)
+    (best,) = memory.recall(QUESTION, also=[team], k=1)
+    memory._store.flush(("default",))
+    memory._store.flush(team)
+    again = memory.recall(
+        QUESTION,
+        also=[team],
+        k=4,
+        threshold=-1,
+        record=False,
+    )
     hit = [each.id for each in again if "recalled 1 times" in each.why]
     assert hit == [best.id]
-    assert best.namespace == ("team",)
+    assert best.namespace == team
 
 
 def test_an_observation_of_another_question_or_of_what_was_not_recalled_is_a_query_of_its_own(
