@@ -78,14 +78,20 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(store, op):
 
 
 def test_a_time_to_live_by_default_and_a_sweep(memory):
-    store = EntropicStore(memory, ttl={"default_ttl": 0.03, "refresh_on_read": False})
+    ttl = {"default_ttl": 0.03, "refresh_on_read": False}
+    store = EntropicStore(memory, ttl=ttl)
     store.put(NS, "k", {"text": "short"})
-    assert store.get(NS, "k") is not None
+    living = store.get(NS, "k")
+    assert living is not None
     threading.Event().wait(2)
-    assert store.get(NS, "k") is None
-    assert store.list_namespaces() == []
-    assert store.sweep_ttl() == 1
-    assert store.sweep_ttl() == 0
+    expired = store.get(NS, "k")
+    assert expired is None
+    namespaces = store.list_namespaces()
+    assert namespaces == []
+    swept = store.sweep_ttl()
+    assert swept == 1
+    swept = store.sweep_ttl()
+    assert swept == 0
 
 
 def test_a_sweeper_erases_what_has_expired_until_it_is_stopped(memory):
@@ -170,10 +176,15 @@ async def test_an_event_loop_that_it_is_opened_in_is_not_blocked(tmp_path):
 
 
 async def test_a_refusal_among_what_is_awaited_together_is_its_own(store):
-    fine = [store.aput(NS, f"k{number}", {"v": number}) for number in range(9)]
+    puts = []
+    for number in range(9):
+        put = store.aput(NS, f"k{number}", {"v": number})
+        puts.append(put)
     bad = store.aput(NS, "bad", {"v": math.nan})
-    results = await asyncio.gather(*fine, bad, return_exceptions=True)
-    assert isinstance(results[-1], InvalidInputError)
+    puts.append(bad)
+    results = await asyncio.gather(*puts, return_exceptions=True)
+    last = results[-1]
+    assert isinstance(last, InvalidInputError)
     stored = await store.asearch(NS, limit=99)
     assert len(stored) == 9
 
@@ -205,10 +216,13 @@ class TestMessages:
     def test_a_changed_message_replaces_the_old_one_and_an_unchanged_one_is_no_repeat(
         self, store, memory
     ):
-        store.put(CHAT, "m", {"content": "I keep bees."})
-        store.put(CHAT, "m", {"content": "I keep bees."})
-        assert len(memory.messages(CHAT)) == 1
-        store.put(CHAT, "m", {"content": "I keep wasps."})
+        bees = {"content": "I keep bees."}
+        wasps = {"content": "I keep wasps."}
+        store.put(CHAT, "m", bees)
+        store.put(CHAT, "m", bees)
+        (message,) = memory.messages(CHAT)
+        assert message.text == "I keep bees."
+        store.put(CHAT, "m", wasps)
         (message,) = memory.messages(CHAT)
         assert message.text == "I keep wasps."
 
@@ -476,16 +490,22 @@ def test_half_of_a_surrogate_pair_ends_no_run(memory):
     store = EntropicStore(memory, messages_under=MESSAGES)
     half = "tea \ud83d"
     whole = "tea \ufffd"
-    store.put(NS, half, {"text": half, half: [half]}, index=["text"])
+    value = {"text": half, half: [half]}
+    mended = {"text": whole, whole: [whole]}
+
+    store.put(NS, half, value, index=["text"])
     item = store.get(NS, half)
-    assert item.value == {"text": whole, whole: [whole]}
+    assert item.value == mended
     (found,) = store.search(NS, query=half)
     assert found.key == whole
+
     store.put(CHAT, "m", {"content": half})
     (found,) = store.search(CHAT, query=half)
     assert found.value == {"content": whole}
+
     store.delete(NS, half)
-    assert store.get(NS, half) is None
+    gone = store.get(NS, half)
+    assert gone is None
 
 
 @pytest.mark.parametrize("ttl", [0, -1, float("nan"), float("inf"), "soon", True])

@@ -42,16 +42,24 @@ def test_a_message_of_any_form_is_its_text_and_who_said_it(message, role, text):
 )
 def test_a_call_of_a_tool_that_says_nothing_is_left_out(message):
     assert drafted(message) == []
-    assert [draft.text for draft in drafted([message, "hello"])] == ["hello"]
+    (draft,) = drafted([message, "hello"])
+    assert draft.text == "hello"
 
 
 def test_a_name_is_metadata_beside_what_is_given():
-    (draft,) = drafted({"content": "hello", "name": "ada", "metadata": {"a": 1}})
+    message = {
+        "content": "hello",
+        "name": "ada",
+        "metadata": {"a": 1},
+    }
+    (draft,) = drafted(message)
     assert draft.metadata == {"name": "ada", "a": 1}
 
 
 def test_two_texts_are_two_messages():
-    assert [draft.text for draft in drafted(("red", "blue"))] == ["red", "blue"]
+    drafts = drafted(("red", "blue"))
+    texts = [draft.text for draft in drafts]
+    assert texts == ["red", "blue"]
 
 
 @pytest.mark.parametrize(
@@ -64,9 +72,11 @@ def test_two_texts_are_two_messages():
     ],
 )
 def test_a_time_may_be_a_date_with_a_zone(at):
+    expected = NewMessage("hello", at=1_735_725_600.0)
     (own,) = drafted({"content": "hello", "at": at})
+    assert own == expected
     (default,) = drafted("hello", at=at)
-    assert own == default == NewMessage("hello", at=1_735_725_600.0)
+    assert default == expected
 
 
 @pytest.mark.parametrize(
@@ -82,11 +92,17 @@ def test_a_time_without_a_zone_is_refused(at, why):
         drafted("hello", at=at)
 
 
-def test_of_a_batch_the_message_that_is_wrong_is_named():
-    with pytest.raises(InvalidInputError, match="message 1 of the batch: a message needs text"):
-        drafted(["fine", {"content": " "}, "fine"])
-    with pytest.raises(InvalidInputError, match="message 0 of the batch: a message needs text"):
-        drafted([{"content": 5}])
+@pytest.mark.parametrize(
+    ("batch", "number"),
+    [
+        (["fine", {"content": " "}, "fine"], 1),
+        ([{"content": 5}], 0),
+    ],
+)
+def test_of_a_batch_the_message_that_is_wrong_is_named(batch, number):
+    why = f"message {number} of the batch: a message needs text"
+    with pytest.raises(InvalidInputError, match=why):
+        drafted(batch)
 
 
 METADATA = {"lang": "en", "year": 2024}
@@ -105,7 +121,8 @@ METADATA = {"lang": "en", "year": 2024}
     ],
 )
 def test_filters_are_joined(condition, is_met):
-    assert matches(METADATA, checked_filter(condition)) == is_met
+    checked = checked_filter(condition)
+    assert matches(METADATA, checked) == is_met
 
 
 @pytest.mark.parametrize(
@@ -121,6 +138,9 @@ def test_a_memory_recalls_by_joined_filters(open_memory):
     memory = open_memory()
     for lang in ("en", "de", "fr"):
         memory.add(f"a note in {lang}", metadata={"lang": lang})
-    wanted = {"$or": [{"lang": "de"}, {"lang": "fr"}]}
+    german = {"lang": "de"}
+    french = {"lang": "fr"}
+    wanted = {"$or": [german, french]}
     recalled = memory.recall("a note", filter=wanted, threshold=0.0)
-    assert sorted(each.metadata["lang"] for each in recalled) == ["de", "fr"]
+    languages = [each.metadata["lang"] for each in recalled]
+    assert sorted(languages) == ["de", "fr"]

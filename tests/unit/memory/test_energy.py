@@ -88,7 +88,11 @@ def test_softmax_entropy_cannot_tell_one_embedding_from_another():
 
 def memories(*texts, **counted):
     evidence = Evidence(1, 1, 1, **counted)
-    return [ColdMemory(text, axis(0), evidence, text) for text in texts]
+    made = []
+    for text in texts:
+        memory = ColdMemory(text, axis(0), evidence, text)
+        made.append(memory)
+    return made
 
 
 def test_of_equal_demand_the_worthier_text_has_more_utility_and_demand_outweighs_it():
@@ -236,19 +240,25 @@ REPEATS, CHANGES = "so the code is 4711", "the code is 4712"
 def test_a_message_supports_the_nearest_of_what_it_repeats(
     said, cosine_hot, cosine_cold, config, becomes, unlike
 ):
-    near_hot = replace(hot("m1", axis(0)), text=f"well, {said}")
-    near_cold = replace(cold("c", axis(0)), text="the code is 4711")
+    near_hot = hot("m1", axis(0))
+    near_hot = replace(near_hot, text=f"well, {said}")
+    near_cold = cold("c", axis(0))
+    near_cold = replace(near_cold, text="the code is 4711")
+    message = item_of("m9", axis(0), 9, said)
     admission = admit(
-        item_of("m9", axis(0), 9, said),
+        message,
         config=config,
         nearest_hot=(near_hot, cosine_hot),
         nearest_cold=(near_cold, cosine_cold),
     )
-    assert (admission.id, admission.evidence.unlike) == (becomes, unlike)
-    assert admission.evidence.support == (1 if becomes == "m9" else 2)
+    assert admission.id == becomes
+    evidence = admission.evidence
+    assert evidence.unlike == unlike
+    assert evidence.support == (1 if becomes == "m9" else 2)
     if becomes == "m1":
-        assert (admission.members, admission.text) == (("m1", "m9"), said)
-        assert admission.evidence.demand == pytest.approx(1.0)
+        assert admission.members == ("m1", "m9")
+        assert admission.text == said
+        assert evidence.demand == pytest.approx(1.0)
 
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=20))
@@ -296,14 +306,22 @@ SUPPORTS = st.none() | st.integers(1, 3)
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=9), SUPPORTS, st.booleans())
 def test_what_leaves_is_what_the_measured_simulations_let_go(counts, support, paper):
-    items = [
-        replace(hot(f"m{i}", axis(0), step=i, support=1 + n, hits=h, last_seen=i + s), judged=j)
-        for i, (n, h, s, j) in enumerate(counts)
-    ]
-    config = MemoryConfig.paper if paper else MemoryConfig
-    config = config(hot_capacity=4, min_support=support)
+    items = []
+    for step, (repeats, hits, since, judged) in enumerate(counts):
+        item = hot(
+            f"m{step}",
+            axis(0),
+            step=step,
+            support=1 + repeats,
+            hits=hits,
+            last_seen=step + since,
+        )
+        items.append(replace(item, judged=judged))
+    make = MemoryConfig.paper if paper else MemoryConfig
+    config = make(hot_capacity=4, min_support=support)
     gone = overflow(items, [], config)
-    assert left_over(items, config) == [item.id for item in items if item.id not in gone]
+    staying = [item.id for item in items if item.id not in gone]
+    assert left_over(items, config) == staying
 
 
 # What a memory has counted

@@ -190,7 +190,8 @@ TALK = [
 
 
 def asked(memory, **options):
-    return {message.text: message.asked for message in memory.messages(**options)}
+    messages = memory.messages(**options)
+    return {message.text: message.asked for message in messages}
 
 
 def test_a_reply_is_found_by_the_question_that_it_answers_and_shown_as_it_was_said(open_memory):
@@ -290,11 +291,16 @@ def test_changing_a_question_or_its_reply_changes_how_the_reply_is_read(open_mem
     asker, reply = memory.add(TALK)
     memory.update(reply, text="In the shed.")
     memory.update(asker, text="Where is the ladder?")
-    assert asked(memory) == {"Where is the ladder?": "", "In the shed.": "Where is the ladder?"}
+    assert asked(memory) == {
+        "Where is the ladder?": "",
+        "In the shed.": "Where is the ladder?",
+    }
     (best,) = memory.recall("Where is the ladder? In the shed.", k=1)
-    assert (best.text, best.similarity) == ("In the shed.", pytest.approx(1.0))
+    assert best.text == "In the shed."
+    assert best.similarity == pytest.approx(1.0)
     memory.update(asker, text="I have a ladder.")
-    assert asked(memory)["In the shed."] == ""
+    read_as = asked(memory)
+    assert read_as["In the shed."] == ""
     assert_current(memory)
 
 
@@ -343,12 +349,14 @@ QUESTION = "where is the blue boat?"
 
 
 def events(memory, namespace=("default",)):
+    sql = "SELECT text, answer, recalled FROM queries WHERE namespace = ? ORDER BY id"
     with memory._store.reading(namespace) as (connection, space):
-        rows = connection.execute(
-            "SELECT text, answer, recalled FROM queries WHERE namespace = ? ORDER BY id",
-            (space.id,),
-        ).fetchall()
-    return [(text, answer, len(json.loads(recalled))) for text, answer, recalled in rows]
+        rows = connection.execute(sql, (space.id,)).fetchall()
+    told = []
+    for text, answer, recalled in rows:
+        ids = json.loads(recalled)
+        told.append((text, answer, len(ids)))
+    return told
 
 
 @pytest.fixture
@@ -359,7 +367,8 @@ def memory(open_memory):
 
 
 def ask(memory, question=QUESTION, **options):
-    return [item.id for item in memory.recall(question, **options)]
+    recalled = memory.recall(question, **options)
+    return [item.id for item in recalled]
 
 
 @pytest.mark.parametrize("recalls", [1, 2])
