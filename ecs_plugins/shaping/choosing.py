@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
@@ -81,7 +81,9 @@ class Budget:
 
     def characters_of(self, texts: Sequence[str]) -> float:
         """The characters that may stay of some texts."""
-        limit = math.inf if self.characters is None else float(self.characters)
+        limit = math.inf
+        if self.characters is not None:
+            limit = self.characters
         if self.share is None:
             return limit
         share = self.share * sum(map(len, texts))
@@ -117,17 +119,28 @@ class Passage(NamedTuple):
 
     def spans(self, numbers: Iterable[int]) -> list[Span]:
         """Where some pieces stand."""
-        chosen = (self.pieces[number] for number in numbers)
+        chosen = [self.pieces[number] for number in numbers]
         return [(piece.start, piece.end) for piece in chosen]
+
+    def kept_text(self, numbers: Iterable[int]) -> str:
+        """What is left if only some pieces stay."""
+        return join_spans(self.spans(numbers), self.text)
+
+    def kept_spans(self, numbers: Collection[int]) -> tuple[Span, ...] | None:
+        """Where the pieces stand that stay; None if all of them do."""
+        if len(numbers) == len(self.pieces):
+            return None
+        return tuple(self.spans(sorted(numbers)))
 
     def readings(self) -> dict[int, str]:
         """By each piece that says something: what the model reads, with what the piece needs."""
         text = as_read(self.text, self.pieces)
-        said = [number for number, piece in enumerate(self.pieces) if piece.said]
         readings: dict[int, str] = {}
-        for number in said:
-            spans = self.spans(with_needs(self.pieces, [number]))
-            readings[number] = join_spans(spans, text).replace("\0", "")
+        for number, piece in enumerate(self.pieces):
+            if piece.said:
+                needed = with_needs(self.pieces, [number])
+                reading = join_spans(self.spans(needed), text)
+                readings[number] = reading.replace("\0", "")
         return readings
 
 
@@ -149,131 +162,150 @@ def prune(
         budget: How much may stay; by default `KEPT_SHARE` of the characters.
     """
     passages = [Passage(text, pieces_of(text)) for text in texts]
-    readings = {
-        PieceKey(passage, number): reading
-        for passage, each in enumerate(passages)
-        for number, reading in each.readings().items()
-    }
     budget = budget or Budget()
-    choice = _Selection(query, passages, budget)
+    selection = _Selection(query, passages, budget)
+    readings = _readings(passages)
     # Where each text is one sentence, there is nothing to choose.
     is_choice = len(readings) > len(texts) or budget.is_hard
-    if is_choice and not choice.fits_whole:
-        scores = score(list(readings.values()))
+    if selection.fits_whole or not is_choice:
+        scores: Sequence[float | None] = [None] * len(readings)
     else:
-        scores = [None] * len(readings)
+        scores = score(list(readings.values()))
     worth: dict[PieceKey, float] = {}
-    for place, value in zip(readings, scores, strict=True):
-        worth[place] = math.inf if value is None else value + standing[place.passage]
-    choice.take_best(worth)
-    return [
-        None if len(numbers) == len(passage.pieces) else tuple(passage.spans(sorted(numbers)))
-        for passage, numbers in zip(passages, choice.kept, strict=True)
-    ]
+    for key, value in zip(readings, scores, strict=True):
+        worth[key] = math.inf if value is None else value + standing[key.passage]
+    kept = selection.best(worth)
+    return [passage.kept_spans(numbers) for passage, numbers in zip(passages, kept, strict=True)]
+
+
+def _readings(passages: Sequence[Passage]) -> dict[PieceKey, str]:
+    """What the model reads of all passages, by piece."""
+    readings: dict[PieceKey, str] = {}
+    for passage, each in enumerate(passages):
+        for number, reading in each.readings().items():
+            readings[PieceKey(passage, number)] = reading
+    return readings
+
+
+class _Size(NamedTuple):
+    """How much some pieces take, or how much there is room for."""
+
+    characters: float
+    tokens: float
+
+    def holds(self, other: _Size) -> bool:
+        """Whether there is room for so much."""
+        return other.characters <= self.characters and other.tokens <= self.tokens
+
+    def without(self, other: _Size) -> _Size:
+        """What is left of it."""
+        return _Size(self.characters - other.characters, self.tokens - other.tokens)
+
+
+class _Taken(NamedTuple):
+    """Pieces that were taken together: one, and what it needs."""
+
+    passage: int
+    numbers: set[int]
 
 
 class _Selection:
     """The pieces that stay so far, and what may still be added."""
 
     def __init__(self, query: str, passages: Sequence[Passage], budget: Budget) -> None:
-        texts = [passage.text for passage in passages]
-        self.kept: list[set[int]] = [set() for _ in passages]
         self._query = query
         self._passages = passages
         self._budget = budget
+        self._kept: list[set[int]] = [set() for _ in passages]
         self._titles = _titles(query, passages)
         self._unnamed = dict(self._titles)
-        self._characters = budget.characters_of(texts)
-        self._tokens = math.inf if budget.tokens is None else float(budget.tokens)
         self._tokens_of = self._counted()
-        characters = sum(map(len, texts))
-        tokens = sum(self._tokens_of.values())
-        self.fits_whole = characters <= self._characters and tokens <= self._tokens
         self._waiting: list[tuple[float, int, int]] = []
+        texts = [passage.text for passage in passages]
+        tokens = math.inf if budget.tokens is None else budget.tokens
+        self._room = _Size(budget.characters_of(texts), tokens)
+        everything = _Size(sum(map(len, texts)), sum(self._tokens_of.values()))
+        self.fits_whole = self._room.holds(everything)
 
-    def take_best(self, worth: Mapping[PieceKey, float]) -> None:
-        """Take pieces from the best on, as far as they fit."""
+    def best(self, worth: Mapping[PieceKey, float]) -> list[set[int]]:
+        """The numbers of the pieces that stay, by passage: from the best on, as far as they fit."""
         if self.fits_whole:
-            self.kept = [set(range(len(passage.pieces))) for passage in self._passages]
-            return
-        self._waiting = [(-value, *place) for place, value in worth.items()]
+            return [set(range(len(passage.pieces))) for passage in self._passages]
+        self._waiting = [(-value, *key) for key, value in worth.items()]
         heapify(self._waiting)
         self._name(self._query, worth)
-        taken: list[tuple[int, set[int]]] = []
+        taken: list[_Taken] = []
         while self._waiting:
             negative, passage, number = heappop(self._waiting)
-            new = self._with_needs(passage, number)
-            certain = negative == -math.inf or not any(self.kept)
-            if not self._fits(passage, new) and not (certain and not self._budget.is_hard):
-                continue
-            self._take(passage, new)
-            taken.append((passage, new))
-            self._name(self._said(passage, new), worth)
+            pieces = _Taken(passage, self._new(passage, number))
+            must_stay = negative == -math.inf or not taken
+            if self._may_take(pieces, must_stay=must_stay):
+                self._take(pieces)
+                taken.append(pieces)
+                self._name(self._said(pieces), worth)
         while taken and self._is_over():
-            passage, last = taken.pop()
-            self.kept[passage] -= last
+            last = taken.pop()
+            self._kept[last.passage] -= last.numbers
+        return self._kept
 
-    def _with_needs(self, passage: int, number: int) -> set[int]:
+    def _new(self, passage: int, number: int) -> set[int]:
         """A piece and what it needs, as far as it is not kept yet."""
         pieces = self._passages[passage].pieces
         lead = pieces[number].lead if passage in self._titles else ()
-        return {*with_needs(pieces, [number, *lead])} - self.kept[passage]
+        needed = set(with_needs(pieces, [number, *lead]))
+        return needed - self._kept[passage]
 
-    def _fits(self, passage: int, numbers: Iterable[int]) -> bool:
-        characters, tokens = self._size(passage, numbers)
-        return characters <= self._characters and tokens <= self._tokens
+    def _may_take(self, pieces: _Taken, *, must_stay: bool) -> bool:
+        """Whether there is room, or need not be: for what is certain, where a share is a wish."""
+        if must_stay and not self._budget.is_hard:
+            return True
+        return self._room.holds(self._size(pieces))
 
-    def _take(self, passage: int, numbers: set[int]) -> None:
-        characters, tokens = self._size(passage, numbers)
-        self._characters -= characters
-        self._tokens -= tokens
-        self.kept[passage] |= numbers
+    def _take(self, pieces: _Taken) -> None:
+        self._room = self._room.without(self._size(pieces))
+        self._kept[pieces.passage] |= pieces.numbers
 
-    def _size(self, passage: int, numbers: Iterable[int]) -> tuple[int, int]:
-        """Characters and tokens of some pieces."""
-        spans = self._passages[passage].spans(numbers)
+    def _size(self, pieces: _Taken) -> _Size:
+        spans = self._passages[pieces.passage].spans(pieces.numbers)
         characters = sum(end - start for start, end in spans)
-        tokens = sum(self._tokens_of.get(PieceKey(passage, number), 0) for number in numbers)
-        return characters, tokens
+        keys = [PieceKey(pieces.passage, number) for number in pieces.numbers]
+        tokens = sum(self._tokens_of.get(key, 0) for key in keys)
+        return _Size(characters, tokens)
 
     def _counted(self) -> dict[PieceKey, int]:
         """Tokens of every piece, where they are limited."""
         if self._budget.tokens is None:
             return {}
-        places = [
-            PieceKey(number, piece)
-            for number, passage in enumerate(self._passages)
-            for piece in range(len(passage.pieces))
-        ]
-        texts = [self._passages[place.passage].text_of(place.number) for place in places]
+        texts: dict[PieceKey, str] = {}
+        for passage, each in enumerate(self._passages):
+            for number in range(len(each.pieces)):
+                texts[PieceKey(passage, number)] = each.text_of(number)
         if not texts:
             return {}
-        return dict(zip(places, self._budget.count_tokens(texts), strict=True))
+        counts = self._budget.count_tokens(list(texts.values()))
+        return dict(zip(texts, counts, strict=True))
 
     def _is_over(self) -> bool:
         """Whether what stays has more tokens than its pieces had apart."""
         if self._budget.tokens is None:
             return False
-        left = [
-            join_spans(passage.spans(numbers), passage.text)
-            for passage, numbers in zip(self._passages, self.kept, strict=True)
-        ]
-        return sum(self._budget.count_tokens(left)) > self._budget.tokens
+        pairs = zip(self._passages, self._kept, strict=True)
+        left = [passage.kept_text(numbers) for passage, numbers in pairs]
+        counts = self._budget.count_tokens(left)
+        return sum(counts) > self._budget.tokens
 
-    def _said(self, passage: int, numbers: Iterable[int]) -> str:
-        each = self._passages[passage]
-        return " ".join(each.text_of(number) for number in numbers if each.pieces[number].said)
+    def _said(self, pieces: _Taken) -> str:
+        passage = self._passages[pieces.passage]
+        said = [number for number in pieces.numbers if passage.pieces[number].said]
+        return " ".join(map(passage.text_of, said))
 
     def _name(self, text: str, worth: Mapping[PieceKey, float]) -> None:
         """Let the leads of the passages come sooner whose titles a text names."""
         words = _words(text)
-        names = {*names_and_numbers(text)}
-        named = [
-            passage
-            for passage, title in self._unnamed.items()
-            if title.words in words or title.rare_names & names
-        ]
-        for passage in named:
+        names = set(names_and_numbers(text))
+        for passage, title in list(self._unnamed.items()):
+            if title.words not in words and not title.rare_names & names:
+                continue
             del self._unnamed[passage]
             (lead,) = self._passages[passage].pieces[-1].lead
             sooner = worth[PieceKey(passage, lead)] + LINKED
@@ -282,34 +314,36 @@ class _Selection:
 
 def _titles(query: str, passages: Sequence[Passage]) -> dict[int, Title]:
     """The titles of the passages that have one with a lead, by passage."""
-    rare_names = _rare_names([query, *(passage.text for passage in passages)])
+    texts = [passage.text for passage in passages]
+    rare_names = _rare_names(query, texts)
     titles: dict[int, Title] = {}
     for number, passage in enumerate(passages):
-        if not passage.pieces or not passage.pieces[-1].lead:
+        lead = passage.pieces[-1].lead if passage.pieces else ()
+        title = passage.text_of(0) if lead else ""
+        if not lead or ": " in title:  # which is a field, not a title
             continue
-        (lead,) = passage.pieces[-1].lead
-        title = passage.text_of(0)
-        if ": " in title:  # a field, not a title
-            continue
-        in_lead = {*names_and_numbers(passage.text_of(lead))}
+        names_in_lead = names_and_numbers(passage.text_of(lead[0]))
         words = _words(_QUALIFIER.sub("", title))
-        titles[number] = Title(words, frozenset(rare_names & in_lead))
+        rare = rare_names.intersection(names_in_lead)
+        titles[number] = Title(words, frozenset(rare))
     return titles
 
 
-def _rare_names(texts: Sequence[str]) -> set[str]:
-    """Names that two of the passages have, and not the question, which stands first.
+def _rare_names(query: str, texts: Sequence[str]) -> set[str]:
+    """Names that two of the passages have, and the question does not.
 
     A name is written large everywhere.
     """
-    query, *passages = texts
     small: set[str] = set()
-    for text in (query.lower(), *passages):
-        small.update(word for word in WORD.findall(text) if word.islower())
-    having = Counter(name for text in passages for name in {*names_and_numbers(text)})
-    names = {name for name, count in having.items() if count == 2}
-    long = {name for name in names if name.isalpha() and len(name) > 2}
-    return long - small
+    having: Counter[str] = Counter()
+    for text in (query.lower(), *texts):
+        words = WORD.findall(text)
+        small.update(filter(str.islower, words))
+    for text in texts:
+        having.update(set(names_and_numbers(text)))
+    in_two = [name for name, count in having.items() if count == 2]
+    names = {name for name in in_two if name.isalpha() and len(name) > 2}
+    return names - small
 
 
 def _words(text: str) -> str:
