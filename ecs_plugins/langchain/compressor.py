@@ -78,7 +78,10 @@ class ECSDocumentCompressor(
 
     @override
     def compress_documents(
-        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+        self,
+        documents: Sequence[Document],
+        query: str,
+        callbacks: Callbacks | None = None,
     ) -> list[Document]:
         """The documents that help, as copies, in their original order.
 
@@ -86,7 +89,8 @@ class ECSDocumentCompressor(
             InvalidInputError: The query is empty, or something is not a `Document`.
             ModelError: The model is missing, or cannot score and must raise.
         """
-        return self.invoke({"documents": documents, "query": query}, {"callbacks": callbacks})
+        input: CompressionInput = {"documents": documents, "query": query}
+        return self.invoke(input, {"callbacks": callbacks})
 
     acompress_documents = bridged(compress_documents, asks_model=True)
 
@@ -120,12 +124,14 @@ class ECSDocumentCompressor(
             raise InvalidInputError(
                 'the compressor as a Runnable takes {"documents": [Document, ...], "query": str}'
             )
-        documents, query = checked_documents(input["documents"]), input["query"]
+        documents = checked_documents(input["documents"])
+        query = input["query"]
         if not documents:
             return []
         texts = [document.page_content for document in documents]
         before = said_before([document.metadata for document in documents], texts)
-        shaped = self.shape_passages(query, texts, self.replies(documents, texts, before))
+        read_as = self.replies(documents, texts, before)
+        shaped = self.shape_passages(query, texts, read_as)
         config: RunnableConfig = {"callbacks": run_manager.get_child()}
         dispatch_custom_event(EVENT, shaped.to_dict(), config=config)
         self._remember(shaped.dropped)

@@ -92,7 +92,8 @@ class FrontierContext(WritableFields, RunnableSerializable[ContextInput, dict[st
                 'a context strategy takes {"question": str, "documents": [Document, ...]}; give '
                 "the router documents=... or retriever=..., or put them into its input"
             )
-        question, context = question_of(input), as_context(input["documents"])
+        question = question_of(input)
+        context = as_context(input["documents"])
         assert self.builder is not None
         paid = self.builder.build(self.strategy, self.config, context, question)
         event = {

@@ -237,7 +237,10 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
 
     # Turns
 
-    def _shape_history(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], list[str]]:
+    def _shape_history(
+        self,
+        request: ModelRequest[Any],
+    ) -> tuple[ModelRequest[Any], list[str]]:
         """A view of the turns that fit, and the ids of what begins the others."""
         messages = request.messages
         question = last_index(messages, is_user)
@@ -295,7 +298,8 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         if self._history_tokens is None:
             return response
         update = {"ecs_left_out": {self.name: left_out}}
-        return ExtendedModelResponse(model_response=response, command=Command(update=update))
+        command: Command[Any] = Command(update=update)
+        return ExtendedModelResponse(model_response=response, command=command)
 
     def _kept_indices(
         self,

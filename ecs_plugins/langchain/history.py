@@ -58,7 +58,12 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
     """
 
     @strict_keywords
-    def __init__(self, memory: EntropicMemory, namespace: Sequence[str], session_id: str) -> None:
+    def __init__(
+        self,
+        memory: EntropicMemory,
+        namespace: Sequence[str],
+        session_id: str,
+    ) -> None:
         super().__init__()
         self._session = Session(memory, namespace, session_id, "langchain")
 
@@ -67,12 +72,11 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]
         """The log of the session, oldest message first."""
         logged = [item.value for item in self._session.entries()]
-        return messages_from_dict(
-            [
-                {"type": each["type"], "data": {**each["data"], "content": each["content"]}}
-                for each in logged
-            ]
-        )
+        dumped = []
+        for value in logged:
+            data = {**value["data"], "content": value["content"]}
+            dumped.append({"type": value["type"], "data": data})
+        return messages_from_dict(dumped)
 
     @override
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -119,8 +123,12 @@ def text_of(message: BaseMessage) -> str:
     content = message.content
     if isinstance(content, str):
         return content
-    texts = [block if isinstance(block, str) else block.get("text") for block in content]
-    return " ".join(text for text in texts if isinstance(text, str))
+    texts = []
+    for block in content:
+        text = block if isinstance(block, str) else block.get("text")
+        if isinstance(text, str):
+            texts.append(text)
+    return " ".join(texts)
 
 
 def own_words(message: BaseMessage) -> str | None:

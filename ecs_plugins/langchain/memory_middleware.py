@@ -250,12 +250,17 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             return
         words = own_words(question)
         answer = own_words(messages[-1])
-        notes = self._notes_of(state).get(question.id or "", [])
+        notes_of_messages = self._notes_of(state)
+        notes = notes_of_messages.get(question.id or "", [])
         recalled_ids = [note["id"] for note in notes]
         if words and answer and recalled_ids:
             self.memory.observe(words, answer, recalled_ids, namespace=namespace)
 
-    def _turns(self, fresh: Sequence[AnyMessage], runtime: Runtime[Any]) -> list[NewMessage]:
+    def _turns(
+        self,
+        fresh: Sequence[AnyMessage],
+        runtime: Runtime[Any],
+    ) -> list[NewMessage]:
         """What was said by those who are remembered."""
         info = runtime.execution_info
         thread_id = None if info is None else info.thread_id
@@ -311,7 +316,10 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         notes_by_name: ByName[NotesOfMessages] = state.get("ecs_notes") or {}
         return dict(notes_by_name.get(self.name) or {})
 
-    def _view(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], NotesOfMessages]:
+    def _view(
+        self,
+        request: ModelRequest[Any],
+    ) -> tuple[ModelRequest[Any], NotesOfMessages]:
         """The messages with what is recalled, and the notes of each question that is among them."""
         namespace = self._namespace_of(request.runtime)
         messages = request.messages

@@ -48,7 +48,11 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
 
     @override
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
     ) -> list[Document]:
         recollections = traced_recall(
             self.memory,
@@ -71,7 +75,11 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
 
     @override
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
     ) -> list[Document]:
         run = run_memory if self.shaper is None else run_sync
         return await run(

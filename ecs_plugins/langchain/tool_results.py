@@ -223,7 +223,12 @@ def with_lines(
     return Shaped(shown if kept else _with_nothing(shown), left_out)
 
 
-def _gap(text: str, start: int, end: int, left_out: dict[str, str]) -> str:
+def _gap(
+    text: str,
+    start: int,
+    end: int,
+    left_out: dict[str, str],
+) -> str:
     """What stands in the place of a part of a text, which is noted by its id."""
     part = text[start:end]
     if not part:
@@ -240,7 +245,8 @@ def _gap(text: str, start: int, end: int, left_out: dict[str, str]) -> str:
 
 def whole_lines(text: str, units: Sequence[Unit]) -> list[Unit]:
     """Units that begin with a line, unless that line is as long as prose is."""
-    starts = sorted({_line_start(text, unit.start) for unit in units})
+    line_starts = {_line_start(text, unit.start) for unit in units}
+    starts = sorted(line_starts)
     lines = []
     for start, end in pairwise([*starts, len(text)]):
         line = Unit(0, start, end, text[start:end], 0)

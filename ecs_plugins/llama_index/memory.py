@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from llama_index.core.base.llms.types import (
     ChatMessage,
-    ContentBlock,
     MessageRole,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
 )
 from llama_index.core.memory import BaseMemory, BaseMemoryBlock
 from llama_index.core.utils import get_tokenizer
@@ -20,12 +15,9 @@ from pydantic import AfterValidator, Field, PrivateAttr
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory, run_sync
-from ecs_plugins.common.inert import without_marks
-from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.conversation import (
     SESSION,
-    Entry,
     Session,
     known_path,
     last_index,
@@ -33,20 +25,26 @@ from ecs_plugins.integrations.conversation import (
     turns,
 )
 from ecs_plugins.integrations.namespaces import Labels, fill_namespace
-from ecs_plugins.integrations.notes import TextLength, shortened, without_notes
-from ecs_plugins.integrations.plain import as_json
+from ecs_plugins.integrations.notes import TextLength, shortened
 from ecs_plugins.integrations.recall import RecallFields, RecallOptions, recall
+from ecs_plugins.llama_index.messages import (
+    all_text,
+    is_user,
+    remembered,
+    speaker_metadata,
+    text_of,
+    to_entry,
+    to_message,
+    visible_texts,
+    with_note,
+    without_marks_in,
+)
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
-from ecs_plugins.memory.store.items import StoredItem
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.types import Namespace
 
-_ASSISTANT = (MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL)
-
 _INSTRUCTIONS = (MessageRole.SYSTEM, MessageRole.DEVELOPER)
-
-_SCRATCHPAD = re.compile(r"^(?:Thought|Observation):", re.MULTILINE)
 
 
 class _Held:
@@ -145,7 +143,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
         """The latest turns, with what is recalled for ``input`` or the latest question."""
         entries = self._session.entries()
-        messages = [_to_message(entry) for entry in entries]
+        messages = [to_message(entry) for entry in entries]
         shown = self._window(messages)
         view = [messages[index] for index in shown]
         index = last_index(view, is_user)
@@ -159,17 +157,17 @@ class EntropicChatMemory(RecallFields, BaseMemory):
             text_length(self.count_tokens),
             # An agent reads its memory several times for one question.
             record=question_key is None or question_key != self._recorded,
-            visible=_visible(view),
+            visible=visible_texts(view),
         )
         self._recorded = question_key
-        inert = [_inert(message) for message in view]
-        return _with_note(inert, block.text, index)
+        inert = [without_marks_in(message) for message in view]
+        return with_note(inert, block.text, index)
 
     @override
     def get_all(self) -> list[ChatMessage]:
         """The log of the session, oldest message first."""
         entries = self._session.entries()
-        return [_to_message(entry) for entry in entries]
+        return [to_message(entry) for entry in entries]
 
     @override
     def put(self, message: ChatMessage) -> None:
@@ -179,7 +177,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
     @override
     def put_messages(self, messages: Sequence[ChatMessage]) -> None:
         """Log messages in order."""
-        entries = [_to_entry(message) for message in messages]
+        entries = [to_entry(message) for message in messages]
         self._session.append(entries)
 
     @override
@@ -193,11 +191,11 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         entries = session.entries()
         same = 0
         for entry, message in zip(entries, messages, strict=False):
-            if _to_message(entry) != message:
+            if to_message(entry) != message:
                 break
             same += 1
         session.drop(entries[same:])
-        new = [_to_entry(message) for message in messages[same:]]
+        new = [to_entry(message) for message in messages[same:]]
         session.append(new)
 
     @override
@@ -215,7 +213,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         Instructions and the latest turn stay in any case.
         """
         length = text_length(self.count_tokens)
-        lengths = [length(_all_text(message)) for message in messages]
+        lengths = [length(all_text(message)) for message in messages]
         instructions = [
             index for index, message in enumerate(messages) if message.role in _INSTRUCTIONS
         ]
@@ -286,7 +284,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
             self._namespace_of(block_kwargs.get("session_id")),
             self.options(self.max_tokens),
             text_length(self.count_tokens),
-            visible=_visible(messages),
+            visible=visible_texts(messages),
         )
         return block.text
 
@@ -294,11 +292,11 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
     async def _aput(self, messages: list[ChatMessage]) -> None:
         drafts: dict[Namespace, list[NewMessage]] = {}
         for message in messages:
-            role, text = _remembered(message)
+            role, text = remembered(message)
             if role is None or text is None:
                 continue
             session = message.additional_kwargs.get("session_id")
-            metadata = _speaker_metadata(message, role)
+            metadata = speaker_metadata(message, role)
             if session:
                 metadata[SESSION] = session
             draft = NewMessage(text=text, role=role, metadata=metadata)
@@ -327,133 +325,3 @@ def text_length(count_tokens: TextLength | None) -> TextLength:
         return count_tokens
     tokenizer: Callable[[str], Sequence[object]] = get_tokenizer()
     return lambda text: len(tokenizer(text))
-
-
-def is_user(message: ChatMessage) -> bool:
-    """Whether the user said it."""
-    return message.role == MessageRole.USER
-
-
-def text_of(message: ChatMessage) -> str:
-    """The text of a message, without what is no text."""
-    texts = [block.text for block in message.blocks if isinstance(block, TextBlock)]
-    return "\n".join(texts)
-
-
-def _visible(messages: Sequence[ChatMessage]) -> set[str]:
-    """Texts that a model reads in messages, and what would be remembered of them."""
-    texts = {text_of(message) for message in messages}
-    for message in messages:
-        own = without_notes(own_words(message))
-        texts.add(own or "")
-    return texts
-
-
-def _with_note(messages: list[ChatMessage], note: str, question: int | None) -> list[ChatMessage]:
-    """The messages with a recalled block before the question, or as the last message."""
-    if not note:
-        return messages
-    if question is None:
-        return [*messages, ChatMessage(role="user", content=note)]
-    message = messages[question]
-    blocks = [TextBlock(text=f"{note}\n\n"), *message.blocks]
-    shown = list(messages)
-    shown[question] = message.model_copy(update={"blocks": blocks}, deep=True)
-    return shown
-
-
-def _inert(message: ChatMessage) -> ChatMessage:
-    """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
-    blocks = [_inert_block(block) for block in message.blocks]
-    if blocks == message.blocks:
-        return message
-    return message.model_copy(update={"blocks": blocks})
-
-
-def _inert_block(block: ContentBlock) -> ContentBlock:
-    if not isinstance(block, TextBlock):
-        return block
-    text = without_marks(block.text)
-    return block.model_copy(update={"text": text})
-
-
-def own_words(message: ChatMessage) -> str:
-    """The text of a message; of the notes of a `ReActAgent`, what follows the last ``Answer:``.
-
-    The notes hold what tools returned, which anybody may have written, ``Answer:`` included. The
-    answer is their last part.
-    """
-    text = text_of(message)
-    if message.role not in _ASSISTANT or not _SCRATCHPAD.search(text):
-        return text
-    _, mark, answer = f"\n{text}".rpartition("\nAnswer:")
-    return answer if mark else ""
-
-
-def _remembered(message: ChatMessage) -> tuple[str | None, str | None]:
-    """``user`` or ``assistant``, and what is to be remembered of them; None for all else."""
-    if is_user(message):
-        return "user", without_notes(text_of(message))
-    if message.role not in _ASSISTANT or _calls_tools(message):
-        return None, None
-    return "assistant", without_notes(own_words(message))
-
-
-def _calls_tools(message: ChatMessage) -> bool:
-    if message.additional_kwargs.get("tool_calls"):
-        return True
-    return any(isinstance(block, ToolCallBlock) for block in message.blocks)
-
-
-def _speaker_metadata(message: ChatMessage, role: str) -> dict[str, object]:
-    """Who said it: ``role``, and ``name`` where the message has one."""
-    metadata: dict[str, object] = {"role": role}
-    name = message.additional_kwargs.get("name")
-    if isinstance(name, str) and name:
-        metadata["name"] = well_formed(name)
-    return metadata
-
-
-def _to_entry(message: ChatMessage) -> Entry:
-    role, text = _remembered(message)
-    role = role or "other"
-    dumped = message.model_dump(mode="json")
-    data: dict[str, Any] = as_json(dumped)
-    value: dict[str, Any] = {"data": data}
-    text_key = None
-    if text is not None and len(data["blocks"]) == 1:
-        block = data["blocks"][0]
-        if block.get("block_type") == "text" and block.get("text") == text:
-            # The text is stored once, so that changing the message changes the entry.
-            value["content"] = block.pop("text")
-            text_key = "content"
-    return Entry(
-        value=value,
-        text=text or "",
-        role=role,
-        text_key=text_key,
-        metadata=_speaker_metadata(message, role),
-    )
-
-
-def _to_message(item: StoredItem) -> ChatMessage:
-    data = item.value["data"]
-    if "content" in item.value:
-        data["blocks"][0]["text"] = item.value["content"]
-    return ChatMessage.model_validate(data)
-
-
-def _all_text(message: ChatMessage) -> str:
-    """All that a model reads of a message, calls and thinking included, to count its tokens."""
-    parts = []
-    for block in message.blocks:
-        if isinstance(block, TextBlock):
-            parts.append(block.text)
-        elif isinstance(block, ThinkingBlock):
-            parts.append(block.content or "")
-        elif isinstance(block, ToolCallBlock):
-            parts.append(f"{block.tool_name}({block.tool_kwargs})")
-    calls = message.additional_kwargs.get("tool_calls")
-    if calls:
-        parts.append(str(calls))
-    return "\n".join(parts)

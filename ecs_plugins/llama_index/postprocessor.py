@@ -89,8 +89,12 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
         }
         with self.callback_manager.event(CBEventType.RERANKING, payload=payload) as event:
             texts = [node.node.get_content(metadata_mode=self.metadata_mode) for node in nodes]
-            shaped = self.shape_passages(query, texts, self._read(nodes, texts))
-            kept = [_copy(nodes[verdict.index], verdict, shaped) for verdict in shaped.kept]
+            read_as = self._read(nodes, texts)
+            shaped = self.shape_passages(query, texts, read_as)
+            kept = []
+            for verdict in shaped.kept:
+                node = nodes[verdict.index]
+                kept.append(_copy(node, verdict, shaped))
             for verdict in shaped.verdicts:
                 if not verdict.kept:
                     self._remember(verdict.dropped)
@@ -185,7 +189,9 @@ def _prune(node: TextNode, spans: Sequence[Span], text: str) -> None:
     node.text = kept
     node.start_char_idx = None
     node.end_char_idx = None
-    if offset >= 0 and first is not None and last == first + len(text):
+    if offset < 0 or first is None:
+        return
+    if last == first + len(text):
         node.start_char_idx = first + offset
         node.end_char_idx = first + offset + len(kept)
 

@@ -18,6 +18,8 @@ SILENT_SECONDS = 10.0
 CONNECTIONS = 768
 """Connections that are held; one more closes the one that has been silent longest."""
 _LAST_SECONDS = 0.5
+_LATE_SECONDS = 0.1
+_KEEP_ALIVE_SECONDS = 30
 
 
 class TimedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -48,8 +50,18 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
     def _close_if_silent(self) -> None:
         if self.is_silent and self.cycle is self._last_request:
-            self.transport.close()
+            # What has arrived is read first, in case that the loop was late and not the client.
+            self._timer = self.loop.call_later(_LATE_SECONDS, self._close_if_still_silent)
             return
+        self._wait_on()
+
+    def _close_if_still_silent(self) -> None:
+        if self.is_silent and self.cycle is self._last_request:
+            self.transport.close()
+        else:
+            self._wait_on()
+
+    def _wait_on(self) -> None:
         self._last_request = self.cycle
         self._silent_since = self.loop.time()
         self._timer = self.loop.call_later(SILENT_SECONDS, self._close_if_silent)
@@ -98,6 +110,7 @@ def run(service: Service, host: str, port: int, loading: Loading[Any] | None = N
         port=port,
         http=TimedProtocol,
         ws="none",
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         log_level="info",
         timeout_graceful_shutdown=round(STOP_SECONDS) + 1,
         server_header=False,

@@ -40,7 +40,11 @@ def memory(memory, monkeypatch):
     def recall_felt(self, *args, **options):
         plain = recall(self, *args, **options)
         names = [each.name for each in fields(Recollection)]
-        return [Felt(**{name: getattr(each, name) for name in names}) for each in plain]
+        felt = []
+        for each in plain:
+            values = {name: getattr(each, name) for name in names}
+            felt.append(Felt(**values))
+        return felt
 
     monkeypatch.setattr(EntropicMemory, "recall", recall_felt)
     monkeypatch.setattr(EntropicMemory, "arecall", bridged(recall_felt))
@@ -49,10 +53,12 @@ def memory(memory, monkeypatch):
 
 
 def test_it_is_in_the_metadata_of_a_retrievers_document(memory):
-    (document,) = EntropicMemoryRetriever(memory=memory, namespace=USER).invoke(QUESTION)
+    retriever = EntropicMemoryRetriever(memory=memory, namespace=USER)
+    (document,) = retriever.invoke(QUESTION)
     assert document.metadata["mood"] == "glad"
-    every = {each.name for each in fields(Recollection)} - {"id", "text", "score", "metadata"}
-    assert every <= set(document.metadata)
+    renamed = {"id", "text", "score", "metadata"}
+    names = {each.name for each in fields(Recollection)}
+    assert names - renamed <= set(document.metadata)
 
 
 def test_it_is_beside_the_item_of_a_store(memory):
@@ -76,7 +82,8 @@ def test_it_is_in_the_note_of_an_agent_and_stays_there(memory):
 
 def test_it_is_in_the_blocks_of_llama_index(memory):
     block = EntropicMemoryBlock(memory=memory, namespace=USER)
-    shown = asyncio.run(block.aget([ChatMessage(role="user", content=QUESTION)]))
+    question = ChatMessage(role="user", content=QUESTION)
+    shown = asyncio.run(block.aget([question]))
     assert f"- ({SHOWN}) {FACT}" in shown
     chat = EntropicChatMemory.from_defaults(memory, namespace=USER, count_tokens=len)
     (message,) = chat.get(QUESTION)
@@ -94,5 +101,6 @@ async def test_it_is_in_what_the_tool_of_a_server_returns(memory):
 def test_it_is_on_the_command_line(memory, monkeypatch):
     monkeypatch.setattr("ecs_plugins.cli.memory._open", lambda *_: memory)
     monkeypatch.setattr("ecs_plugins.cli.memory._require_file", lambda _: None)
-    shown = CliRunner().invoke(app, ["memory", "recall", "--db", "m.db", QUESTION, "--json"])
+    command = ["memory", "recall", "--db", "m.db", QUESTION]
+    shown = CliRunner().invoke(app, [*command, "--json"])
     assert json.loads(shown.stdout)[0]["mood"] == "glad"

@@ -33,7 +33,20 @@ def turn(text, role="user") -> ChatMessage:
 def call(name: str, **arguments) -> ChatMessage:
     """A message that calls a tool."""
     block = ToolCallBlock(tool_call_id="c1", tool_name=name, tool_kwargs=arguments)
-    return ChatMessage(role="assistant", blocks=[TextBlock(text=""), block])
+    blocks = [TextBlock(text=""), block]
+    return ChatMessage(role="assistant", blocks=blocks)
+
+
+CALL = {
+    "name": "f",
+    "args": {"x": 1},
+    "id": "c",
+    "type": "tool_call",
+}
+PICTURE = [
+    {"type": "text", "text": "see"},
+    {"type": "image", "url": "http://x/y"},
+]
 
 
 class SessionMemory:
@@ -50,9 +63,9 @@ class History(SessionMemory):
     every_kind = (
         SystemMessage("Be terse."),
         HumanMessage("Hello", id="h1", name="Ada"),
-        AIMessage("", tool_calls=[{"name": "f", "args": {"x": 1}, "id": "c", "type": "tool_call"}]),
+        AIMessage("", tool_calls=[CALL]),
         ToolMessage("result", tool_call_id="c", artifact={"a": [1]}),
-        HumanMessage([{"type": "text", "text": "see"}, {"type": "image", "url": "http://x/y"}]),
+        HumanMessage(PICTURE),
         AIMessage("  padded \n", usage_metadata=None, response_metadata={"m": 1}),
         HumanMessage(""),
         HumanMessage("A summary.", additional_kwargs={"lc_source": "summarization"}),
@@ -118,17 +131,20 @@ def test_messages_of_every_kind_come_back_and_what_was_said_is_remembered(kind, 
 
 
 def test_sessions_have_their_own_log_and_share_the_users_memory(kind, memory):
-    kind.say(kind.open(memory, "s1"), ("system", "sys"), ("user", FACT), ("assistant", "Lovely."))
+    first = kind.open(memory, "s1")
+    kind.say(first, ("system", "sys"), ("user", FACT), ("assistant", "Lovely."))
     other = kind.open(memory, "s2")
     kind.say(other, ("user", "Hello again."))
     assert kind.texts(other) == ["Hello again."]
-    assert memory.recall(QUESTION, namespace=USER)[0].text == FACT
-    assert memory.recall(QUESTION, namespace=USER, k=1)[0].metadata["role"] == "user"
+    best, *_ = memory.recall(QUESTION, namespace=USER)
+    assert best.text == FACT
+    assert best.metadata["role"] == "user"
     assert memory.recall(QUESTION, namespace=("u10",)) == []
 
 
 def test_erasing_a_session_erases_it_everywhere_and_leaves_the_others(kind, memory, tmp_path):
-    first, second = kind.open(memory, "s1"), kind.open(memory, "s2")
+    first = kind.open(memory, "s1")
+    second = kind.open(memory, "s2")
     kind.say(first, ("user", "My safe word is heliotrope."))
     kind.say(second, ("user", FACT))
     memory.sleep(USER)
@@ -152,7 +168,8 @@ def test_deleting_or_changing_a_message_does_so_in_the_log(kind, memory):
 async def test_async_methods_run_off_the_event_loop(kind, memory, threads):
     log = kind.open(memory)
     await kind.aput(log, kind.messages(("user", FACT)))
-    assert [kind.text(message) for message in await kind.aread(log)] == [FACT]
+    (message,) = await kind.aread(log)
+    assert kind.text(message) == FACT
     await kind.aclear(log)
     assert await kind.aread(log) == []
     assert threads == {"worker"}
@@ -162,7 +179,8 @@ def test_half_of_a_surrogate_pair_does_not_fail_the_turn(kind, memory):
     log = kind.open(memory)
     kind.say(log, ("user", f"{FACT} \ud83d"))
     assert kind.texts(log) == remembered(memory) == [f"{FACT} \ufffd"]
-    assert memory.recall(f"{QUESTION} \ude42", namespace=USER)[0].text == kind.texts(log)[0]
+    best, *_ = memory.recall(f"{QUESTION} \ude42", namespace=USER)
+    assert [best.text] == kind.texts(log)
 
 
 @pytest.mark.parametrize("templated", [True, False])
@@ -177,7 +195,8 @@ def test_a_chain_with_history_stores_each_turn_once(memory, templated):
     )
     config = {"configurable": {"session_id": "s1"}}
     for text in (FACT, "Hello?", "Where are the bees?"):
-        chain.invoke({"input": text} if templated else [HumanMessage(text)], config)
+        asked = {"input": text} if templated else [HumanMessage(text)]
+        chain.invoke(asked, config)
     assert [message.text for message in History().open(memory).messages] == [
         FACT, "Noted.", "Hello?", "Noted.", "Where are the bees?", "Noted.",
     ]  # fmt: skip
@@ -239,18 +258,23 @@ def test_an_earlier_session_is_recalled_before_the_last_message_or_an_input(memo
     assert FACT not in log.get()[-1].content
     assert FACT in log.get(QUESTION)[-1].content
     assert chat(memory, "s3").get() == []
-    assert FACT in chat(memory, "s3").get(QUESTION)[-1].content
-    log.put_messages([turn(FACT), turn("Lovely.", "assistant"), turn(QUESTION)])
-    assert log.get()[-1].content == QUESTION  # as the fact is in view
+    *_, note = chat(memory, "s3").get(QUESTION)
+    assert FACT in note.content
+    answered = [turn(FACT), turn("Lovely.", "assistant")]
+    log.put_messages([*answered, turn(QUESTION)])
+    *_, question = log.get()
+    assert question.content == QUESTION  # as the fact is in view
 
 
 def test_turns_beyond_the_limit_leave_the_view_whole_and_are_recalled(memory):
     log = chat(memory, token_limit=40)
-    log.put_messages(
-        [turn(FACT), call("read", path="a"), turn("nothing", "tool"), turn("Ah.", "assistant")]
-    )
-    for n in range(5):
-        log.put_messages([turn(f"word{n} " * 5), turn(f"answer{n} " * 5, "assistant")])
+    log.put(turn(FACT))
+    log.put(call("read", path="a"))
+    log.put(turn("nothing", "tool"))
+    log.put(turn("Ah.", "assistant"))
+    for number in range(5):
+        log.put(turn(f"word{number} " * 5))
+        log.put(turn(f"answer{number} " * 5, "assistant"))
     log.put(turn(QUESTION))
     view = log.get()
     assert view[0].role == "user"
@@ -262,15 +286,17 @@ def test_turns_beyond_the_limit_leave_the_view_whole_and_are_recalled(memory):
 
 def test_setting_a_history_keeps_what_is_remembered(memory):
     log = chat(memory)
-    log.put_messages([turn(FACT), turn("Lovely.", "assistant")])
-    log.set([turn(FACT), turn("Hm.", "assistant"), turn("Go on.")])
+    fact = turn(FACT)
+    log.put_messages([fact, turn("Lovely.", "assistant")])
+    log.set([fact, turn("Hm.", "assistant"), turn("Go on.")])
     assert contents(log.get_all()) == [FACT, "Hm.", "Go on."]
     assert remembered(memory) == [FACT, "Lovely.", "Hm.", "Go on."]
 
 
 def test_it_is_copied_by_path_also_into_another_process(tmp_path, located, monkeypatch):
     monkeypatch.setattr("ecs_plugins.memory.entropic.default_embedder", FakeEmbedder)
-    with EntropicMemory.open(located(tmp_path / "m.db"), embedder=FakeEmbedder()) as memory:
+    place = located(tmp_path / "m.db")
+    with EntropicMemory.open(place, embedder=FakeEmbedder()) as memory:
         log = chat(memory)
         log.put(turn(FACT))
         written = log.to_dict()
@@ -296,7 +322,8 @@ def test_a_memory_without_a_file_or_a_path_in_place_of_a_memory_is_refused():
 
 
 async def test_a_function_agent_uses_it_over_several_runs(memory):
-    recorder = Recorder("Lovely.", *[call("read", path="a"), "In Tarrow."] * 2)
+    looked_up = [call("read", path="a"), "In Tarrow."]
+    recorder = Recorder("Lovely.", *looked_up, *looked_up)
     log = chat(memory)
     await agent(recorder).run(FACT, memory=log)
     await agent(recorder).run(QUESTION, memory=log)
@@ -354,15 +381,19 @@ async def test_what_leaves_the_short_term_is_remembered_and_recalled(memory):
     await chat.aput(turn(QUESTION))
     view = await chat.aget()
     assert FACT in str(view[-1].content)
-    assert {str(message.role.value) for message in view} <= {"user", "assistant"}
-    assert FACT not in "".join(str(m.content) for m in view[:-1])
+    roles = {message.role.value for message in view}
+    assert roles <= {"user", "assistant"}
+    earlier = "".join(str(message.content) for message in view[:-1])
+    assert FACT not in earlier
 
 
 async def test_without_a_question_nothing_is_recalled(memory):
     memory.add(FACT, namespace=USER)
-    for view in (None, [], [turn("ok", "assistant")], [turn("")]):
+    spoken = turn("ok", "assistant")
+    for view in (None, [], [spoken], [turn("")]):
         assert await block(memory).aget(view) == ""
-    assert FACT in await block(memory).aget([turn(QUESTION), turn("hm", "assistant")])
+    shown = await block(memory).aget([turn(QUESTION), spoken])
+    assert FACT in shown
 
 
 @pytest.mark.parametrize(
@@ -384,10 +415,12 @@ async def test_truncation_keeps_the_best(memory):
     memory.add([FACT, "Quilla has a red bicycle.", "sister of mine"], namespace=USER)
     memory_block = block(memory, threshold=0.0)
     content = await memory_block.aget([turn(QUESTION)])
-    for tokens, notes in ((0, 3), (1, 2), (7, 1)):
+    notes_left = {0: 3, 1: 2, 7: 1}
+    for tokens, notes in notes_left.items():
         shorter = await memory_block.atruncate(content, tokens)
         assert words(shorter) <= words(content) - tokens
-        assert (shorter.count("\n- "), FACT in shorter) == (notes, True)
+        assert shorter.count("\n- ") == notes
+        assert FACT in shorter
         assert shorter.endswith("</recalled_notes>")
     assert await memory_block.atruncate(content, words(content)) is None
 
@@ -417,12 +450,15 @@ async def test_it_runs_off_the_event_loop(memory, threads):
 
 # Beside each other
 
+SESSION_SPACE = (*USER, "s1")
+HERON = {"text": "a heron"}
+
 
 def tell_all(memory) -> None:
     EntropicChatMessageHistory(memory, USER, "s1").add_user_message("Said in a chain.")
     log = EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="s1")
     log.put(turn("Said to an engine."))
-    EntropicStore(memory).put((*USER, "s1"), "k", {"text": "a heron"})
+    EntropicStore(memory).put(SESSION_SPACE, "k", HERON)
 
 
 def assert_all_told(memory) -> None:
@@ -431,7 +467,8 @@ def assert_all_told(memory) -> None:
     log = EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="s1")
     assert contents(log.get_all()) == ["Said to an engine."]
     (item,) = EntropicStore(memory).search(USER)
-    assert (item.key, item.value) == ("k", {"text": "a heron"})
+    assert item.key == "k"
+    assert item.value == HERON
 
 
 def test_the_log_of_a_session_is_nobody_elses(memory, tmp_path):
@@ -439,7 +476,8 @@ def test_the_log_of_a_session_is_nobody_elses(memory, tmp_path):
     assert_all_told(memory)
     memory.admin.export(tmp_path / "e.jsonl")
     EntropicChatMessageHistory(memory, USER, "s1").clear()
-    assert EntropicStore(memory).get((*USER, "s1"), "k").value == {"text": "a heron"}
+    item = EntropicStore(memory).get(SESSION_SPACE, "k")
+    assert item.value == HERON
     with EntropicMemory.open(tmp_path / "copy.db", embedder=FakeEmbedder()) as copy:
         copy.admin.import_(tmp_path / "e.jsonl")
         assert_all_told(copy)

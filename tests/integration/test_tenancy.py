@@ -34,7 +34,8 @@ class Direct:
         self.memory.add(text, namespace=self.space(user))
 
     def recall(self, user, question):
-        found = self.memory.recall(question, namespace=self.space(user), threshold=0.2)
+        namespace = self.space(user)
+        found = self.memory.recall(question, namespace=namespace, threshold=0.2)
         return "\n".join(each.text for each in found)
 
     def forget_user(self, user):
@@ -47,12 +48,14 @@ class Direct:
                 self.memory.delete(message.id)
 
     def files(self):
-        return [SimpleNamespace(read_bytes=held.encode) for held in contents(self.memory).values()]
+        held = contents(self.memory).values()
+        return [SimpleNamespace(read_bytes=each.encode) for each in held]
 
 
 class Retriever(Direct):
     def recall(self, user, question):
-        retriever = EntropicMemoryRetriever(memory=self.memory, namespace=self.space(user))
+        namespace = self.space(user)
+        retriever = EntropicMemoryRetriever(memory=self.memory, namespace=namespace)
         return "\n".join(document.page_content for document in retriever.invoke(question))
 
 
@@ -65,11 +68,14 @@ class Histories(Direct):
         return self.kind.open(self.memory, session, self.space(user))
 
     def remember(self, user, text):
-        self.kind.put(self.log(user), self.kind.messages(("user", text)))
+        messages = self.kind.messages(("user", text))
+        self.kind.put(self.log(user), messages)
 
     def recall(self, user, question):
-        found = [each.text for each in self.memory.recall(question, namespace=self.space(user))]
-        return "\n".join([*found, *map(self.kind.text, self.kind.read(self.log(user)))])
+        found = self.memory.recall(question, namespace=self.space(user))
+        recalled = [each.text for each in found]
+        logged = map(self.kind.text, self.kind.read(self.log(user)))
+        return "\n".join([*recalled, *logged])
 
     def forget_user(self, user):
         asyncio.run(self.kind.aclear(self.log(user)))
@@ -79,9 +85,11 @@ class ChatMemories(Histories):
     kind = ChatMemory()
 
     def recall(self, user, question):
-        views = [self.log(user, session).get(question) for session in ("s1", "s2")]
-        seen = [self.kind.text(message) for view in views for message in view]
-        return "\n".join([super().recall(user, question), *seen])
+        texts = [super().recall(user, question)]
+        for session in ("s1", "s2"):
+            view = self.log(user, session).get(question)
+            texts += map(self.kind.text, view)
+        return "\n".join(texts)
 
 
 class Middleware(Direct):
@@ -94,7 +102,8 @@ class Middleware(Direct):
             self.memory, namespace=("memories", "{user_id}"), remember=("user",)
         )
         agent = create_agent(model, [], middleware=[memory])
-        agent.invoke({"messages": [HumanMessage(question)]}, {"configurable": {"user_id": user}})
+        config = {"configurable": {"user_id": user}}
+        agent.invoke({"messages": [HumanMessage(question)]}, config)
         return model.prompt
 
 
@@ -104,13 +113,13 @@ class StoreItems(Direct):
         self.store = EntropicStore(memory, messages_under=("chats",))
 
     def remember(self, user, text):
-        self.store.put(self.space(user), text, {"text": text})
+        value = {"text": text}
+        self.store.put(self.space(user), text, value)
 
     def recall(self, user, question):
-        found = [
-            *self.store.search(self.space(user), query=question),
-            *self.store.search(self.space(user)),
-        ]
+        space = self.space(user)
+        found = self.store.search(space, query=question)
+        found += self.store.search(space)
         return "\n".join(str(item.value) for item in found)
 
     def forget_user(self, user):
@@ -126,7 +135,8 @@ class StoreMessages(StoreItems):
         return ("chats", user)
 
     def remember(self, user, text):
-        self.store.put(self.space(user), text, {"role": "user", "content": text})
+        value = {"role": "user", "content": text}
+        self.store.put(self.space(user), text, value)
 
 
 class Block(Direct):
@@ -136,11 +146,13 @@ class Block(Direct):
 
     def remember(self, user, text):
         message = ChatMessage(role="user", content=text)
-        asyncio.run(self.block().aput([message], session_id=user))
+        put = self.block().aput([message], session_id=user)
+        asyncio.run(put)
 
     def recall(self, user, question):
         message = ChatMessage(role="user", content=question)
-        return asyncio.run(self.block().aget([message], session_id=user))
+        get = self.block().aget([message], session_id=user)
+        return asyncio.run(get)
 
 
 @pytest.mark.parametrize(

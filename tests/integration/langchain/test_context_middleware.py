@@ -46,41 +46,52 @@ def compressor(**fields) -> ECSDocumentCompressor:
     )
 
 
-def run(middleware, tool_call) -> ToolMessage:
+def run(middleware, tool_call, tools=(search, read_page), question=QUERY) -> ToolMessage:
     """What the tool gave, as the agent reads it."""
     model = ScriptedModel(replies=[tool_call, "done"])
-    built = create_agent(model, [search, read_page], middleware=[middleware])
-    return built.invoke({"messages": [HumanMessage(QUERY)]})["messages"][-2]
+    built = create_agent(model, list(tools), middleware=[middleware])
+    state = built.invoke({"messages": [HumanMessage(question)]})
+    *_, result, _ = state["messages"]
+    return result
+
+
+SEARCH = call("search", query=QUERY)
+PAGE = call("read_page", query=QUERY)
+
+
+def ids_of(message: ToolMessage) -> list[str]:
+    """Ids of the documents that a result holds."""
+    return [document.id for document in message.artifact]
 
 
 def test_the_documents_of_a_retriever_tool_are_shaped_once():
-    message = run(ECSContextMiddleware(compressor()), call("search", query=QUERY))
+    message = run(ECSContextMiddleware(compressor()), SEARCH)
     assert isinstance(message, ToolMessage)
     assert MARK.sub("-", message.content) == f"-\n\n{EVIDENCE}\n\n-"
     assert message.tool_call_id == "c1"
-    assert [document.id for document in message.artifact] == ["d2"]
+    assert ids_of(message) == ["d2"]
     assert message.artifact[0].metadata["ecs"]["original_rank"] == 3
 
 
 def test_results_without_documents_are_left_alone_unless_their_tool_is_named():
-    page, found = call("read_page", query=QUERY), call("search", query=QUERY)
-    whole = run(ECSContextMiddleware(compressor()), page)
+    whole = run(ECSContextMiddleware(compressor()), PAGE)
     assert all(text in whole.content for text in TEXTS)
     named = ECSContextMiddleware(compressor(), tools=["read_page"])
-    shaped = run(named, page)
+    shaped = run(named, PAGE)
     assert EVIDENCE in shaped.content
     assert "sardines" not in shaped.content
-    assert len(run(named, found).artifact) == 4
+    assert len(run(named, SEARCH).artifact) == 4
 
 
 def test_without_a_query_argument_the_users_question_counts():
     middleware = ECSContextMiddleware(compressor(), query_argument="absent")
-    assert run(middleware, call("search", query="sardines in June")).artifact[0].id == "d2"
+    message = run(middleware, call("search", query="sardines in June"))
+    assert ids_of(message) == ["d2"]
 
 
 def test_when_nothing_helps_the_result_says_so():
     strict = compressor(top_k=None, config=NOTHING_HELPS)
-    message = run(ECSContextMiddleware(strict), call("search", query=QUERY))
+    message = run(ECSContextMiddleware(strict), SEARCH)
     assert "Nothing in this result" in message.content
     assert message.artifact == []
 
@@ -97,10 +108,9 @@ def shown(documents, content, named=False, question=QUERY, **fields):
         """Gives something."""
         return (content, documents) if documents else content
 
-    middleware = ECSContextMiddleware(compressor(**fields), tools=["given"] if named else None)
-    model = ScriptedModel(replies=[call("given", query=question), "done"])
-    built = create_agent(model, [given], middleware=[middleware])
-    return built.invoke({"messages": [HumanMessage(question)]})["messages"][-2].content
+    names = ["given"] if named else None
+    middleware = ECSContextMiddleware(compressor(**fields), tools=names)
+    return run(middleware, call("given", query=question), [given], question).content
 
 
 DOCUMENTS = [Document(text, metadata={"n": n}) for n, text in enumerate(TEXTS)]
@@ -110,7 +120,8 @@ def test_a_template_around_documents_stays_around_each_of_them():
     content = "Found:\n" + "\n---\n".join(
         f"<doc n={n}>{text}</doc>" for n, text in enumerate(TEXTS)
     )
-    lines = MARK.sub("-", shown(DOCUMENTS, content)).split("\n---\n")
+    read = MARK.sub("-", shown(DOCUMENTS, content))
+    lines = read.split("\n---\n")
     assert lines == ["Found:\n<doc n=0>-</doc>", "<doc n=1>-</doc>",
                      f"<doc n=2>{EVIDENCE}</doc>", "<doc n=3>-</doc>"]  # fmt: skip
 
@@ -121,7 +132,8 @@ def test_blocks_keep_their_order_and_kind():
     first, *others = shown(DOCUMENTS, [texts[0], picture, *texts[1:]])
     assert MARK.fullmatch(first["text"])
     assert others[0] == picture
-    assert [each["text"] == EVIDENCE for each in others[1:]] == [False, True, False]
+    stays = [each["text"] == EVIDENCE for each in others[1:]]
+    assert stays == [False, True, False]
 
 
 def test_a_result_that_does_not_show_its_documents_is_left_alone():
@@ -143,29 +155,36 @@ def test_lines_of_a_log_stay_whole_and_what_is_left_out_has_its_numbers():
     lines = [f"12:{n:02}:00 worker INFO request {n} took 7 ms. Nothing else." for n in range(60)]
     lines[41] = "12:41:00 worker ERROR the disk of Lisbon is full"
     read = shown(None, "\n".join(lines), named=True, question="Why is the disk of Lisbon full?")
-    kept = [line for line in read.splitlines() if not MARK.search(line)]
+    read_lines = read.splitlines()
+    kept = [line for line in read_lines if not MARK.search(line)]
     assert lines[41] in kept
     assert set(kept) <= set(lines)
-    left_out = [range(*map(int, pair)) for pair in re.findall(r"lines (\d+) to (\d+) left", read)]
-    gone = {number for each in left_out for number in (*each, each.stop)}
-    assert gone == {number for number, line in enumerate(lines, 1) if line not in kept}
+    gone = set()
+    for first, last in re.findall(r"lines (\d+) to (\d+) left", read):
+        gone.update(range(int(first), int(last) + 1))
+    missing = {number for number, line in enumerate(lines, 1) if line not in kept}
+    assert gone == missing
 
 
 def test_an_agent_gets_back_what_was_left_out_in_its_own_thread():
     def restore_first(messages):
-        return call("ecs_restore", id=MARK.search(messages[-1].text)[1])
+        mark = MARK.search(messages[-1].text)
+        return call("ecs_restore", id=mark[1])
 
-    replies = [call("search", query=QUERY), restore_first, "done"]
-    model = ScriptedModel(replies=replies)
+    model = ScriptedModel(replies=[SEARCH, restore_first, "done"])
     middleware = [ECSContextMiddleware(compressor())]
     built = create_agent(model, [search], middleware=middleware, checkpointer=InMemorySaver())
-    ask = {"messages": [HumanMessage(QUERY)]}
-    read = built.invoke(ask, {"configurable": {"thread_id": "one"}})["messages"][-2]
-    assert read.content.startswith(TEXTS[0])
+
+    def restored_in(thread):
+        config = {"configurable": {"thread_id": thread}}
+        state = built.invoke({"messages": [HumanMessage(QUERY)]}, config)
+        *_, result, _ = state["messages"]
+        return result.content
+
+    assert restored_in("one").startswith(TEXTS[0])
     model.prompts.clear()
-    model.replies = [lambda _: call("ecs_restore", id=""), "done"]
-    other = built.invoke(ask, {"configurable": {"thread_id": "two"}})["messages"][-2]
-    assert TEXTS[0][:20] not in other.content
+    model.replies = [call("ecs_restore", id=""), "done"]
+    assert TEXTS[0][:20] not in restored_in("two")
 
 
 def test_what_a_result_says_ends_no_turn():
@@ -185,7 +204,8 @@ def test_an_agent_without_tools_is_given_none():
             return self
 
     middleware = [ECSContextMiddleware(compressor(), history_tokens=50)]
-    create_agent(Binding(), [], middleware=middleware).invoke({"messages": [HumanMessage(QUERY)]})
+    built = create_agent(Binding(), [], middleware=middleware)
+    built.invoke({"messages": [HumanMessage(QUERY)]})
     assert bound == []
 
 
@@ -198,11 +218,12 @@ async def test_async_agents_are_shaped_off_the_event_loop():
             return super().score(requests)
 
     middleware = ECSContextMiddleware(compressor(model=Watched()), history_tokens=60)
-    model = ScriptedModel(replies=[call("search", query=QUERY), "done"])
+    model = ScriptedModel(replies=[SEARCH, "done"])
     built = create_agent(model, [search], middleware=[middleware])
     messages = [*history(), HumanMessage(QUERY)]
     result = await built.ainvoke({"messages": messages})
-    assert [document.id for document in result["messages"][-2].artifact] == ["d2"]
+    *_, shaped, _ = result["messages"]
+    assert ids_of(shaped) == ["d2"]
     assert "sardines" not in model.prompt
     assert threads
     assert threading.get_ident() not in threads
@@ -258,9 +279,16 @@ def test_a_providers_prompt_cache_serves_most_of_a_talk_that_is_cut_again_and_ag
 @pytest.mark.parametrize("budget", [1, 30, 50, 60, 70, 90])
 @pytest.mark.parametrize("top_k", [1, 2, 3])
 def test_no_call_is_parted_from_its_result_and_no_system_message_dropped(budget, top_k):
-    prompt, _ = prompts_of([SystemMessage("A rule in between."), *history()], budget, top_k)
-    asked = [c["id"] for m in prompt if isinstance(m, AIMessage) for c in m.tool_calls]
-    assert asked == [m.tool_call_id for m in prompt if isinstance(m, ToolMessage)]
-    rules = [m.text for m in prompt if isinstance(m, SystemMessage)]
+    messages = [SystemMessage("A rule in between."), *history()]
+    prompt, _ = prompts_of(messages, budget, top_k)
+    calls = []
+    results = []
+    for message in prompt:
+        if isinstance(message, AIMessage):
+            calls += [each["id"] for each in message.tool_calls]
+        elif isinstance(message, ToolMessage):
+            results.append(message.tool_call_id)
+    assert calls == results
+    rules = [message.text for message in prompt if isinstance(message, SystemMessage)]
     assert rules == ["Rules.", "A rule in between."]
     assert prompt[-1].text == QUERY

@@ -3,6 +3,7 @@
 import re
 import sys
 import time
+from contextlib import asynccontextmanager
 from datetime import datetime
 
 import httpx
@@ -28,6 +29,20 @@ def as_client(url, token):
     return Client(streamable_http_client(f"{url}/mcp", http_client=http))
 
 
+async def recalled(client, **arguments):
+    """What a client recalls about the question."""
+    found = await called(client, "recall", question=QUESTION, **arguments)
+    return found["recollections"]
+
+
+@asynccontextmanager
+async def two_clients(url):
+    """Ana and Ben, each with a token."""
+    first, second = TOKENS
+    async with as_client(url, first) as ana, as_client(url, second) as ben:
+        yield ana, ben
+
+
 async def called(client, tool, **arguments):
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result
@@ -37,11 +52,13 @@ async def called(client, tool, **arguments):
 async def test_a_client_remembers_recalls_explains_and_forgets(memory):
     async with Client(server(memory, client="ana")) as client:
         id = (await called(client, "remember", text=FACT))["id"]
-        (found,) = (await called(client, "recall", question=QUESTION))["recollections"]
+        (found,) = await recalled(client)
         assert found["text"] == FACT
-        assert (await called(client, "explain", id=id))["id"] == id
-        assert (await called(client, "forget", id=id))["messages"] == [id]
-        assert (await called(client, "recall", question=QUESTION))["recollections"] == []
+        explained = await called(client, "explain", id=id)
+        assert explained["id"] == id
+        receipt = await called(client, "forget", id=id)
+        assert receipt["messages"] == [id]
+        assert await recalled(client) == []
     assert memory.namespaces() == [("mcp", "ana")]
 
 
@@ -50,13 +67,15 @@ async def test_a_client_shapes(memory):
         passages = ["Gulls nest on the roof.", FACT]
         shaped = await called(client, "shape", question=QUESTION, passages=passages, top_k=1)
     assert shaped["kept"] == [1]
-    assert [each["verdict"] for each in shaped["verdicts"]] == ["neutral", "selected"]
+    verdicts = [each["verdict"] for each in shaped["verdicts"]]
+    assert verdicts == ["neutral", "selected"]
 
 
 async def test_every_tool_says_what_it_does_and_none_takes_a_namespace(memory):
     async with Client(server(memory, client="ana")) as client:
         tools = (await client.list_tools()).tools
-    assert {tool.name for tool in tools} == {"remember", "recall", "forget", "explain", "shape"}
+    names = {tool.name for tool in tools}
+    assert names == {"remember", "recall", "forget", "explain", "shape"}
     for tool in tools:
         assert tool.description
         properties = tool.input_schema["properties"]
@@ -80,17 +99,18 @@ async def test_a_bad_call_is_told_in_words_and_the_server_goes_on(memory, tool, 
         refused = await client.call_tool(tool, arguments)
         assert refused.is_error
         assert says in refused.content[0].text
-        assert (await called(client, "recall", question=QUESTION))["recollections"] == []
+        assert await recalled(client) == []
 
 
 async def test_clients_over_http_see_nothing_of_each_other(memory, serve):
     url = serve(mcp_app(server(memory), TOKENS))
-    async with as_client(url, "a" * 16) as ana, as_client(url, "b" * 16) as ben:
+    async with two_clients(url) as (ana, ben):
         id = (await called(ana, "remember", text=FACT))["id"]
-        assert (await called(ben, "recall", question=QUESTION))["recollections"] == []
+        assert await recalled(ben) == []
         for tool in ("forget", "explain"):
-            assert (await ben.call_tool(tool, {"id": id})).is_error
-        assert len((await called(ana, "recall", question=QUESTION))["recollections"]) == 1
+            result = await ben.call_tool(tool, {"id": id})
+            assert result.is_error
+        assert len(await recalled(ana)) == 1
     assert memory.namespaces() == [("mcp", "ana")]
 
 
@@ -105,9 +125,11 @@ async def test_a_stranger_over_http_is_refused(memory, serve):
 async def test_what_is_recalled_says_who_said_it_and_when(memory):
     async with Client(server(memory, client="ana")) as client:
         await called(client, "remember", text=FACT, speaker="Osric")
-        (found,) = (await called(client, "recall", question=QUESTION, k=None))["recollections"]
-    assert (found["role"], found["speaker"]) == ("user", "Osric")
-    assert datetime.fromisoformat(found["time"]).timestamp() == pytest.approx(time.time(), abs=60)
+        (found,) = await recalled(client, k=None)
+    assert found["role"] == "user"
+    assert found["speaker"] == "Osric"
+    said_at = datetime.fromisoformat(found["time"])
+    assert said_at.timestamp() == pytest.approx(time.time(), abs=60)
 
 
 async def test_a_client_has_a_quota_of_its_own(memory, serve):
@@ -118,7 +140,7 @@ async def test_a_client_has_a_quota_of_its_own(memory, serve):
         result = await client.call_tool("remember", {"text": text})
         return result.content[0].text if result.is_error else None
 
-    async with as_client(url, "a" * 16) as ana, as_client(url, "b" * 16) as ben:
+    async with two_clients(url) as (ana, ben):
         assert "40 bytes" in await refused(ana, "x" * 41)
         id = (await called(ana, "remember", text="x" * 40))["id"]
         assert "60" in await refused(ana, "y" * 30)
@@ -153,8 +175,10 @@ def test_it_is_called_by_the_names_that_it_was_given(memory, serve, host, status
     }
     answer = httpx.post(f"{url}/mcp", json=PING, headers=headers)
     assert answer.status_code == status
-    assert httpx.get(f"{url}/health", headers={"Host": host}).json() == {"status": "ok"}
-    page = httpx.post(f"{url}/mcp", json=PING, headers={**headers, "Origin": "https://a.example"})
+    health = httpx.get(f"{url}/health", headers={"Host": host})
+    assert health.json() == {"status": "ok"}
+    headers["Origin"] = "https://a.example"
+    page = httpx.post(f"{url}/mcp", json=PING, headers=headers)
     assert page.status_code == (403 if status == 200 else status)
 
 
@@ -172,5 +196,5 @@ async def test_the_command_serves_over_stdio(tmp_path):
     arguments = ["-m", "ecs_plugins", "mcp", "--db", str(tmp_path / "agent.db")]
     async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
         await called(client, "remember", text=FACT)
-        (found,) = (await called(client, "recall", question=QUESTION))["recollections"]
+        (found,) = await recalled(client)
     assert found["text"] == FACT

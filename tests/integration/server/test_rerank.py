@@ -49,6 +49,15 @@ def post(client, path="/v1/rerank", **body):
     return client.post(path, json={"query": QUESTION, **body})
 
 
+def ranked(client, path="/v1/rerank", **body):
+    """The results for the question, best first."""
+    return post(client, path, **body).json()["results"]
+
+
+def indices(results):
+    return [each["index"] for each in results]
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -69,7 +78,8 @@ def test_clients_of_llama_index_rerank(serve, make):
 def test_a_client_of_langchain_reranks(serve):
     url = serve(app(tokens={TOKEN: "ana"}))
     client = LangChainCohereRerank(base_url=url, cohere_api_key=TOKEN, model="any", top_n=1)
-    (found,) = client.compress_documents([Document(text) for text in TEXTS], QUESTION)
+    documents = [Document(text) for text in TEXTS]
+    (found,) = client.compress_documents(documents, QUESTION)
     assert found.page_content == TEXTS[ANSWER]
     assert 0 < found.metadata["relevance_score"] < 1
 
@@ -77,10 +87,12 @@ def test_a_client_of_langchain_reranks(serve):
 @pytest.mark.parametrize("path", PATHS)
 def test_both_forms_are_answered_on_every_path(path):
     client = calling(app())
-    cohere = post(client, path, documents=TEXTS, model="any", return_documents=True).json()
+    asked = {"documents": TEXTS, "model": "any", "return_documents": True}
+    cohere = post(client, path, **asked).json()
     tei = post(client, path, texts=TEXTS, return_text=True).json()
-    assert [each["index"] for each in cohere["results"]] == [each["index"] for each in tei]
-    assert cohere["results"][0]["document"] == {"text": TEXTS[ANSWER]}
+    assert indices(cohere["results"]) == indices(tei)
+    best = cohere["results"][0]
+    assert best["document"] == {"text": TEXTS[ANSWER]}
     assert tei[0]["text"] == TEXTS[ANSWER]
     assert all(0 <= each["score"] <= 1 for each in tei)
     assert cohere["model"] == FakeLanguageModel().name
@@ -88,17 +100,19 @@ def test_both_forms_are_answered_on_every_path(path):
 
 def test_documents_may_be_objects_with_a_text_and_none_at_all():
     client = calling(app())
-    (found,) = post(client, documents=[{"text": e} for e in TEXTS], top_n=1).json()["results"]
+    documents = [{"text": text} for text in TEXTS]
+    (found,) = ranked(client, documents=documents, top_n=1)
     assert found["index"] == ANSWER
     assert "document" not in found
-    assert post(client, documents=[]).json()["results"] == []
+    assert ranked(client, documents=[]) == []
 
 
 def test_every_document_is_ranked_also_empty_repeated_and_passed_over_ones():
-    texts = ["", *TEXTS, TEXTS[ANSWER], *(f"Nothing of note on day {i}." for i in range(60))]
-    found = post(calling(app()), documents=texts).json()["results"]
-    assert sorted(each["index"] for each in found) == list(range(len(texts)))
-    assert [each["index"] for each in found[:2]] == [ANSWER + 1, len(TEXTS) + 1]
+    others = [f"Nothing of note on day {day}." for day in range(60)]
+    texts = ["", *TEXTS, TEXTS[ANSWER], *others]
+    found = ranked(calling(app()), documents=texts)
+    assert sorted(indices(found)) == list(range(len(texts)))
+    assert indices(found[:2]) == [ANSWER + 1, len(TEXTS) + 1]
     assert found[0]["relevance_score"] == found[1]["relevance_score"]
     assert found[-1] == {"index": 0, "relevance_score": 0.0}
 
@@ -145,24 +159,26 @@ def test_a_model_that_cannot_answer_is_a_status_and_not_a_guess(monkeypatch, err
 @pytest.mark.parametrize("name", ["top_n", "return_documents", "return_text", "rank_fields"])
 def test_null_is_as_if_it_were_not_sent(name):
     client = calling(app())
-    plain = post(client, documents=TEXTS).json()["results"]
-    assert post(client, documents=TEXTS, **{name: None}).json()["results"] == plain
+    plain = ranked(client, documents=TEXTS)
+    nothing = {name: None}
+    assert ranked(client, documents=TEXTS, **nothing) == plain
 
 
 def test_objects_are_ranked_by_their_fields_and_come_back_whole():
     client = calling(app())
     documents = [{"text": text, "id": number} for number, text in enumerate(TEXTS)]
-    asked = {"documents": documents, "return_documents": True}
-    assert post(client, **asked).json()["results"][0]["document"] == documents[ANSWER]
+    best, *_ = ranked(client, documents=documents, return_documents=True)
+    assert best["document"] == documents[ANSWER]
     documents = [{"title": "Notes", "body": text} for text in TEXTS]
-    asked = {"documents": documents, "rank_fields": ["title", "body"], "top_k": 1}
-    (best,) = post(client, **asked).json()["results"]
+    names = ["title", "body"]
+    (best,) = ranked(client, documents=documents, rank_fields=names, top_k=1)
     assert best["index"] == ANSWER
 
 
 def test_a_query_that_is_too_long_costs_nothing():
     model = FakeLanguageModel()
-    answer = post(calling(app(model)), query="w " * LONGEST_QUERY, documents=TEXTS * 300)
+    query = "w " * LONGEST_QUERY
+    answer = post(calling(app(model)), query=query, documents=TEXTS * 300)
     assert answer.status_code == 422
     assert model.requests == []
 
@@ -180,14 +196,18 @@ def test_a_page_of_another_site_cannot_drive_a_server_without_tokens():
     assert status(origin="null") == 403
     assert status(origin="http://localhost:3000") == 200
     assert status(origin="https://mine.example", content_type="application/json") == 200
-    assert post(calling(app(), "http://testserver"), texts=TEXTS).status_code == 421
-    assert post(calling(app(hosts=["ecs"]), "http://ecs"), texts=TEXTS).status_code == 200
+    stranger = calling(app(), "http://testserver")
+    assert post(stranger, texts=TEXTS).status_code == 421
+    named = calling(app(hosts=["ecs"]), "http://ecs")
+    assert post(named, texts=TEXTS).status_code == 200
 
 
 def test_a_server_lives_before_it_is_ready():
-    loading = Loading(lambda: ContextShaper(FakeLanguageModel(), ShapingConfig(ranker="bm25")))
+    config = ShapingConfig(ranker="bm25")
+    loading = Loading(lambda: ContextShaper(FakeLanguageModel(), config))
     client = calling(rerank_app(loading))
-    assert client.get("/health").json() == {"status": "ok", "model": None}
+    health = client.get("/health")
+    assert health.json() == {"status": "ok", "model": None}
     assert client.get("/ready").status_code == 503
     assert post(client, texts=TEXTS).status_code == 503
     loading.start()
@@ -210,7 +230,8 @@ def test_only_a_known_token_is_served():
 
 
 def test_without_tokens_only_names_of_this_machine_are_answered():
-    assert post(calling(app(), "http://evil.example"), texts=["a"]).status_code == 421
+    stranger = calling(app(), "http://evil.example")
+    assert post(stranger, texts=["a"]).status_code == 421
     check_host("127.0.0.1", None)
     check_host("0.0.0.0", {TOKEN: "ana"})
     for host in ("0.0.0.0", "::", "example.org"):
@@ -239,7 +260,8 @@ def test_metrics_count_what_was_done():
     assert 'ecs_rerank_requests_total{status="200"} 1.0' in shown
     assert 'ecs_rerank_requests_total{status="422"} 1.0' in shown
     assert f"ecs_rerank_documents_total {len(TEXTS)}.0" in shown
-    assert float(re.search(r"^ecs_rerank_tokens_total (\S+)$", shown, re.MULTILINE)[1]) > 0
+    read = re.search(r"^ecs_rerank_tokens_total (\S+)$", shown, re.MULTILINE)
+    assert float(read[1]) > 0
     assert "ecs_rerank_waiting 0.0" in shown
 
 

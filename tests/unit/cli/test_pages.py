@@ -22,7 +22,8 @@ def check_alone(page: str) -> None:
 
 
 def test_a_memory_page_shows_every_life_and_every_decision(tmp_path: Path) -> None:
-    file, html = tmp_path / "agent.db", tmp_path / "page.html"
+    file = tmp_path / "agent.db"
+    html = tmp_path / "page.html"
     config = {"sleep_every": 3, "cold_capacity": 3, "hot_capacity": 3}
     with EntropicMemory.open(file, embedder=FakeEmbedder(), config=config) as memory:
         for number in range(24):
@@ -30,7 +31,8 @@ def test_a_memory_page_shows_every_life_and_every_decision(tmp_path: Path) -> No
         memory.add(SCRIPT, namespace=("<i>ben</i>",), pinned=True)
         texts = [each.text for each in memory.memories(("ana",))]
         decisions = memory.decisions(("ana",))
-    result = CliRunner().invoke(app, ["memory", "inspect", "--db", str(file), "--html", str(html)])
+    command = ["memory", "inspect", "--db", str(file), "--html", str(html)]
+    result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert html.stat().st_mode & 0o777 == 0o600
     page = html.read_text("utf-8")
@@ -45,10 +47,12 @@ def test_a_memory_page_shows_every_life_and_every_decision(tmp_path: Path) -> No
 
 def test_a_shape_page_colours_what_adds_most(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(_setup, "load_model", lambda *_, **__: FakeLanguageModel())
-    notes, html = tmp_path / "notes.txt", tmp_path / "page.html"
+    notes = tmp_path / "notes.txt"
+    html = tmp_path / "page.html"
     notes.write_text(f"It rained. The ferry does leave at nine.\n{SCRIPT}\n", "utf-8")
-    asked = ["shape", "-q", "When does the ferry leave?", "-p", str(notes), "--html", str(html)]
-    result = CliRunner().invoke(app, asked)
+    question = "When does the ferry leave?"
+    command = ["shape", "-q", question, "-p", str(notes), "--html", str(html)]
+    result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     page = html.read_text("utf-8")
     check_alone(page)

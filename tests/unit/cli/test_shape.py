@@ -17,20 +17,28 @@ def write(path: Path, content: str | bytes) -> str:
     return str(path)
 
 
+def asked(source: str, *more: str) -> tuple[str, ...]:
+    """The command that asks the question about the passages of a file."""
+    return ("shape", "-q", QUESTION, "-p", source, *more)
+
+
 def shaped(run, source: str, *more: str, stdin: bytes = b"") -> dict:
-    command = ("shape", "-q", QUESTION, "-p", source, "--ranker", "none", "--json", *more)
+    command = asked(source, "--ranker", "none", "--json", *more)
     status, out, err = run(*command, stdin=stdin)
     assert status == 0, err
     return json.loads(out)
 
 
 def test_json_names_what_is_kept_and_gives_every_passage_a_verdict(run, tmp_path) -> None:
-    lines = "\n".join(json.dumps({"text": text}) for text in (GULLS, FERRY))
-    result = shaped(run, write(tmp_path / "notes.jsonl", lines), "--top-k", "1")
+    records = [json.dumps({"text": text}) for text in (GULLS, FERRY)]
+    path = write(tmp_path / "notes.jsonl", "\n".join(records))
+    result = shaped(run, path, "--top-k", "1")
     assert result["kept"] == [1]
-    assert [passage["index"] for passage in result["passages"]] == [0, 1]
-    assert result["passages"][1]["verdict"] == "selected"
-    assert result["passages"][1]["utility"] > result["passages"][0]["utility"]
+    gulls, ferry = result["passages"]
+    assert gulls["index"] == 0
+    assert ferry["index"] == 1
+    assert ferry["verdict"] == "selected"
+    assert ferry["utility"] > gulls["utility"]
     assert result["tokens"]["after"] < result["tokens"]["before"]
 
 
@@ -55,8 +63,9 @@ def test_the_model_is_made_as_the_options_say_and_not_before_the_signal_is_check
     run, made, tmp_path
 ) -> None:
     path = write(tmp_path / "notes.txt", FERRY)
-    status, _, err = run("shape", "-q", QUESTION, "-p", path, "--signal", "answer_shift")
-    assert (status, made) == (1, [])
+    status, _, err = run(*asked(path, "--signal", "answer_shift"))
+    assert status == 1
+    assert made == []
     assert "needs an answer" in err
     shaped(run, path, "--dtype", "bfloat16", "--device", "cpu")
     assert made == [{"dtype": "bfloat16", "device": "cpu"}]
@@ -74,7 +83,7 @@ def test_a_threshold_and_a_token_budget_limit_what_is_kept(run, tmp_path) -> Non
     path = write(tmp_path / "notes.txt", f"{GULLS}\n{FERRY}\n")
     answered = shaped(run, path, "--answer", "at nine", "--threshold", "99")
     assert answered["kept"] == []
-    status, _, err = run("shape", "-q", QUESTION, "-p", path, "--threshold", "99")
+    status, _, err = run(*asked(path, "--threshold", "99"))
     assert status != 0
     assert "min_probability" in err
     assert shaped(run, path, "--max-tokens", "7")["tokens"]["after"] <= 7
@@ -83,7 +92,7 @@ def test_a_threshold_and_a_token_budget_limit_what_is_kept(run, tmp_path) -> Non
 def test_the_table_shows_the_passages(run, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")  # a narrow terminal shows their beginnings only
     path = write(tmp_path / "notes.txt", f"{GULLS}\n{FERRY}\n")
-    status, out, _ = run("shape", "-q", QUESTION, "-p", path, "--ranker", "none", "--top-k", "1")
+    status, out, _ = run(*asked(path, "--ranker", "none", "--top-k", "1"))
     assert status == 0
     assert FERRY in out
     assert "1 of 2 passages kept" in out
@@ -107,19 +116,24 @@ def test_the_table_shows_the_passages(run, tmp_path, monkeypatch) -> None:
     ],
 )
 def test_bad_input_is_one_clear_line_and_a_failure(run, tmp_path, name, content, said) -> None:
-    status, out, err = run("shape", "-q", QUESTION, "-p", write(tmp_path / name, content))
-    assert (status, out) == (1, "")
+    path = write(tmp_path / name, content)
+    status, out, err = run(*asked(path))
+    assert status == 1
+    assert out == ""
     assert said in err
-    assert str(tmp_path / name) in err
+    assert path in err
     assert err.count("\n") == 1
 
 
 def test_a_missing_file_a_folder_and_an_empty_pipe_are_refused(run, tmp_path) -> None:
-    for source, said in ((str(tmp_path / "no.txt"), "No such file"), (str(tmp_path), "read")):
-        status, out, err = run("shape", "-q", QUESTION, "-p", source)
-        assert (status, out, err.count("\n")) == (1, "", 1)
+    sources = {tmp_path / "no.txt": "No such file", tmp_path: "read"}
+    for source, said in sources.items():
+        status, out, err = run(*asked(str(source)))
+        assert status == 1
+        assert out == ""
+        assert err.count("\n") == 1
         assert said in err
-    status, _, err = run("shape", "-q", QUESTION, "-p", "-", stdin=b"")
+    status, _, err = run(*asked("-"), stdin=b"")
     assert status == 1
     assert "standard input holds no passages" in err
 
@@ -138,7 +152,9 @@ def test_a_missing_file_a_folder_and_an_empty_pipe_are_refused(run, tmp_path) ->
 def test_a_bad_option_is_one_clear_line_and_a_failure(run, tmp_path, options) -> None:
     path = write(tmp_path / "notes.txt", FERRY)
     status, out, err = run("shape", "--passages", path, *options)
-    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert status == 1
+    assert out == ""
+    assert err.count("\n") == 1
 
 
 def test_the_help_names_every_signal_and_ranker_that_there_is(run, monkeypatch):

@@ -1,0 +1,164 @@
+"""LlamaIndex's messages: who said what, what a model reads of it, and how it is logged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ContentBlock,
+    MessageRole,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+)
+
+from ecs_plugins.common.inert import without_marks
+from ecs_plugins.common.text import well_formed
+from ecs_plugins.integrations.conversation import Entry
+from ecs_plugins.integrations.notes import without_notes
+from ecs_plugins.integrations.plain import as_json
+from ecs_plugins.memory.store.items import StoredItem
+
+_ASSISTANT = (MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL)
+
+_SCRATCHPAD = re.compile(r"^(?:Thought|Observation):", re.MULTILINE)
+
+
+def is_user(message: ChatMessage) -> bool:
+    """Whether the user said it."""
+    return message.role == MessageRole.USER
+
+
+def text_of(message: ChatMessage) -> str:
+    """The text of a message, without what is no text."""
+    texts = [block.text for block in message.blocks if isinstance(block, TextBlock)]
+    return "\n".join(texts)
+
+
+def visible_texts(messages: Sequence[ChatMessage]) -> set[str]:
+    """Texts that a model reads in messages, and what would be remembered of them."""
+    texts = {text_of(message) for message in messages}
+    for message in messages:
+        own = without_notes(own_words(message))
+        texts.add(own or "")
+    return texts
+
+
+def with_note(
+    messages: list[ChatMessage],
+    note: str,
+    question: int | None,
+) -> list[ChatMessage]:
+    """The messages with a recalled block before the question, or as the last message."""
+    if not note:
+        return messages
+    if question is None:
+        return [*messages, ChatMessage(role="user", content=note)]
+    message = messages[question]
+    blocks = [TextBlock(text=f"{note}\n\n"), *message.blocks]
+    shown = list(messages)
+    shown[question] = message.model_copy(update={"blocks": blocks}, deep=True)
+    return shown
+
+
+def without_marks_in(message: ChatMessage) -> ChatMessage:
+    """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
+    blocks = [_inert_block(block) for block in message.blocks]
+    if blocks == message.blocks:
+        return message
+    return message.model_copy(update={"blocks": blocks})
+
+
+def _inert_block(block: ContentBlock) -> ContentBlock:
+    if not isinstance(block, TextBlock):
+        return block
+    text = without_marks(block.text)
+    return block.model_copy(update={"text": text})
+
+
+def own_words(message: ChatMessage) -> str:
+    """The text of a message; of the notes of a `ReActAgent`, what follows the last ``Answer:``.
+
+    The notes hold what tools returned, which anybody may have written, ``Answer:`` included. The
+    answer is their last part.
+    """
+    text = text_of(message)
+    if message.role not in _ASSISTANT or not _SCRATCHPAD.search(text):
+        return text
+    _, mark, answer = f"\n{text}".rpartition("\nAnswer:")
+    return answer if mark else ""
+
+
+def remembered(message: ChatMessage) -> tuple[str | None, str | None]:
+    """``user`` or ``assistant``, and what is to be remembered of them; None for all else."""
+    if is_user(message):
+        return "user", without_notes(text_of(message))
+    if message.role not in _ASSISTANT or _calls_tools(message):
+        return None, None
+    return "assistant", without_notes(own_words(message))
+
+
+def _calls_tools(message: ChatMessage) -> bool:
+    if message.additional_kwargs.get("tool_calls"):
+        return True
+    return any(isinstance(block, ToolCallBlock) for block in message.blocks)
+
+
+def speaker_metadata(message: ChatMessage, role: str) -> dict[str, object]:
+    """Who said it: ``role``, and ``name`` where the message has one."""
+    metadata: dict[str, object] = {"role": role}
+    name = message.additional_kwargs.get("name")
+    if isinstance(name, str) and name:
+        metadata["name"] = well_formed(name)
+    return metadata
+
+
+def to_entry(message: ChatMessage) -> Entry:
+    """A message as it is logged, and what of it is remembered."""
+    role, text = remembered(message)
+    role = role or "other"
+    dumped = message.model_dump(mode="json")
+    data: dict[str, Any] = as_json(dumped)
+    value: dict[str, Any] = {"data": data}
+    text_key = None
+    if text is not None and len(data["blocks"]) == 1:
+        block = data["blocks"][0]
+        is_text = block.get("block_type") == "text"
+        if is_text and block.get("text") == text:
+            # The text is stored once, so that changing the message changes the entry.
+            value["content"] = block.pop("text")
+            text_key = "content"
+    return Entry(
+        value=value,
+        text=text or "",
+        role=role,
+        text_key=text_key,
+        metadata=speaker_metadata(message, role),
+    )
+
+
+def to_message(item: StoredItem) -> ChatMessage:
+    """The message that was logged."""
+    data = item.value["data"]
+    if "content" in item.value:
+        data["blocks"][0]["text"] = item.value["content"]
+    return ChatMessage.model_validate(data)
+
+
+def all_text(message: ChatMessage) -> str:
+    """All that a model reads of a message, calls and thinking included, to count its tokens."""
+    parts = []
+    for block in message.blocks:
+        if isinstance(block, TextBlock):
+            parts.append(block.text)
+        elif isinstance(block, ThinkingBlock):
+            parts.append(block.content or "")
+        elif isinstance(block, ToolCallBlock):
+            parts.append(f"{block.tool_name}({block.tool_kwargs})")
+    calls = message.additional_kwargs.get("tool_calls")
+    if calls:
+        parts.append(str(calls))
+    return "\n".join(parts)
