@@ -19,6 +19,7 @@ from ecs_plugins.lm.scoring.runner import Runner
 pytestmark = pytest.mark.model
 
 TOLERANCE = 1e-4
+PROMPT = (Segment("Ann lives in"),)
 
 
 class Adapted(nn.Module):
@@ -29,15 +30,16 @@ class Adapted(nn.Module):
         self.base = base
         self.scaling = {"a": 1.0, "b": 1.0}
         self.active = ["a"]
-        shape = base.weight.shape
+        self.adapters = nn.ParameterDict()
         generator = torch.Generator().manual_seed(3)
-        self.adapters = nn.ParameterDict(
-            {name: torch.randn(shape, generator=generator) * 0.2 for name in self.scaling}
-        )
+        for name in self.scaling:
+            weights = torch.randn(base.weight.shape, generator=generator)
+            self.adapters[name] = 0.2 * weights
 
     def forward(self, states):
         (name,) = self.active
-        return self.base(states) + self.scaling[name] * states @ self.adapters[name].T
+        added = states @ self.adapters[name].T
+        return self.base(states) + self.scaling[name] * added
 
 
 class Steering:
@@ -116,7 +118,13 @@ CHANGES = [
 
 
 def flat(result):
-    return np.concatenate([result.scores[key] for key in sorted(result.scores)])
+    in_order = sorted(result.scores.items())
+    return np.concatenate([logprobs for _, logprobs in in_order])
+
+
+def difference(one, other) -> float:
+    """The largest one between two results, in nats per token."""
+    return float(np.abs(flat(one) - flat(other)).max())
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -128,8 +136,8 @@ def test_scores_follow_what_the_owner_of_a_model_changes(own, change) -> None:
     wanted = under_test.by_reference(asked, under_test.profile.window)
     (after,) = under_test.score([asked])
     assert under_test.path_for(60)[0] is ScoringPath.CASCADE
-    assert np.abs(flat(after) - flat(before)).max() > 100 * TOLERANCE
-    np.testing.assert_allclose(flat(after), flat(wanted), atol=TOLERANCE)
+    assert difference(after, before) > 100 * TOLERANCE
+    assert difference(after, wanted) < TOLERANCE
 
 
 def test_a_hook_whose_strength_changes_is_followed_and_nothing_is_kept_beside_it(own) -> None:
@@ -141,7 +149,7 @@ def test_a_hook_whose_strength_changes_is_followed_and_nothing_is_kept_beside_it
     steering.strength = 1.5
     (after,) = under_test.score([asked])
     wanted = under_test.by_reference(asked, under_test.profile.window)
-    np.testing.assert_allclose(flat(after), flat(wanted), atol=TOLERANCE)
+    assert difference(after, wanted) < TOLERANCE
     assert after.computed_tokens == before.computed_tokens
     handle.remove()
     under_test.score([asked])
@@ -153,11 +161,15 @@ def test_a_hook_that_mixes_rows_takes_the_fast_path_away(own) -> None:
     under_test = engine_of(own)
     asked = encoded(request())
     under_test.score([asked])
-    first_layer(own).register_forward_hook(lambda _module, _inputs, states: states.cumsum(1))
+
+    def mix_rows(_module, _inputs, states):
+        return states.cumsum(1)
+
+    first_layer(own).register_forward_hook(mix_rows)
     wanted = under_test.by_reference(asked, under_test.profile.window)
     with pytest.warns(RuntimeWarning, match="self-check"):
         (after,) = under_test.score([asked])
-    np.testing.assert_allclose(flat(after), flat(wanted), atol=TOLERANCE)
+    assert difference(after, wanted) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -172,7 +184,7 @@ def test_a_model_that_takes_notes_while_it_runs_has_not_changed(name) -> None:
 def test_what_is_kept_outlives_a_generation() -> None:
     lm = local()
     lm.score([request()])
-    lm.generate([(Segment("Ann lives in"),)], max_new_tokens=4)
+    lm.generate([PROMPT], max_new_tokens=4)
     (result,) = lm.score([request()])
     (first,) = local().score([request()])
     assert result.computed_tokens < first.computed_tokens
@@ -185,7 +197,7 @@ def test_a_dynamic_int8_copy_is_refused_by_name_and_still_writes() -> None:
     lm = LocalLM(quantised, tokenizer("byte_level"))
     with pytest.raises(ModelError, match=r"dynamically quantised layers.*quantize_dynamic"):
         lm.score([request()])
-    (generation,) = lm.generate([(Segment("Ann lives in"),)], max_new_tokens=3)
+    (generation,) = lm.generate([PROMPT], max_new_tokens=3)
     assert generation.completion_tokens == 3
 
 
@@ -201,7 +213,8 @@ class SoftPrompt(nn.Module):
 
     def forward(self, input_ids):
         virtual = input_ids[:, :1].repeat(1, 4)
-        return self.base(input_ids=torch.cat((virtual, input_ids), dim=1))
+        longer = torch.cat((virtual, input_ids), dim=1)
+        return self.base(input_ids=longer)
 
 
 def test_virtual_tokens_are_refused_because_rows_of_logits_are_of_other_tokens() -> None:

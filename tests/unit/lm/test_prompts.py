@@ -24,7 +24,8 @@ def test_a_chat_prompt_is_laid_out_as_documented() -> None:
 
 def test_fields_are_untrusted_and_template_text_is_trusted() -> None:
     segments = PromptTemplate().continuation(PLAIN, VALUES)
-    assert [(s.text, s.trusted) for s in segments] == [
+    shown = [(segment.text, segment.trusted) for segment in segments]
+    assert shown == [
         ("Question:", True),
         (" Where?", False),
         ("\nAnswer:", True),
@@ -32,10 +33,18 @@ def test_fields_are_untrusted_and_template_text_is_trusted() -> None:
     ]
 
 
-@pytest.mark.parametrize("scored", [("answer",), ("question",), ("question", "answer")])
+@pytest.mark.parametrize(
+    "scored",
+    [
+        ("answer",),
+        ("question",),
+        ("question", "answer"),
+    ],
+)
 def test_the_named_fields_are_scored(scored) -> None:
     segments = PromptTemplate().continuation(PLAIN, VALUES, scored)
-    assert [s.text.strip() for s in segments if s.scored] == [VALUES[name] for name in scored]
+    texts = [segment.text.strip() for segment in segments if segment.scored]
+    assert texts == [VALUES[name] for name in scored]
 
 
 def test_braces_in_a_value_are_text_and_an_empty_one_leaves_nothing_behind() -> None:
