@@ -55,15 +55,18 @@ def dense(groups, query, key, value):
     for forest, prefix in groups:
         nothing = (key[:, :, :0], value[:, :, :0])
         kept = [piece.layer(0) for piece in prefix.pieces]
-        past = [torch.cat(states, dim=2) for states in zip(nothing, *kept, strict=True)]
+        fields = zip(nothing, *kept, strict=True)
+        past = [torch.cat(states, dim=2) for states in fields]
         for n, path in enumerate(forest.paths):
             length = path[-1].depth + path[-1].length
-            way = [offset + row for row in forest.rows(n, range(length))]
+            rows_of_path = forest.rows(n, range(length))
+            way = [offset + row for row in rows_of_path]
             keys = on_way(past[0], key, way)
             values = on_way(past[1], value, way)
             for i, row in enumerate(way):
                 seen = len(prefix.ids) + i + 1
-                asked = query[0, :, row].double().unsqueeze(1)
+                own = query[0, :, row].double()
+                asked = own.unsqueeze(1)
                 products = asked @ keys[:, :seen].transpose(1, 2)
                 share = (products * width**-0.5).softmax(dim=-1)
                 attended = share @ values[:, :seen]
@@ -75,7 +78,8 @@ def dense(groups, query, key, value):
 def on_way(past, own, way):
     """Keys or values of a path in float64, for every head."""
     states = torch.cat((past, own[:, :, way]), dim=2)
-    return states[0].double().repeat_interleave(HEADS // KV_HEADS, dim=0)
+    times = HEADS // KV_HEADS
+    return states[0].double().repeat_interleave(times, dim=0)
 
 
 def planned(kind, groups, device=CPU):
@@ -88,22 +92,32 @@ def planned(kind, groups, device=CPU):
     return plan, rows
 
 
-def attention(groups, device=CPU, dtype=torch.float32, width=WIDTH, kind=CascadePlan):
+def attention(
+    groups,
+    device=CPU,
+    dtype=torch.float32,
+    width=WIDTH,
+    kind=CascadePlan,
+):
     """What a row of groups gets on a device, and what it should get, both in float64."""
-    there = [(forest, moved(prefix, device, dtype)) for forest, prefix in groups]
+    there = []
+    for forest, prefix in groups:
+        there.append((forest, moved(prefix, device, dtype)))
     plan, rows = planned(kind, there, device)
     states = [state.to(dtype) for state in row_of(rows, width)]
     on_device = [state.to(device) for state in states]
     module = torch.nn.Module()
     got, _ = planned_attention(module, *on_device, None, attention_plan=plan)
     exact = [state.float() for state in states]
-    return got[0].double().cpu(), dense(groups, *exact)
+    wanted = dense(groups, *exact)
+    return got[0].double().cpu(), wanted
 
 
 def moved(prefix, device, dtype):
     """The same prefix on a device, in a dtype."""
     out = PrefixState()
     for piece in prefix.pieces:
-        there = placed(piece.ids, piece.layer(0), device, dtype)
+        states = piece.layer(0)
+        there = placed(piece.ids, states, device, dtype)
         out = PrefixState((*out.pieces, *there.pieces))
     return out

@@ -92,7 +92,10 @@ def test_a_row_sees_its_prefix_its_ancestors_and_itself(parts) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(parts=GROUPS, repeated=st.sampled_from([0, 20, 10_000]))
+@given(
+    parts=GROUPS,
+    repeated=st.sampled_from([0, 20, 10_000]),
+)
 def test_so_it_does_with_every_node_a_sequence(parts, repeated) -> None:
     groups = groups_of(parts)
     with pytest.MonkeyPatch.context() as patch:
@@ -107,7 +110,8 @@ def test_a_context_that_many_share_is_seen_by_those_behind_it_alone(kind, betwee
     context = prefix_of(7, 300)
     leaves = plant([(n, n + 1, n + 2) for n in range(100)])
     other = (plant([(1, 2)]), PrefixState())
-    groups = [(leaves, context), (plant([(5, 6)]), context), other]
+    more = plant([(5, 6)])
+    groups = [(leaves, context), (more, context), other]
     if between:
         groups.insert(1, other)
     got, wanted = attention(groups, kind=kind)
@@ -147,8 +151,9 @@ def forward(engine):
 def test_tokens_of_a_shared_prefix_are_counted_for_the_first_request(engine) -> None:
     prefix = ids(1, 60)
     engine.forget()
-    requests = [token_request(prefix, seed=n) for n in (1, 20)]
-    first, second = engine.score(requests)
+    one = token_request(prefix, seed=1)
+    other = token_request(prefix, seed=20)
+    first, second = engine.score([one, other])
     assert first.computed_tokens == 59 + second.computed_tokens
 
 
@@ -161,7 +166,8 @@ def test_prefixes_that_begin_alike_are_computed_once(forward) -> None:
     ]
     with torch.inference_mode():
         cache = PrefixTree(2**24)
-        made = [prefill(forward, each, TokenBudget(), cache) for each in wanted]
+        budget = TokenBudget()
+        made = [prefill(forward, each, budget, cache) for each in wanted]
     assert [state.ids for state, _ in made] == wanted
     assert [spent for _, spent in made] == [70, 3, 8]
 
@@ -175,15 +181,25 @@ def test_long_prefixes_do_not_pile_up_in_one_row(forward, monkeypatch) -> None:
         return run(self, groups, *rest, **options)
 
     monkeypatch.setattr(CascadeForward, "__call__", noting)
-    paths = [Path(ids(50 + n, 4), (3,)) for n in range(5)]
-    batches = [Batch(ids(n, 100), (path,)) for n, path in enumerate(paths)]
+    batches = []
+    for number in range(5):
+        path = Path(ids(50 + number, 4), (3,))
+        batches.append(Batch(ids(number, 100), (path,)))
     with torch.inference_mode():
         score(forward, batches, TokenBudget(40), PrefixTree(0))
     assert max(numbers) <= 2
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "phi3"])
-@pytest.mark.parametrize("wanted", [(0,), (3, 4, 10), (11,), tuple(range(12))])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        (0,),
+        (3, 4, 10),
+        (11,),
+        tuple(range(12)),
+    ],
+)
 def test_the_wanted_rows_are_those_of_the_model(family, wanted, monkeypatch) -> None:
     monkeypatch.setattr(modules, "BLOCK_ROWS", 5)
     original, row = model(family), ids(11, 12)
@@ -192,7 +208,8 @@ def test_the_wanted_rows_are_those_of_the_model(family, wanted, monkeypatch) -> 
         group = (plant([row]), PrefixState())
         logits, _ = forward([group], wanted)
         whole = original(torch.tensor([row])).logits[0]
-    np.testing.assert_allclose(logits, whole[list(wanted)], atol=TOLERANCE)
+    expected = whole[list(wanted)]
+    np.testing.assert_allclose(logits, expected, atol=TOLERANCE)
 
 
 def test_the_twin_shares_the_weights_and_leaves_the_model_alone() -> None:

@@ -58,9 +58,10 @@ class Counted(TorchDispatchMode):
 
 def crosses(args, out) -> bool:
     """Whether an operation takes a tensor from the processor to the device."""
-    if not args or not isinstance(args[0], torch.Tensor) or not isinstance(out, torch.Tensor):
+    source = args[0] if args else None
+    if not isinstance(source, torch.Tensor) or not isinstance(out, torch.Tensor):
         return False
-    return args[0].device.type == "cpu" and out.device.type != "cpu"
+    return source.device.type == "cpu" and out.device.type != "cpu"
 
 
 @pytest.fixture
@@ -121,8 +122,10 @@ def test_operations_do_not_grow_with_passages(forward, reads, context) -> None:
     counts = {}
     for passages in (20, 200):
         tree = PrefixTree(2**26)
-        first = counted(forward, tree, batch_of(passages, context, seed=1))
-        later = counted(forward, tree, batch_of(passages, context, seed=2))
+        one = batch_of(passages, context, seed=1)
+        other = batch_of(passages, context, seed=2)
+        first = counted(forward, tree, one)
+        later = counted(forward, tree, other)
         assert tree.statistics.tokens >= passages * PASSAGE
         counts[passages] = (first, later)
     for few, many in zip(counts[20], counts[200], strict=True):
@@ -154,7 +157,8 @@ def test_one_copy_goes_to_the_device_per_pack(forward, reads) -> None:
 
     forward.runner.logits = noting
     try:
-        found = counted(forward, PrefixTree(2**26), batch_of(40, 50), budget=500)
+        tree = PrefixTree(2**26)
+        found = counted(forward, tree, batch_of(40, 50), budget=500)
     finally:
         forward.runner.logits = run
     assert len(packs) > 3

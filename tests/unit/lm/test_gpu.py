@@ -34,9 +34,18 @@ def forests():
     head = tuple(range(20))
     middle = (*head, *range(100, 140))
     draw = np.random.default_rng(0)
-    tails = [tuple(draw.integers(0, 9, n).tolist()) for n in range(1, 60, 3)]
-    many = plant([head + tail for tail in tails])
-    deep = plant([(*middle, 1, 2), (*middle, 3), (*head, 4, 5, 6)])
+    leaves = []
+    for length in range(1, 60, 3):
+        tail = draw.integers(0, 9, length)
+        leaves.append((*head, *tail.tolist()))
+    many = plant(leaves)
+    deep = plant(
+        [
+            (*middle, 1, 2),
+            (*middle, 3),
+            (*head, 4, 5, 6),
+        ]
+    )
     behind_all = [
         (many, prefix_of(0, 333, WIDE)),
         (deep, prefix_of(5, 7, WIDE)),
@@ -57,7 +66,8 @@ def test_a_row_sees_its_prefix_its_ancestors_and_itself(
 ) -> None:
     monkeypatch.setattr(varlen, "REPEATED", repeated)
     got, wanted = attention(groups, CARD, dtype, WIDE, VarlenPlan)
-    np.testing.assert_allclose(got, wanted, atol=3e-2 if dtype in HALF else 1e-5)
+    tolerance = 3e-2 if dtype in HALF else 1e-5
+    np.testing.assert_allclose(got, wanted, atol=tolerance)
 
 
 def on_card(dtype, card=CARD):
@@ -75,16 +85,19 @@ def on_card(dtype, card=CARD):
         initializer_range=0.08,
         max_position_embeddings=1024,
     )
-    return transformers.LlamaForCausalLM(config).train(False).to(card, dtype)
+    made = transformers.LlamaForCausalLM(config)
+    return made.train(False).to(card, dtype)
 
 
 def asked(seed, prefix):
-    return token_request(ids(seed, prefix), passages=8, answers=2, seed=seed)
+    context = ids(seed, prefix)
+    return token_request(context, passages=8, answers=2, seed=seed)
 
 
 def differences(engine, requests):
     out = []
-    for request, result in zip(requests, engine.score(requests), strict=True):
+    results = engine.score(requests)
+    for request, result in zip(requests, results, strict=True):
         everything = range(len(request.candidates))
         wanted, _ = engine.run(ScoringPath.REFERENCE, request, everything)
         for key, logprobs in wanted.items():
@@ -99,7 +112,13 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 2e-4), (torch.bfloat16, None)])
+@pytest.mark.parametrize(
+    ("dtype", "most"),
+    [
+        (torch.float32, 2e-4),
+        (torch.bfloat16, None),
+    ],
+)
 def test_the_engine_is_as_near_its_reference_as_rounding_allows(dtype, most) -> None:
     engine = engine_of(on_card(dtype))
     found = differences(engine, REQUESTS)
@@ -147,7 +166,8 @@ def test_a_forward_waits_for_nothing(dtype) -> None:
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one CUDA card")
 def test_a_model_on_the_second_card_scores_there() -> None:
     card = torch.device("cuda:1")
-    handle = LocalLM(on_card(torch.float32, card), tokenizer("byte_level"), name="second")
+    model_ = on_card(torch.float32, card)
+    handle = LocalLM(model_, tokenizer("byte_level"), name="second")
     text = text_request()
     (found,) = handle.score([text])
     (wanted,) = handle.score_by_reference([text])

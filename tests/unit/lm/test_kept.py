@@ -3,6 +3,7 @@
 import copy
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -80,7 +81,8 @@ def scored(under_test, one, **options):
 
 # --- Scores ------------------------------------------------------------------------------------
 
-KEEPING = [name for name, family in FAMILIES.items() if family.path in ("cascade", MASKED)]
+SHARES = ("cascade", MASKED)
+KEEPING = [name for name, family in FAMILIES.items() if family.path in SHARES]
 
 
 @pytest.mark.parametrize("prefix", [0, 50])
@@ -131,9 +133,17 @@ def test_a_prepared_passage_is_found_behind_every_tokenizer(tokens) -> None:
     assert score == LIKE(wanted.scores[2][0][1].sum, abs=1e-4)
 
 
-@pytest.mark.parametrize("signal", sorted({*SIGNALS, "joint_shift+bm25"} - {"drafted_joint_shift"}))
+PREPARED = {*SIGNALS, "joint_shift+bm25"} - {"drafted_joint_shift"}
+
+
+@pytest.mark.parametrize("signal", sorted(PREPARED))
 def test_a_shaper_prepares_what_its_signal_will_ask(signal) -> None:
-    lm, passages = local(), [*PASSAGES[:3], "What does Bob sell at the market?", "Bread, he said."]
+    lm = local()
+    passages = [
+        *PASSAGES[:3],
+        "What does Bob sell at the market?",
+        "Bread, he said.",
+    ]
     shaper = ContextShaper(lm, ShapingConfig(signal=signal, top_k=2))
     read = shaper.prepare(passages)
     assert read > 0
@@ -142,7 +152,8 @@ def test_a_shaper_prepares_what_its_signal_will_ask(signal) -> None:
     assert lm.cache_statistics.tokens_saved > 0
     plain = ContextShaper(local(), ShapingConfig(signal=signal, top_k=2))
     wanted = plain.shape("Where is Ann?", passages, answer="Paris")
-    for found, alone in zip(shaped.verdicts, wanted.verdicts, strict=True):
+    pairs = zip(shaped.verdicts, wanted.verdicts, strict=True)
+    for found, alone in pairs:
         assert found.utility == LIKE(alone.utility, abs=1e-3)
     assert ContextShaper(FakeLanguageModel()).prepare(passages) == 0
 
@@ -170,7 +181,8 @@ def test_a_pool_beyond_the_budget_is_found_in_part_again_and_again() -> None:
 @pytest.mark.parametrize("changed", ["in place", "through data", "replaced", "loaded"])
 def test_changed_weights_are_noticed(changed) -> None:
     own = copy.deepcopy(model("llama"))
-    under_test, one = engine_of(own), asked(ids(3, 40), 20)
+    under_test = engine_of(own)
+    one = asked(ids(3, 40), 20)
     first = scored(under_test, one)
     weight = own.model.layers[1].mlp.down_proj.weight
     with torch.no_grad():
@@ -190,10 +202,12 @@ def test_a_call_that_is_stopped_leaves_nothing_wrong() -> None:
     under_test.warm_up()
     for patience in (0, 1, 3):
         left = iter([False] * patience)
+        stopped = partial(next, left, True)
         try:
-            under_test.score([one], token_budget=30, stopped=lambda left=left: next(left, True))
+            under_test.score([one], token_budget=30, stopped=stopped)
         except ModelTimeoutError:
-            assert scored(under_test, asked(ids(3, 40), 50 + patience)) > 0
+            another = asked(ids(3, 40), 50 + patience)
+            assert scored(under_test, another) > 0
 
 
 def test_what_is_forgotten_during_a_call_is_not_kept_by_it() -> None:
@@ -263,8 +277,10 @@ def test_a_forked_child_finds_what_its_parent_has_read() -> None:
     again = lm.score([request()])[0].computed_tokens
     child = os.fork()
     if not child:
-        os._exit(lm.score([request()])[0].computed_tokens != again)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        (found,) = lm.score([request()])
+        os._exit(found.computed_tokens != again)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 # --- When memory runs out ----------------------------------------------------------------------
@@ -313,7 +329,11 @@ def test_a_pack_larger_than_any_that_went_well_is_halved_before_anything_is_drop
         if len(part) > 4:
             raise torch.OutOfMemoryError("out of memory")
 
-    run_in_packs(range(10), take, run, budget, "tiny", lambda: bool(released.append(1)))
+    def release():
+        released.append(1)
+        return True
+
+    run_in_packs(range(10), take, run, budget, "tiny", release)
     assert sizes == [10, 5, 2, 2, 2, 2, 2]
     assert not released
 
@@ -367,7 +387,11 @@ WORDS = st.lists(st.sampled_from(SHORT_AND_LONG), min_size=1, max_size=3).map(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(WORDS, max_size=12), st.integers(1, 200), st.sampled_from([1, 3, 16]))
+@given(
+    st.lists(WORDS, max_size=12),
+    st.integers(1, 200),
+    st.sampled_from([1, 3, 16]),
+)
 def test_what_is_found_is_what_was_kept_within_the_budget(words, room, page) -> None:
     tree = tree_of(max(room, page), page)
     for tokens in words:
@@ -389,7 +413,8 @@ def test_what_is_found_is_what_was_kept_within_the_budget(words, room, page) -> 
 def test_what_begins_alike_is_kept_once(page) -> None:
     tree = tree_of(400, page)
     for tokens in (40, 100, 20):  # the second keeps 60 of its own, the third cuts the first in two
-        assert kept_in(tree, (*range(tokens), *range(500, 510)))
+        prefix = (*range(tokens), *range(500, 510))
+        assert kept_in(tree, prefix)
     longest = (*range(100), *range(500, 510))
     found = tree.find(longest)
     assert tokens_of(found) == found.ids == longest
@@ -415,7 +440,8 @@ def test_the_least_recently_used_passage_goes_first_and_its_head_last() -> None:
 def test_what_was_not_written_is_given_up_with_all_behind_it() -> None:
     tree = tree_of(200, page=16)
     first = tree.keep(tuple(range(50)))
-    second = tree.keep((*range(30), *range(100, 140)))
+    forked = (*range(30), *range(100, 140))
+    second = tree.keep(forked)
     tree.give_up([first, second])
     assert tree.statistics[:3] == (0, 0, 0)
     assert kept_in(tree, tuple(range(190)))

@@ -43,7 +43,12 @@ from ecs_plugins.lm.scoring.tensors import Readings, divergence_of
 pytestmark = pytest.mark.model
 
 TOLERANCE = 1e-4
-FAST = (ScoringPath.CASCADE, ScoringPath.VARLEN, ScoringPath.MASKED, ScoringPath.PADDED)
+FAST = (
+    ScoringPath.CASCADE,
+    ScoringPath.VARLEN,
+    ScoringPath.MASKED,
+    ScoringPath.PADDED,
+)
 
 
 def paths_of(family):
@@ -55,12 +60,16 @@ def plain(family, asked):
     """By one forward per candidate, with scipy: (log-probability, divergence) of every token."""
     rows, targets = {}, {}
     for key, targets[key], logits in logits_of(model(family), asked):
-        rows[key] = torch.softmax(logits.double(), dim=-1).numpy()
+        exact = torch.softmax(logits.double(), dim=-1)
+        rows[key] = exact.numpy()
     out = {}
     for key, own in rows.items():
         base = rows[0, key[1]]
         triples = zip(own, base, targets[key], strict=True)
-        pairs = [(np.log(p[token]), rel_entr(p, q).sum()) for p, q, token in triples]
+        pairs = []
+        for p, q, token in triples:
+            divergence = rel_entr(p, q).sum()
+            pairs.append((np.log(p[token]), divergence))
         out[key] = np.array(pairs)
     return out
 
@@ -110,7 +119,8 @@ def assert_same(got, wanted, tolerance=TOLERANCE):
 def test_every_path_gives_what_plain_forwards_say(family, prefix) -> None:
     asked = request(prefix, divergence=True)
     wanted = plain(family, encoded(asked))
-    logprobs, divergences = np.concatenate(list(wanted.values())).T
+    values = np.concatenate(list(wanted.values()))
+    logprobs, divergences = values.T
     assert np.std(logprobs) > 0.5
     assert divergences.max() > 0.1
     for path in paths_of(family):
@@ -125,7 +135,8 @@ def test_every_path_gives_what_plain_forwards_say(family, prefix) -> None:
 def test_the_token_budget_changes_no_score(path, budget) -> None:
     asked = request(passages=PASSAGES * 3, divergence=True)
     wanted = plain("llama", encoded(asked))
-    assert_same(run(engine(), path, encoded(asked), budget), wanted)
+    got = run(engine(), path, encoded(asked), budget)
+    assert_same(got, wanted)
 
 
 @pytest.mark.parametrize("tokens", TOKENIZERS)
@@ -191,7 +202,8 @@ def test_computed_tokens_are_those_that_passed_through_the_model(monkeypatch) ->
         return forward(input_ids, *args, **kwargs)
 
     monkeypatch.setattr(under_test.runner, "logits", counted)
-    (result,) = under_test.score([encoded(request())], token_budget=60)
+    asked = encoded(request())
+    (result,) = under_test.score([asked], token_budget=60)
     assert len(passed) > 2
     assert result.computed_tokens == sum(passed)
 
@@ -226,7 +238,8 @@ def test_running_out_of_memory_halves_the_budget_and_goes_on(monkeypatch, path) 
     limit_memory(monkeypatch, under_test, 120)
     budget, tokens = TokenBudget(10_000), encoded(asked)
     scores, _ = under_test.run(path, tokens, range(6), budget)
-    got = found(to_result(tokens, EngineResult(scores, {}, 0)))
+    result = EngineResult(scores, {}, 0)
+    got = found(to_result(tokens, result))
     assert_same(got, plain("llama", encoded(asked)))
     assert budget.shrunk > 0
     assert budget.tokens < 200
@@ -235,8 +248,9 @@ def test_running_out_of_memory_halves_the_budget_and_goes_on(monkeypatch, path) 
 def test_memory_for_not_even_one_path_is_a_scoring_error(monkeypatch) -> None:
     under_test = engine()
     limit_memory(monkeypatch, under_test, 0)
+    asked = encoded(request())
     with pytest.raises(ScoringError, match="out of memory"):
-        under_test.run(ScoringPath.CASCADE, encoded(request()), [0])
+        under_test.run(ScoringPath.CASCADE, asked, [0])
 
 
 # --- Models and requests that are refused ------------------------------------------------------
@@ -245,7 +259,8 @@ def test_memory_for_not_even_one_path_is_a_scoring_error(monkeypatch) -> None:
 def test_nan_logits_are_an_error_that_names_the_model() -> None:
     broken = copy.deepcopy(model("llama"))
     with torch.no_grad():
-        broken.model.layers[0].mlp.down_proj.weight.fill_(float("nan"))
+        weight = broken.model.layers[0].mlp.down_proj.weight
+        weight.fill_(float("nan"))
     lm = LocalLM(broken, tokenizer("byte_level"), name="broken-llama")
     with pytest.raises(ScoringError, match="broken-llama returned NaN"):
         lm.score([request()])
@@ -274,7 +289,8 @@ def test_what_cannot_be_scored_is_refused(asked, tokens, message) -> None:
 
 def test_a_passage_beyond_the_window_is_unscored_and_the_others_are_not() -> None:
     passages = ("snow", "snow " * 300)
-    (result,) = local().score([request(passages=passages, divergence=True)])
+    asked = request(passages=passages, divergence=True)
+    (result,) = local().score([asked])
     assert list(result.unscored) == [2]
     assert "exceed the model's window of 256" in result.unscored[2]
     for key, values in found(result).items():
@@ -308,7 +324,8 @@ def test_a_server_is_not_asked_for_what_it_cannot_give() -> None:
 
 def test_log_softmax_is_float32_for_a_half_precision_model() -> None:
     generator = torch.Generator().manual_seed(0)
-    logits = (8 * torch.randn(300, 50, generator=generator)).bfloat16()
+    drawn = 8 * torch.randn(300, 50, generator=generator)
+    logits = drawn.bfloat16()
     targets = [n % 50 for n in range(300)]
     exact = torch.log_softmax(logits.double(), -1)
     wanted = exact[range(300), targets].numpy()
@@ -347,7 +364,8 @@ def test_impossible_tokens_do_not_make_it_not_a_number() -> None:
 def test_requests_that_are_merged_do_not_mix_their_bases() -> None:
     one = request(divergence=True)
     other = request("Snow fell in Rome.\n", answers=(" honey",), divergence=True)
-    first, without, second = local().score([one, request(), other])
+    requests = [one, request(), other]
+    first, without, second = local().score(requests)
     assert_same(found(first), plain("llama", encoded(one)))
     assert_same(found(second), plain("llama", encoded(other)))
     assert without.scores[1][0][0].divergence is None
