@@ -23,7 +23,6 @@ from benchmarks.commands import (
     memory_scale,
     memory_words,
     month,
-    passes,
     pruning,
     questions,
     robustness,
@@ -59,7 +58,6 @@ app.command("attribution", help=attribution.HELP)(attribution.attribution)
 app.command("robustness", help=robustness.HELP)(robustness.robustness)
 app.command("load", help=load.HELP)(load.load)
 app.command("scaling", help=scaling.HELP)(scaling.scaling)
-app.command("passes")(passes.passes)
 app.command("frontier")(frontier.frontier)
 
 

@@ -20,7 +20,7 @@ from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.attribution.attributing import Attributing, citation_features
 from ecs_plugins.shaping.attribution.fits import Logistic
-from ecs_plugins.shaping.attribution.statements import Statement
+from ecs_plugins.shaping.attribution.statements import AnswerStatement
 from ecs_plugins.shaping.attribution.wording import compare
 from ecs_plugins.shaping.passages import Unit
 from ecs_plugins.shaping.statistics import folds
@@ -125,7 +125,7 @@ def _of_question(
     ]
     attributing = Attributing(model, question.question, "", units, TokenLedger())
     kinds = {"answer": answer, "sentence": stated(question.question, answer)}
-    statements = [Statement(0, len(text), text) for text in kinds.values()]
+    statements = [AnswerStatement(0, len(text), text) for text in kinds.values()]
     every_shift = attributing.shifts(statements, texts)
     made = []
     for kind, statement, shifts in zip(kinds, statements, every_shift, strict=True):

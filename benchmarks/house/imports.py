@@ -8,7 +8,6 @@ of the module that the face's stub names.
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -164,11 +163,22 @@ class House:
         return [path.name for path in (ROOT / PACKAGE).glob("*.py") if path.stem not in AT_THE_ROOT]
 
     def namesakes(self) -> list[str]:
-        """Classes that share their name with a class of another module."""
-        names: Counter[str] = Counter()
-        for found in self.statements.values():
-            names.update({node.name for node in found if isinstance(node, ast.ClassDef)})
-        return sorted(name for name, times in names.items() if times > 1)
+        """Classes that share their name with a class of another module.
+
+        Folders of frameworks do not count against each other: who uses one does not read the other.
+        """
+        places: dict[str, set[str]] = {}
+        repeated: set[str] = set()
+        for module, statements in self.statements.items():
+            names = [node.name for node in statements if isinstance(node, ast.ClassDef)]
+            place = _folder(module)
+            for name in names:
+                known = places.setdefault(name, set())
+                apart = place in _FRAMEWORKS and known <= _FRAMEWORKS.keys() - {place}
+                if known and not apart:
+                    repeated.add(name)
+                known.add(place)
+        return sorted(repeated)
 
     def drawing(self) -> str:
         """Which folder imports which, as a Mermaid flowchart.

@@ -5,17 +5,23 @@ from ecs_plugins.frontier import CalibrationQuestion, Context, Document
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
-DOCUMENTS = tuple(
-    Document(f"It rained on day {n}. Ida{n} lives in Rome{n}. Soup was served.", f"Day {n}")
-    for n in range(8)
-)
+
+def told(n):
+    """What is said of one day."""
+    weather = f"It rained on day {n}, and the bus was late."
+    home = f"Ida{n} lives in Rome{n}."
+    meal = "Soup was served to those who had come on foot."
+    return f"{weather} {home} {meal}"
+
+
+DOCUMENTS = tuple(Document(told(n), f"Day {n}") for n in range(8))
 QUESTION = CalibrationQuestion("q", "Where does Ida3 live?", ("Rome3",), Context(DOCUMENTS), (3,))
 
 
 def test_the_passages_shown_hold_the_answer_and_are_the_same_every_time():
     found = shown(QUESTION, 4, seed=1)
     assert len(found) == 4
-    assert "Day 3\nIt rained on day 3. Ida3 lives in Rome3. Soup was served." in found
+    assert f"Day 3\n{told(3)}" in found
     assert shown(QUESTION, 4, seed=1) == found
     assert shown(QUESTION, 99, seed=1) == shown(QUESTION, 8, seed=2)
 

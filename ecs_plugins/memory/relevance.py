@@ -70,7 +70,7 @@ FOURTH: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class QueryReading:
     """What is asked.
 
     Attributes:
@@ -85,11 +85,11 @@ class Question:
     is_personal: bool
 
 
-def read(query: str) -> Question:
+def read(query: str) -> QueryReading:
     """What a query asks.
 
     >>> read("Where does Ada's brother live?")
-    Question(content="ada's brother live", names=('ada',), is_personal=False)
+    QueryReading(content="ada's brother live", names=('ada',), is_personal=False)
     """
     words = terms(query)
     stems = {word.partition("'")[0] for word in words}
@@ -99,7 +99,7 @@ def read(query: str) -> Question:
         large = [word for word in WORD.findall(query)[1:] if word[0].isupper()]
         names = [word.casefold() for word in large if word.casefold() not in _FUNCTION]
     is_personal = not stems.isdisjoint(_PERSONAL) or bool(_PERSONAL_SIGNS.search(query))
-    return Question(" ".join(content) or query, tuple(dict.fromkeys(names)), is_personal)
+    return QueryReading(" ".join(content) or query, tuple(dict.fromkeys(names)), is_personal)
 
 
 class Scale(NamedTuple):
@@ -146,7 +146,7 @@ class Encounter:
 
 
 def encounter(
-    question: Question, cosines: Floats, fits: Floats, *, items: int, known: Collection[str]
+    question: QueryReading, cosines: Floats, fits: Floats, *, items: int, known: Collection[str]
 ) -> Encounter:
     """What a question meets.
 

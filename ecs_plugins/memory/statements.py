@@ -21,8 +21,8 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(
-    r"[,;]\s+(?=(?:the|my|our|it|he|she|they|i|we|but|because|since|so|and i|and we)\b)"
-    r"|\s+(?=(?:but|because|although|though)\s)",
+    r"[,;]\s++(?=(?:the|my|our|it|he|she|they|i|we|but|because|since|so|and i|and we)\b)"
+    r"|(?<!\s)\s++(?=(?:but|because|although|though)\s)",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"(?P<label>[^\W\d][\w' ]{2,38}):\s+(?P<value>\S.*)")

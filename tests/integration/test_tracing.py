@@ -38,7 +38,8 @@ def spans(monkeypatch):
 @tool(response_format="content_and_artifact")
 def search(query: str):
     """Search."""
-    return "found", [Document(text) for text in TEXTS]
+    documents = [Document(text) for text in TEXTS]
+    return "\n\n".join(TEXTS), documents
 
 
 def compress(options):

@@ -23,7 +23,7 @@ from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.relevance import (
     DEFAULT,
     FOURTH,
-    Question,
+    QueryReading,
     Scale,
     encounter,
     relevance,
@@ -67,7 +67,7 @@ class RecallRequest:
     """What is asked of one namespace; see `EntropicMemory.recall`."""
 
     query: str
-    question: Question
+    question: QueryReading
     vector: Vector
     k: int
     threshold: float

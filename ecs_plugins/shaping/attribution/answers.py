@@ -10,7 +10,7 @@ from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.shaping.attribution.attributing import Attributing
 from ecs_plugins.shaping.attribution.result import AttributedStatement, Attribution
-from ecs_plugins.shaping.attribution.statements import Statement, statements_of
+from ecs_plugins.shaping.attribution.statements import AnswerStatement, statements_of
 from ecs_plugins.shaping.passages import Unit, build_pool, split_passages
 from ecs_plugins.shaping.reading import checked_passages, longest_unit
 from ecs_plugins.tokens import TokenLedger
@@ -66,5 +66,5 @@ def _units(
     return [unit for units in pool.units.values() for unit in units]
 
 
-def _without_passages(statement: Statement) -> AttributedStatement:
+def _without_passages(statement: AnswerStatement) -> AttributedStatement:
     return AttributedStatement(statement.start, statement.end, statement.text)

@@ -23,7 +23,7 @@ from ecs_plugins.lm.prompts import PLAIN, PromptTemplate
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.attribution.fits import CITATION
 from ecs_plugins.shaping.attribution.result import AttributedStatement, Citation
-from ecs_plugins.shaping.attribution.statements import Statement
+from ecs_plugins.shaping.attribution.statements import AnswerStatement
 from ecs_plugins.shaping.attribution.wording import (
     Wording,
     compare,
@@ -92,7 +92,9 @@ class Attributing:
         self._texts = [unit.text.strip() for unit in units]
         self._ledger = ledger
 
-    def attribute(self, answer: str, statements: Sequence[Statement]) -> list[AttributedStatement]:
+    def attribute(
+        self, answer: str, statements: Sequence[AnswerStatement]
+    ) -> list[AttributedStatement]:
         """Every statement with what supports it."""
         shifts = self.shifts(statements, self._texts)
         return [
@@ -101,7 +103,7 @@ class Attributing:
         ]
 
     def _attributed(
-        self, answer: str, statement: Statement, shifts: Mapping[int, Shift]
+        self, answer: str, statement: AnswerStatement, shifts: Mapping[int, Shift]
     ) -> AttributedStatement:
         wording = self._wording(statement, shifts)
         likely = self._likely(statement, shifts, wording)
@@ -121,7 +123,9 @@ class Attributing:
             unheld=tuple(unheld),
         )
 
-    def _wording(self, statement: Statement, shifts: Mapping[int, Shift]) -> dict[int, Wording]:
+    def _wording(
+        self, statement: AnswerStatement, shifts: Mapping[int, Shift]
+    ) -> dict[int, Wording]:
         """What words say of the statement and each unit that was scored."""
         wording: dict[int, Wording] = {}
         for place in shifts:
@@ -131,7 +135,7 @@ class Attributing:
 
     def _likely(
         self,
-        statement: Statement,
+        statement: AnswerStatement,
         shifts: Mapping[int, Shift],
         wording: Mapping[int, Wording],
     ) -> dict[int, float]:
@@ -162,7 +166,7 @@ class Attributing:
 
     def _citation(
         self,
-        statement: Statement,
+        statement: AnswerStatement,
         place: int,
         likely: Mapping[int, float],
         shifts: Mapping[int, Shift],
@@ -171,7 +175,7 @@ class Attributing:
 
     def _joined(
         self,
-        statement: Statement,
+        statement: AnswerStatement,
         best: int,
         order: Sequence[int],
         likely: Mapping[int, float],
@@ -207,7 +211,7 @@ class Attributing:
         return others[:JOINING]
 
     def _quoted(
-        self, statement: Statement, place: int, probability: float, shift: float
+        self, statement: AnswerStatement, place: int, probability: float, shift: float
     ) -> Citation:
         unit = self._units[place]
         start, end = nearest_sentence(statement.text, unit.text)
@@ -221,7 +225,7 @@ class Attributing:
         )
 
     def shifts(
-        self, statements: Sequence[Statement], texts: Sequence[str]
+        self, statements: Sequence[AnswerStatement], texts: Sequence[str]
     ) -> list[dict[int, Shift]]:
         """For every statement, the shift by each text that the model could score."""
         request = self._request(statements, texts)
@@ -229,7 +233,7 @@ class Attributing:
         self._ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
         return [_shifts_of(result, number) for number in range(len(statements))]
 
-    def _request(self, statements: Sequence[Statement], texts: Sequence[str]) -> ScoreRequest:
+    def _request(self, statements: Sequence[AnswerStatement], texts: Sequence[str]) -> ScoreRequest:
         context = self._context.strip()
         values = {
             "context": f"{context}\n" if context else "",

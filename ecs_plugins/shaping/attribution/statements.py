@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ecs_plugins.common.text import WORD, asks
 from ecs_plugins.shaping.sentences import Piece, pieces_of
 
-_MARK = re.compile(r"\s*\[\^?\d{1,3}(?:\s*[,;–-]\s*\^?\d{1,3})*\]")
+_MARK = re.compile(r"\s?\[\^?\d{1,3}(?:\s*[,;–-]\s*\^?\d{1,3})*\]")
 _SPACE = re.compile(r"\s+")
 _ITEM = re.compile(r"\s*(?:[-*•+‣]|\d{1,3}[.)])\s+")
 _CODE = re.compile(r"\s*(?:```|~~~)")
@@ -31,7 +31,7 @@ _REFUSAL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class AnswerStatement:
     """A part of an answer that can be true or false.
 
     Attributes:
@@ -47,7 +47,7 @@ class Statement:
     lead: str = ""
 
 
-def statements_of(answer: str) -> list[Statement]:
+def statements_of(answer: str) -> list[AnswerStatement]:
     """The statements of an answer, in reading order.
 
     Empty where it only asks, refuses, or shows code.
@@ -57,7 +57,7 @@ def statements_of(answer: str) -> list[Statement]:
     """
     pieces = pieces_of(answer)
     return [
-        Statement(
+        AnswerStatement(
             *_trimmed(answer, piece), text=_read(answer, piece), lead=_lead(answer, pieces, piece)
         )
         for piece in pieces

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ecs_plugins.common.text import sentence_spans, terms
-from ecs_plugins.shaping.attribution.statements import Statement, without_marks
+from ecs_plugins.shaping.attribution.statements import AnswerStatement, without_marks
 
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _NAME = re.compile(r"(?<!^)(?<![.!?:\"“„»] )\b[^\W\d_a-z][\w’'-]+")
@@ -35,7 +35,7 @@ class Wording:
     question: float
 
 
-def compare(query: str, statement: Statement, passage: str) -> Wording:
+def compare(query: str, statement: AnswerStatement, passage: str) -> Wording:
     """The words of a statement held against a passage."""
     known = set(terms(passage))
     asked = set(terms(query))
@@ -61,7 +61,7 @@ def nearest_sentence(statement: str, passage: str) -> Span:
     return start, max(start, end)
 
 
-def unheld_words(statement: Statement, answer: str, passages: Sequence[str]) -> list[Span]:
+def unheld_words(statement: AnswerStatement, answer: str, passages: Sequence[str]) -> list[Span]:
     """Where in the answer numbers, names and negations stand that no passage has."""
     held = {term for passage in passages for term in terms(passage)}
     text = without_marks(answer[statement.start : statement.end])
@@ -81,6 +81,6 @@ def _share(wanted: set[str], known: set[str]) -> float:
     return len(wanted & known) / len(wanted) if wanted else 0.0
 
 
-def _nearest_is_negated(statement: Statement, passage: str) -> bool:
+def _nearest_is_negated(statement: AnswerStatement, passage: str) -> bool:
     start, end = nearest_sentence(statement.text, passage)
     return _NEGATION.search(passage, start, end) is not None

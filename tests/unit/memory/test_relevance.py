@@ -11,7 +11,7 @@ from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.relevance import (
     DEFAULT,
     Encounter,
-    Question,
+    QueryReading,
     Scale,
     encounter,
     probability,
@@ -27,12 +27,12 @@ MET = Encounter(cosine=0.45, fourth=0.3, fit=0.3, items=30, unknown=0.0, is_abou
 @pytest.mark.parametrize(
     ("query", "question"),
     [
-        ("Where do I live?", Question("live", (), True)),
-        ("What is Ada's job in Oslo?", Question("ada's job oslo", ("ada", "oslo"), False)),
-        ("Who am I?", Question("Who am I?", (), True)),
-        ("Welche Rasse ist mein Hund?", Question("rasse hund", (), True)),
-        ("¿Dónde vivo?", Question("vivo", (), False)),
-        ("我住在哪里？", Question("我住 住在 在哪 哪里", (), True)),
+        ("Where do I live?", QueryReading("live", (), True)),
+        ("What is Ada's job in Oslo?", QueryReading("ada's job oslo", ("ada", "oslo"), False)),
+        ("Who am I?", QueryReading("Who am I?", (), True)),
+        ("Welche Rasse ist mein Hund?", QueryReading("rasse hund", (), True)),
+        ("¿Dónde vivo?", QueryReading("vivo", (), False)),
+        ("我住在哪里？", QueryReading("我住 住在 在哪 哪里", (), True)),
     ],
 )
 def test_a_question_is_read_as_its_content_its_names_and_whom_it_is_about(query, question):
@@ -62,7 +62,7 @@ def test_the_best_has_the_probability_that_there_is_anything_and_the_others_less
 
 
 def test_an_encounter_is_what_the_candidates_show():
-    question = Question("brother live", ("ada", "bob"), False)
+    question = QueryReading("brother live", ("ada", "bob"), False)
     cosines = np.array([0.2, 0.6, 0.1, 0.4, 0.3])
     met = encounter(question, cosines, cosines / 2, items=9, known=["ada"])
     assert met == Encounter(
