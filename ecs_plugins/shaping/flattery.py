@@ -78,13 +78,23 @@ class _Words(NamedTuple):
     def of(cls, query: str) -> _Words:
         words = [word.text for word in _words(query)]
         counts = Counter(words)
-        openings = {pair for pair in pairwise(words) if pair[0] in _INTERROGATIVES}
-        openings |= {pair for pair in pairwise(words[-2:]) if pair[1] in _INTERROGATIVES}
-        longer = (word for word in counts if len(word) > _SHORT or word.isdigit())
+        openings: set[tuple[str, str]] = set()
+        for pair in pairwise(words):
+            if pair[0] in _INTERROGATIVES:
+                openings.add(pair)
+        for pair in pairwise(words[-2:]):
+            if pair[1] in _INTERROGATIVES:
+                openings.add(pair)
+        longer: list[str] = []
+        for word in counts:
+            if word in _INTERROGATIVES:
+                continue
+            if len(word) > _SHORT or word.isdigit():
+                longer.append(word)
         return cls(
             counts,
             frozenset(openings),
-            tuple(word for word in longer if word not in _INTERROGATIVES),
+            tuple(longer),
             asks_openly=_asks_openly(words),
         )
 
@@ -118,27 +128,33 @@ def beyond_question(query: str, text: str) -> str:
     'FAQ: In Italy.'
     """
     question = _words_of(query)
+    left = _without_copies(question, text)
+    if question.asks_openly and question.only_words_in(left):
+        return ""
+    return left
+
+
+def _without_copies(question: _Words, text: str) -> str:
+    """The text without runs that copy the question; empty if no word is left."""
     kept: list[str] = []
     at = 0
     for run in _runs(question.counts, text):
-        start, end = run[0].start, run[-1].end
+        start = run[0].start
+        end = run[-1].end
         marks = _ASKS.match(text, end)
         is_question = marks is not None or question.asked_in(run)
         is_copy = is_question and question.nearly_all_in(run)
         titled = ": " in text[start:end]
-        if is_copy or (question.stuffed_into(run) and not titled):
-            kept.append(text[at:start].strip())
-            at = marks.end() if marks else end
-    if at:
-        kept.append(text[at:].strip())
-        left = " ".join(part for part in kept if part)
-    else:
-        left = text
-    if at and not _TERM.search(left):
-        return ""
-    if question.asks_openly and question.only_words_in(left):
-        return ""
-    return left
+        is_stuffed = question.stuffed_into(run) and not titled
+        if not is_copy and not is_stuffed:
+            continue
+        kept.append(text[at:start].strip())
+        at = marks.end() if marks else end
+    if not at:
+        return text
+    kept.append(text[at:].strip())
+    left = " ".join(filter(None, kept))
+    return left if _TERM.search(left) else ""
 
 
 def _asks_openly(words: Sequence[str]) -> bool:
