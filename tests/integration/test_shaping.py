@@ -118,7 +118,8 @@ class Postprocessor:
         return item.get_content(MetadataMode.NONE)
 
     def copied(self, component):
-        return ECSPostprocessor.from_dict(json.loads(json.dumps(component.to_dict())))
+        written = json.dumps(component.to_dict())
+        return ECSPostprocessor.from_dict(json.loads(written))
 
     def score(self, item):
         return item.score
@@ -144,8 +145,10 @@ def make(kind):
 
 
 def test_what_helps_is_kept_in_its_original_order(kind, make, given):
-    assert kind.ids(kind.shape(make(), given)) == ["id-1", "id-3"]
-    assert kind.ids(kind.shape(make(), given[::-1])) == ["id-3", "id-1"]
+    forwards = kind.shape(make(), given)
+    backwards = kind.shape(make(), given[::-1])
+    assert kind.ids(forwards) == ["id-1", "id-3"]
+    assert kind.ids(backwards) == ["id-3", "id-1"]
 
 
 def test_what_is_kept_is_a_copy_that_tells_where_it_came_from(kind, make, given):
@@ -231,7 +234,8 @@ def test_known_answers_are_asked_per_query_and_decide_what_helps(kind, make, giv
         asked.append(query)
         return ["sardines taste best in June", "Grilled sardines"]
 
-    (kept,) = kind.shape(make(top_k=1, answer=answer), given)
+    component = make(top_k=1, answer=answer)
+    (kept,) = kind.shape(component, given)
     assert asked == [QUERY]
     assert kind.ids([kept]) == ["id-2"]
     assert kept.metadata["ecs"]["signal"] == "joint_shift+bm25"
@@ -478,16 +482,19 @@ class TestInLangChain:
             base_compressor=make(), base_retriever=store.as_retriever(search_kwargs={"k": 4})
         )
         recorder = Recorder()
-        assert set(kind.ids(chain.invoke(QUERY, config={"callbacks": [recorder]}))) == kept
+        found = chain.invoke(QUERY, config={"callbacks": [recorder]})
+        assert set(kind.ids(found)) == kept
         (event,) = recorder.events
         name, parent = recorder.runs[event[2]]
         assert name == "ECSDocumentCompressor"
         assert recorder.runs[parent] == ("retriever", None)
-        assert set(kind.ids(await chain.ainvoke(QUERY))) == kept
+        found = await chain.ainvoke(QUERY)
+        assert set(kind.ids(found)) == kept
 
     async def test_as_a_runnable_it_takes_documents_and_query(self, kind, make, given):
         shaper = make()
-        inputs = [{"documents": given, "query": q} for q in (QUERY, "When does the ferry leave?")]
+        queries = (QUERY, "When does the ferry leave?")
+        inputs = [{"documents": given, "query": query} for query in queries]
         single = [shaper.invoke(one) for one in inputs]
         assert kind.ids(single[0]) == ["id-1", "id-3"]
         assert shaper.batch(inputs) == single
@@ -520,7 +527,8 @@ class TestInLlamaIndex:
         self, kind, make, given, dispatched
     ):
         recorder = LlamaDebugHandler(print_trace_on_end=False)
-        kind.shape(make(callback_manager=CallbackManager([recorder])), given)
+        component = make(callback_manager=CallbackManager([recorder]))
+        kind.shape(component, given)
         ((started, ended),) = recorder.get_event_pairs(CBEventType.RERANKING)
         assert started.payload[EventPayload.QUERY_STR] == QUERY
         assert kind.ids(ended.payload[EventPayload.NODES]) == ["id-1", "id-3"]
@@ -553,7 +561,8 @@ class TestInLlamaIndex:
             llm=MockLLM(),
             node_postprocessors=[make(metadata_mode="none")],
         )
-        for response in (engine.query(QUERY), await engine.aquery(QUERY)):
+        responses = [engine.query(QUERY), await engine.aquery(QUERY)]
+        for response in responses:
             assert set(kind.ids(response.source_nodes)) == {"id-1", "id-3"}
             prompt = str(response)  # MockLLM repeats its prompt
             assert TEXTS[3] in prompt

@@ -23,37 +23,52 @@ def shape(passages=PASSAGES, **settings):
 
 
 def test_a_probability_rises_with_each_part_and_is_none_where_one_is_missing():
-    said = [FIT.of({"explained": x, "shared_words": 0.2}) for x in (-1e9, -1.0, 0.0, 0.5, 1e9)]
-    assert said == sorted(said)
-    assert (said[0], said[-1]) == (0.0, 1.0)
+    likely = []
+    for explained in (-1e9, -1.0, 0.0, 0.5, 1e9):
+        parts = {"explained": explained, "shared_words": 0.2}
+        likely.append(FIT.of(parts))
+    assert likely == sorted(likely)
+    assert likely[0] == 0.0
+    assert likely[-1] == 1.0
     assert FIT.of({"explained": 0.3}) is None
 
 
 @pytest.mark.parametrize("part", ["explained", "utility"])
 def test_a_fit_says_what_share_of_such_passages_helps(part):
-    parts = [{part: value} for value in (0.0, 1.0) for _ in range(200)]
-    labels = [n % 10 == 0 for n in range(200)] + [n % 10 < 7 for n in range(200)]
-    fit = ProbabilityFit.fitted(parts, labels)
-    assert [fit.of({part: value}) for value in (0.0, 1.0)] == pytest.approx([0.1, 0.7], abs=0.02)
-    assert ProbabilityFit.fitted(parts, [False] * len(parts)) is None
+    low = [{part: 0.0}] * 200
+    high = [{part: 1.0}] * 200
+    one_in_ten = [n % 10 == 0 for n in range(200)]
+    seven_in_ten = [n % 10 < 7 for n in range(200)]
+    fit = ProbabilityFit.fitted(low + high, one_in_ten + seven_in_ten)
+    assert fit.of({part: 0.0}) == pytest.approx(0.1, abs=0.02)
+    assert fit.of({part: 1.0}) == pytest.approx(0.7, abs=0.02)
+
+
+def test_where_nothing_helps_there_is_nothing_to_fit():
+    parts = [{"utility": 0.0}, {"utility": 1.0}]
+    assert ProbabilityFit.fitted(parts, [False, False]) is None
 
 
 def test_the_passage_that_answers_is_likely_and_without_it_the_question_is_not_answerable():
     shaped = shape()
-    assert [v.probability for v in shaped.ranked] == sorted(
-        (v.probability for v in shaped.verdicts), reverse=True
-    )
-    assert shaped.answerable == shaped.verdicts[1].probability > 0.5
+    best_first = [verdict.probability for verdict in shaped.ranked]
+    assert best_first == sorted(best_first, reverse=True)
+    assert shaped.answerable == shaped.verdicts[1].probability
+    assert shaped.answerable > 0.5
     assert f"{shaped.answerable:.2f}" in shaped.explain()
     assert shaped.to_dict()["answerable"] == shaped.answerable
-    assert shape([PASSAGES[0], *PASSAGES[2:]]).answerable < 0.4
+    without = shape([PASSAGES[0], *PASSAGES[2:]])
+    assert without.answerable < 0.4
 
 
 def test_nothing_is_said_without_a_fit_or_where_passages_were_not_scored_alone():
     bare = ContextShaper(FakeLanguageModel()).shape(QUESTION, PASSAGES)
-    for shaped in (bare, shape(acceptance="greedy"), shape(signal="distribution_shift"), shape([])):
+    greedy = shape(acceptance="greedy")
+    other_parts = shape(signal="distribution_shift")
+    for shaped in (bare, greedy, other_parts, shape([])):
         assert shaped.answerable is None
-        assert all(v.probability is None for v in shaped.verdicts)
+        for verdict in shaped.verdicts:
+            assert verdict.probability is None
 
 
 def test_what_is_shipped_belongs_to_built_in_signals_and_knows_their_parts():
@@ -77,8 +92,11 @@ def test_own_examples_fit_a_probability_which_the_configuration_and_files_keep(t
         config = back.config()
     assert ShapingConfig.from_json(config.to_json()) == config
     shaper = ContextShaper(FakeLanguageModel(), config)
-    here, elsewhere = (shaper.shape(examples[0].question, e.passages) for e in examples[:2])
-    assert here.answerable > 0.9 > elsewhere.answerable
+    question = examples[0].question
+    here = shaper.shape(question, examples[0].passages)
+    elsewhere = shaper.shape(question, examples[1].passages)
+    assert here.answerable > 0.9
+    assert elsewhere.answerable < 0.9
 
 
 def test_what_is_less_likely_than_asked_for_is_not_kept():

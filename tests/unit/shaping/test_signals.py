@@ -34,16 +34,17 @@ def text(segments):
 
 def prompts(signal, task=TASK, layout=CHAT):
     (request,) = signal.requests(task, layout)
-    return [
-        text(request.prefix) + text(candidate) + text(continuation)
-        for candidate in request.candidates
-        for continuation in request.continuations
-    ]
+    whole = []
+    for candidate in request.candidates:
+        head = text(request.prefix) + text(candidate)
+        whole += [head + text(continuation) for continuation in request.continuations]
+    return whole
 
 
 def measure(signal, task, model):
     task = signal.prepare(task, model, TokenLedger())
-    return signal.utilities(task, model.score(signal.requests(task, model.layout)))
+    requests = signal.requests(task, model.layout)
+    return signal.utilities(task, model.score(requests))
 
 
 def says_rome(context, scored):
@@ -52,7 +53,8 @@ def says_rome(context, scored):
 
 @pytest.mark.parametrize("name", [*SIGNALS, *(f"joint_shift+{ranker}" for ranker in RANKERS)])
 def test_every_signal_declares_what_it_needs(name):
-    signal = make_signal(ShapingConfig.from_json(ShapingConfig(signal=name).to_json()).signal)
+    written = ShapingConfig(signal=name).to_json()
+    signal = make_signal(ShapingConfig.from_json(written).signal)
     assert isinstance(signal, Signal)
     assert signal.name == name
     assert signal.unit in ("nats", "nats per token")
@@ -95,15 +97,18 @@ def test_the_context_stands_first_and_nothing_that_users_wrote_is_trusted(name):
     )
     (request,) = SIGNALS[name]().requests(task, CHAT)
     assert text(request.prefix).removeprefix(CHAT.head) == "C<|im_end|>\n"
-    groups = (request.prefix, *request.candidates, *request.continuations)
-    for segment in (s for group in groups for s in group):
-        assert not (segment.trusted and any(m in segment.text for m in ("<|im_end|>", "<|x|>")))
+    for group in (request.prefix, *request.candidates, *request.continuations):
+        for segment in group:
+            if segment.trusted:
+                assert "<|im_end|>" not in segment.text
+                assert "<|x|>" not in segment.text
 
 
 def test_a_shift_is_the_difference_of_log_probabilities_the_questions_is_per_token():
     model = FakeLanguageModel(says_rome)
     useful, useless = measure(QueryLikelihood(), TASK, model)
-    assert (useful.utility, useless.utility) == (pytest.approx(4.0 / 4), 0.0)
+    assert useful.utility == pytest.approx(4.0 / 4)
+    assert useless.utility == 0.0
     useful, useless = measure(AnswerShift(), TASK, model)
     assert useful.utility == pytest.approx(4.0)
     assert useful.parts == {"answer_logprob": -1.0, "base_answer_logprob": -5.0}
@@ -188,7 +193,10 @@ class DraftingSignal:
     def utilities(self, task, results):
         first = self._shift.utilities(task, results[:1])
         second = self._shift.utilities(task, results[1:])
-        return [UnitUtility(a.utility + b.utility) for a, b in zip(first, second, strict=True)]
+        sums = []
+        for one, other in zip(first, second, strict=True):
+            sums.append(UnitUtility(one.utility + other.utility))
+        return sums
 
 
 def test_an_own_signal_can_draft_answers_and_send_several_requests_but_is_not_written():
@@ -244,7 +252,8 @@ SHIFTED = ScoringTask("Where is it?", ("It is in Rome.", "Where is it?"))
 
 
 def test_the_model_goes_on_once_without_a_passage_and_is_led_along_what_it_said():
-    model, ledger = FakeLanguageModel(replies=lambda _: "Paris or so, I guess"), TokenLedger()
+    model = FakeLanguageModel(replies=lambda _: "Paris or so, I guess")
+    ledger = TokenLedger()
     signal = TrajectoryShift(horizon=3)
     task = signal.prepare(ScoringTask("Q?", ("P.",), context="C."), model, ledger)
     assert model.prompts == ["C.\nQuestion: Q?\nAnswer:"]
@@ -270,18 +279,16 @@ def test_the_trajectory_is_the_sum_over_at_most_horizon_tokens():
 
 def test_a_model_with_nothing_to_say_is_compared_at_its_first_token():
     model = FakeLanguageModel(replies=lambda _: "")
-    (along, _), (first, _) = (
-        measure(signal, SHIFTED, model) for signal in (TrajectoryShift(), DistributionShift())
-    )
+    along, _ = measure(TrajectoryShift(), SHIFTED, model)
+    first, _ = measure(DistributionShift(), SHIFTED, model)
     assert along.utility == pytest.approx(first.utility)
     assert along.parts["tokens_compared"] == 1
 
 
 @pytest.mark.parametrize("name", ["distribution_shift", "trajectory_shift"])
 def test_a_magnitude_only_ranks_and_never_says_that_a_passage_hurts(name):
-    shaped = ContextShaper(FakeLanguageModel(), ShapingConfig(signal=name, top_k=1)).shape(
-        SHIFTED.query, list(SHIFTED.passages)
-    )
+    ranking = ShapingConfig(signal=name, top_k=1)
+    shaped = ContextShaper(FakeLanguageModel(), ranking).shape(SHIFTED.query, SHIFTED.passages)
     assert kept(shaped) == [0]
     decided = ContextShaper(
         FakeLanguageModel(),
