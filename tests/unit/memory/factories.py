@@ -11,8 +11,8 @@ from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.values import pack
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from ecs_plugins.storage.addresses import parsed
 from ecs_plugins.storage.base import is_address
-from ecs_plugins.storage.postgres import parsed
 
 DIMENSION = 8
 SECRET = "xyzzysecret plugh lives at harbour 4711"

@@ -16,7 +16,7 @@ from ecs_plugins.memory.store import sleeps
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.memory.store.schema import VERSION
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from ecs_plugins.storage.postgres import parsed
+from ecs_plugins.storage.addresses import parsed
 from tests.unit.memory.factories import assert_current, stream
 
 pytestmark = pytest.mark.slow
