@@ -11,7 +11,8 @@ def told(n):
     weather = f"It rained on day {n}, and the bus was late."
     home = f"Ida{n} lives in Rome{n}."
     meal = "Soup was served to those who had come on foot."
-    return f"{weather} {home} {meal}"
+    end = "Nobody went home before the lamps were lit, and the dog slept by the door."
+    return f"{weather} {home} {meal} {end}"
 
 
 DOCUMENTS = tuple(Document(told(n), f"Day {n}") for n in range(8))

@@ -18,7 +18,7 @@ _SPACE = re.compile(r"\s+")
 _ITEM = re.compile(r"\s*(?:[-*•+‣]|\d{1,3}[.)])\s+")
 _CODE = re.compile(r"\s*(?:```|~~~)")
 _REFUSAL = re.compile(
-    r"""\W*(?:sorry|unfortunately)?\W*(?:but\W+)?
+    r"""\W*+(?:(?:sorry|unfortunately)\W++)?(?:but\W++)?
         (?:i\s+(?:do\s*n['o]t|don’t|cannot|can['’]t|am\s+not\s+able\s+to|could\s*n['’o]t)\s+
            (?:know|say|tell|answer|find|determine)
         |(?:the|this)\s+(?:context|passages?|documents?|text)\s+do(?:es)?\s*n['’o]t\s+
