@@ -231,7 +231,7 @@ class MaskedForward:
         if past or writes is not None:
             with_cache["past_key_values"] = cache
         device = self.runner.device
-        own = [tokens_of(groups), positions_of(groups)]
+        own: list[Numbers] = [tokens_of(groups), positions_of(groups)]
         input_ids, position_ids = together_on_device(own, device)
         logits = self.runner.logits(
             input_ids.unsqueeze(0),

@@ -18,6 +18,7 @@ from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring import check, packed, plain
 from ecs_plugins.lm.scoring.cascade import CascadeForward
 from ecs_plugins.lm.scoring.changes import Change, ModelWatch
+from ecs_plugins.lm.scoring.items import Batch
 from ecs_plugins.lm.scoring.packs import Affordable, TokenBudget, token_budget_of
 from ecs_plugins.lm.scoring.prefix import PrefixTree
 from ecs_plugins.lm.scoring.profile import PACKED, ModelProfile, Obstacle, ScoringPath
@@ -176,7 +177,7 @@ class ScoringEngine:
             for key in product(candidates, range(len(request.continuations))):
                 keys.setdefault(request.path(*key), []).append(key)
             places.append(keys)
-            batches.append(packed.Batch(request.prefix, tuple(keys)))
+            batches.append(Batch(request.prefix, tuple(keys)))
         with undisturbed(self.runner.device, self.runner.dtype):
             scored = self._run(path, batches, budget, cache)
         out: list[tuple[Scores, int]] = []
@@ -202,7 +203,7 @@ class ScoringEngine:
     def _run(
         self,
         path: ScoringPath,
-        batches: Sequence[packed.Batch],
+        batches: Sequence[Batch],
         budget: TokenBudget,
         cache: PrefixTree,
     ) -> list[PathScores]:

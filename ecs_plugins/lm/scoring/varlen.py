@@ -172,12 +172,14 @@ class VarlenPlan(AttentionPlan):
         rows: int,
     ) -> None:
         """Add a forest whose first row is ``offset``; kept keys come behind those of all rows."""
-        behind = []
-        far_behind = []
+        behind: list[np.ndarray] = []
+        far_behind: list[np.ndarray] = []
         for piece in prefix.pieces:
             seen = rows + self._kept.indices(piece)
-            is_long = self._kept.is_long(piece)
-            (far_behind if is_long else behind).append(seen)
+            if self._kept.is_long(piece):
+                far_behind.append(seen)
+            else:
+                behind.append(seen)
         ways: dict[int, list[np.ndarray]] = {}
         for node, ancestors in forest.with_ancestors():
             own = np.arange(offset + node.start, offset + node.stop)
