@@ -317,9 +317,9 @@ class EntropicStore(BaseStore):
         searches = [op for op in ops if isinstance(op, SearchOp) and op.query]
         remembered = {id(op): self._conversations.search(op) for op in searches}
         reads = _Reads()
-        for op in searches:
-            assert op.query is not None
-            reads.vectors[op.query] = self._items.embed_query(op.query)
+        for search in searches:
+            assert search.query is not None
+            reads.vectors[search.query] = self._items.embed_query(search.query)
         with self._items.view(search=bool(searches)) as view:
             for op in ops:
                 result: Result = None
