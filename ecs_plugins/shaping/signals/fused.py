@@ -137,11 +137,14 @@ class RankFused(SignalAround):
         if not self.coverage or not all(by_token):
             return relevance
         values = [relevance[index] for index in finite]
-        named = links(task.query, [task.passages[index] for index in finite])
-        order = complementary_order(values, by_token, self.coverage, LINKED * named)
+        passages = [task.passages[index] for index in finite]
+        linked = LINKED * links(task.query, passages)
+        order = complementary_order(values, by_token, self.coverage, linked)
         placed = list(relevance)
-        for place, value in zip(order, sorted(values, reverse=True), strict=True):
-            placed[finite[place]] = value
+        values.sort(reverse=True)
+        for place, value in zip(order, values, strict=True):
+            index = finite[place]
+            placed[index] = value
         return placed
 
 
@@ -155,20 +158,24 @@ def complementary_order(
     deviations of the passages' own means; `DEPTH` passages are chosen in this way. What it is worth
     to a passage that one of those names it, ``linked [n, n]``, is added.
     """
-    left = sorted(range(len(relevance)), key=lambda index: (-relevance[index], index))
+    worth = np.asarray(relevance, dtype=np.float64)
+    left = np.argsort(-worth, kind="stable").tolist()
     logprobs = np.asarray(by_token, dtype=np.float64)
-    spread = float(logprobs.mean(axis=1).std()) if len(left) > 1 else 0.0
+    means = logprobs.mean(axis=1)
+    spread = float(means.std()) if len(left) > 1 else 0.0
     if not weight or not spread:
         return left
     first = left.pop(0)
     chosen = [first]
     explained = logprobs[first]
     while left and len(chosen) < DEPTH:
-        gains = np.maximum(logprobs[left] - explained, 0.0).mean(axis=1) / spread
-        scores = np.asarray([relevance[index] for index in left])
+        raised = np.maximum(logprobs[left] - explained, 0.0)
+        gains = raised.mean(axis=1) / spread
+        scores = worth[left]
         scores += weight * gains
         scores += linked[np.ix_(left, chosen)].max(axis=1)
-        best = left.pop(int(np.argmax(scores)))
+        at = int(np.argmax(scores))
+        best = left.pop(at)
         chosen.append(best)
         explained = np.maximum(explained, logprobs[best])
     return chosen + left
@@ -193,20 +200,31 @@ def links(query: str, passages: Sequence[str]) -> Links:
         if len(title) < 2 or alike[title] > most:
             continue
         whole = math.fsum(weights[term] for term in title)
+        beyond_query = title - query_terms
         for j, text in enumerate(texts):
-            new = (title - titles[j] - query_terms) & text
-            named[i, j] = math.fsum(weights[term] for term in new) / whole
+            elsewhere = beyond_query - titles[j]
+            new = elsewhere & text
+            said = math.fsum(weights[term] for term in new)
+            named[i, j] = said / whole
     return named
 
 
 def _title_terms(passage: str) -> frozenset[str]:
     """The terms before a colon or the end of the first line; empty without such a title."""
     title = _TITLE.match(passage)
-    return frozenset(terms(title[0])) if title else frozenset()
+    if title is None:
+        return frozenset()
+    return frozenset(terms(title[0]))
 
 
 def _idf(texts: Sequence[set[str]]) -> dict[str, float]:
     """Inverse document frequency of the terms of some texts."""
     n = len(texts)
-    having = Counter(term for text in texts for term in text)
-    return {term: math.log1p((n - df + 0.5) / (df + 0.5)) for term, df in having.items()}
+    having: Counter[str] = Counter()
+    for text in texts:
+        having.update(text)
+    weights: dict[str, float] = {}
+    for term, df in having.items():
+        odds = (n - df + 0.5) / (df + 0.5)
+        weights[term] = math.log1p(odds)
+    return weights
