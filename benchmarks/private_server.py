@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it looks for a folder of the desktop's

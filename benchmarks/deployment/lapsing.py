@@ -108,7 +108,7 @@ def play(game: Game, *, policy: OnlinePolicy | None = "deterministic") -> Outcom
     alive: dict[str, float] = {}
     with ReuseLedger(":memory:", clock=lambda: now[0]) as ledger:
         if policy is not None:  # which asks no forecast
-            ledger.latest_model = lambda _life=None: ReuseModel()  # type: ignore[method-assign]
+            ledger.latest_model = _no_forecast  # type: ignore[method-assign]
         router = Router(game.frontier, RouterConfig(target_f1=TARGET, policy=policy), ledger=ledger)
         for index, now[0] in enumerate(game.times):
             decision = router.route(context_id="context")
@@ -167,3 +167,8 @@ def runs_of(times: Iterable[float], life: float) -> Counter[int]:
         last = time
     runs[run] += 1
     return runs
+
+
+def _no_forecast(life: float | None = None) -> ReuseModel:
+    del life
+    return ReuseModel()

@@ -94,8 +94,14 @@ def families() -> dict[str, Callable[[], PreTrainedModel]]:
         "num_key_value_heads": 2,
         "max_position_embeddings": 1024,
     }
-    gpt2 = {"vocab_size": 384, "n_embd": 256, "n_layer": 3, "n_head": 4, "n_positions": 1024}
-    bloom = {"vocab_size": 384, "hidden_size": 256, "n_layer": 3, "n_head": 4}
+    gpt2: dict[str, Any] = {
+        "vocab_size": 384,
+        "n_embd": 256,
+        "n_layer": 3,
+        "n_head": 4,
+        "n_positions": 1024,
+    }
+    bloom: dict[str, Any] = {"vocab_size": 384, "hidden_size": 256, "n_layer": 3, "n_head": 4}
     wide = small | {"head_dim": 64}
     capped = wide | {"sliding_window": 512, "query_pre_attn_scalar": 64}
     sliding = small | {"sliding_window": 100}

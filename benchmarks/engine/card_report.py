@@ -86,7 +86,7 @@ class Report:
 
 def errors_of(found: Sequence[Scores], wanted: Sequence[Scores]) -> np.ndarray:
     """Differences of all scored tokens, in nats."""
-    differences = []
+    differences: list[np.ndarray] = []
     for one, other in zip(found, wanted, strict=True):
         differences.extend(np.abs(one[key] - logprobs) for key, logprobs in other.items())
     return np.concatenate(differences)

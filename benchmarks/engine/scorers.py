@@ -19,7 +19,8 @@ import torch
 
 from benchmarks.engine.workload import tokenizer_of
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.lm.scoring import packed, plain
+from ecs_plugins.lm.scoring import plain
+from ecs_plugins.lm.scoring.items import Batch
 from ecs_plugins.lm.scoring.packs import TokenBudget
 from ecs_plugins.lm.scoring.planner import ScoringEngine
 from ecs_plugins.lm.scoring.profile import profile_of
@@ -72,9 +73,9 @@ def _make(name: str, model: PreTrainedModel) -> Scorer:
     raise InvalidInputError(f"no scorer {name!r}")
 
 
-def _batch(request: TokenRequest) -> packed.Batch:
+def _batch(request: TokenRequest) -> Batch:
     paths = tuple(path_of(c, m) for c in request.candidates for m in request.continuations)
-    return packed.Batch(request.prefix, paths)
+    return Batch(request.prefix, paths)
 
 
 def _sums(logprobs: Sequence[Any]) -> Sums:

@@ -116,9 +116,10 @@ class CrossEncoderRanker:
 
         source = located(name, "cross-encoder", _ADVICE, allow_download=self._allow_download)
         refuse_code(Path(source), "cross-encoder")
-        return CrossEncoder(
+        encoder: CrossEncoder = CrossEncoder(
             source,
             device=None if self._device == "auto" else self._device,
             local_files_only=not self._allow_download,
             model_kwargs={"use_safetensors": True},
         )
+        return encoder
