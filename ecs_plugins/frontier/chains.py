@@ -21,10 +21,49 @@ from ecs_plugins.common.files import private, write_atomically
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.cost import PointKey
-from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, reported_usage
+from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, ReportedUsage, reported_usage
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _KEPT = 256  # contexts whose preparation is in memory
+
+
+class CallTokens(NamedTuple):
+    """Tokens of one call; 0 where they are not ``known``."""
+
+    read: int
+    written: int
+    known: bool
+
+
+def tokens_of_call(
+    usage: ReportedUsage, prompt: str, reply: str, count_tokens: TokenCounter | None
+) -> CallTokens:
+    """What a call reports, and what it does not report by ``count_tokens``."""
+    read = usage.prompt
+    written = usage.written
+    known = True
+    if read is None or written is None:
+        known = count_tokens is not None
+        if count_tokens is not None:
+            counted = count_tokens([prompt, reply])
+            read = int(counted[0]) if read is None else read
+            written = int(counted[1]) if written is None else written
+    return CallTokens(read or 0, written or 0, known)
+
+
+def check_lasting(
+    kind: str, label: str, *, prepares: bool, directory: object, lasting: bool
+) -> None:
+    """Refuse what is forgotten with the process where the ledger remembers it.
+
+    Raises:
+        ConfigurationError: It prepares, has no directory, and the ledger is a file.
+    """
+    if lasting and prepares and directory is None:
+        raise ConfigurationError(
+            f"a ledger in a file remembers what {label} has prepared, but without a "
+            f"directory it is lost with the process; give {kind}(directory=...)"
+        )
 
 
 @dataclass(slots=True)
@@ -43,20 +82,14 @@ class CallCounter:
     def add_call(self, prompt: str, reply: str, message: object = None) -> None:
         """Count one call: as it reports, else by ``count_tokens``."""
         usage = reported_usage(message)
-        read, written = usage.prompt, usage.written
+        tokens = tokens_of_call(usage, prompt, reply, self.count_tokens)
         self.cache = self.cache.plus(usage.cache)
-        if read is None or written is None:
-            if self.count_tokens is None:
-                self.uncounted += 1
-            else:
-                counted = self.count_tokens([prompt, reply])
-                read = int(counted[0]) if read is None else read
-                written = int(counted[1]) if written is None else written
+        self.uncounted += not tokens.known
         prepares = self.stage == Stage.PREPARE
         inputs = Role.COMPRESS_INPUT if prepares else Role.ANSWER_INPUT
         outputs = Role.COMPRESS_OUTPUT if prepares else Role.ANSWER_OUTPUT
-        self.ledger.book(self.stage, inputs, read or 0)
-        self.ledger.book(self.stage, outputs, written or 0)
+        self.ledger.book(self.stage, inputs, tokens.read)
+        self.ledger.book(self.stage, outputs, tokens.written)
 
     def add_context(self, key: PointKey, tokens: TokenLedger, prepare_seconds: float) -> None:
         """Count what building a context cost."""

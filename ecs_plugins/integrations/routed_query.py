@@ -8,6 +8,7 @@ from typing import Any
 
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.building import is_building
+from ecs_plugins.frontier.chains import tokens_of_call
 from ecs_plugins.frontier.cost import PointKey
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.routing import Router
@@ -41,17 +42,11 @@ class RoutedQuery:
         if is_building():
             return
         usage = reported_usage(message)
-        read, written = usage.prompt, usage.written
+        tokens = tokens_of_call(usage, prompt, reply, self.count_tokens)
         self.cache = self.cache.plus(usage.cache)
-        if read is None or written is None:
-            if self.count_tokens is None:
-                self.uncounted += 1
-            else:
-                counted = self.count_tokens([prompt, reply])
-                read = int(counted[0]) if read is None else read
-                written = int(counted[1]) if written is None else written
-        self.usage.book(Stage.QUERY, Role.ANSWER_INPUT, read or 0)
-        self.usage.book(Stage.QUERY, Role.ANSWER_OUTPUT, written or 0)
+        self.uncounted += not tokens.known
+        self.usage.book(Stage.QUERY, Role.ANSWER_INPUT, tokens.read)
+        self.usage.book(Stage.QUERY, Role.ANSWER_OUTPUT, tokens.written)
 
     def add_context(self, key: PointKey, tokens: TokenLedger, prepare_seconds: float) -> None:
         """Count what building the context of a point cost."""

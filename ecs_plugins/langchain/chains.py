@@ -23,7 +23,7 @@ from langchain_core.runnables.config import patch_config
 from pydantic import Field, PrivateAttr
 from typing_extensions import override
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.building import building
 from ecs_plugins.frontier.chains import (
@@ -31,6 +31,7 @@ from ecs_plugins.frontier.chains import (
     ChainPreparation,
     CountsCalls,
     PreparationStore,
+    check_lasting,
 )
 from ecs_plugins.frontier.cost import ConfigValue, PointKey, config_json, label_of
 from ecs_plugins.frontier.data import Context
@@ -137,16 +138,14 @@ class RoutedChain(WritableFields, RunnableSerializable[Any, Any]):
         return ChainPreparation(_plain(value), counter.ledger, time.perf_counter() - began)
 
     def check_lasting(self, *, lasting: bool) -> None:
-        """Refuse what is forgotten with the process where the ledger remembers it.
-
-        Raises:
-            ConfigurationError: It prepares, has no directory, and the ledger is a file.
-        """
-        if lasting and self.prepare is not None and self.directory is None:
-            raise ConfigurationError(
-                f"a ledger in a file remembers what {self.label} has prepared, but without a "
-                "directory it is lost with the process; give RoutedChain(directory=...)"
-            )
+        """Refuse what is forgotten with the process (`ecs_plugins.frontier.chains`)."""
+        check_lasting(
+            "RoutedChain",
+            self.label,
+            prepares=self.prepare is not None,
+            directory=self.directory,
+            lasting=lasting,
+        )
 
     def as_strategy(self) -> MeasuredChain:
         """What `calibrate` measures."""

@@ -18,7 +18,12 @@ from typing_extensions import override
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import TokenCounter
-from ecs_plugins.frontier.chains import CallCounter, ChainPreparation, PreparationStore
+from ecs_plugins.frontier.chains import (
+    CallCounter,
+    ChainPreparation,
+    PreparationStore,
+    check_lasting,
+)
 from ecs_plugins.frontier.cost import ConfigValue, PointKey, config_json, label_of
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.strategies.base import Answered, Prepared
@@ -127,16 +132,14 @@ class RoutedEngine(BaseQueryEngine):
         return ChainPreparation(value, counter.ledger, time.perf_counter() - began)
 
     def check_lasting(self, *, lasting: bool) -> None:
-        """Refuse what is forgotten with the process where the ledger remembers it.
-
-        Raises:
-            ConfigurationError: It prepares, has no directory, and the ledger is a file.
-        """
-        if lasting and self.prepare is not None and self.directory is None:
-            raise ConfigurationError(
-                f"a ledger in a file remembers what {self.label} has prepared, but without a "
-                "directory it is lost with the process; give RoutedEngine(directory=...)"
-            )
+        """Refuse what is forgotten with the process (`ecs_plugins.frontier.chains`)."""
+        check_lasting(
+            "RoutedEngine",
+            self.label,
+            prepares=self.prepare is not None,
+            directory=self.directory,
+            lasting=lasting,
+        )
 
     def as_strategy(self) -> MeasuredEngine:
         """What `calibrate` measures."""
