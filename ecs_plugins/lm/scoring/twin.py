@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,7 +52,7 @@ class Writes(NamedTuple):
     slots: Numbers
 
 
-class AttentionPlan:
+class AttentionPlan(ABC):
     """Which rows of one packed row attend to what.
 
     Attributes:
@@ -71,6 +72,7 @@ class AttentionPlan:
 
     def receive(self, numbers: Sequence[Tensor]) -> None:
         """Take what `numbers` gave, on the device."""
+        assert not numbers, "a plan that gives numbers takes them"
 
     def write_into(
         self,
@@ -103,6 +105,7 @@ class AttentionPlan:
             arena.write(layer, (key, value), rows, slots)
         return self.attend(query, key, value, layer, scale)
 
+    @abstractmethod
     def attend(
         self,
         query: Tensor,
@@ -112,7 +115,6 @@ class AttentionPlan:
         scale: float,
     ) -> Tensor:
         """Attention of a layer (see `run`)."""
-        raise NotImplementedError
 
 
 def _longest(forest: Forest, prefix: PrefixState) -> int:
@@ -146,9 +148,15 @@ class _Probe(AttentionPlan):
         self.layers: list[LayerShape] = []
         self.dtype = torch.float32
 
-    def run(self, states: tuple[Tensor, Tensor, Tensor], scale: float) -> Tensor:  # noqa: ARG002
-        query, key, value = states
-        self.calls += 1
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        layer: int,  # noqa: ARG002
+        scale: float,  # noqa: ARG002
+    ) -> Tensor:
+        """Nothing, in the shape that attention has."""
         self.layers.append(shape_of((key, value)))
         self.dtype = key.dtype
         _, heads, rows, _ = query.shape
