@@ -36,13 +36,16 @@ class Runtime:
         runner = Runner(model, name)
         profile = profile_of(model, runner.takes, int(tokenizer.model_max_length))
         self.window = profile.window
-        self.engine = ScoringEngine(runner, profile)
+        engine = ScoringEngine(runner, profile)
+        self.engine = engine
         self.worker = Worker()
         self.generator = Generator(
             model,
             tokenizer,
             mixed_lengths=profile.pads_on_the_left,
-            release=lambda: self.engine.cache.release(),  # which is another one after `forget`
+            # The cache is another one after `forget`. Not through this object: a circle would keep
+            # a closed model until the collector comes.
+            release=lambda: engine.cache.release(),
         )
 
 
