@@ -19,10 +19,10 @@ from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.attribution.attributing import Attributing, citation_features
-from ecs_plugins.shaping.attribution.fits import Logistic
 from ecs_plugins.shaping.attribution.statements import AnswerStatement
 from ecs_plugins.shaping.attribution.wording import compare
 from ecs_plugins.shaping.passages import Unit
+from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.statistics import folds
 from ecs_plugins.tokens import TokenLedger
 
@@ -145,7 +145,7 @@ def _of_question(
     return made
 
 
-def fitted(statements: Sequence[CitedStatement]) -> Logistic:
+def fitted(statements: Sequence[CitedStatement]) -> ProbabilityFit:
     """The logistic function of these statements' units."""
     from sklearn.linear_model import LogisticRegression
 
@@ -154,7 +154,7 @@ def fitted(statements: Sequence[CitedStatement]) -> Logistic:
     labels = [label for each in statements for label in each.evidence]
     fit = LogisticRegression(C=3.0, max_iter=3000).fit(rows, labels)
     weights = dict(zip(names, fit.coef_[0].tolist(), strict=True))
-    return Logistic(float(fit.intercept_[0]), weights)
+    return ProbabilityFit(float(fit.intercept_[0]), weights)
 
 
 def evidence_found(
@@ -183,10 +183,10 @@ def evidence_found(
     }
 
 
-def _scores(statement: CitedStatement, way: str, fit: Logistic) -> list[float]:
+def _scores(statement: CitedStatement, way: str, fit: ProbabilityFit) -> list[float]:
     names = {"words": "covered", "bm25": "bm25_among_all", "shift": "shift"}
     if way == "fitted":
-        return [fit.probability(unit) for unit in statement.features]
+        return [fit.of(unit) or 0.0 for unit in statement.features]
     return [unit[names[way]] for unit in statement.features]
 
 

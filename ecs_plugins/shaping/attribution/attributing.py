@@ -31,6 +31,7 @@ from ecs_plugins.shaping.attribution.wording import (
     unheld_words,
 )
 from ecs_plugins.shaping.passages import Unit
+from ecs_plugins.shaping.signals.fused import z_scores
 from ecs_plugins.shaping.signals.likelihood import QUERY_TEMPLATE
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
@@ -144,7 +145,7 @@ class Attributing:
         ranking = BM25Ranker().rank(looked_for, self._texts)
         ranks = dict(enumerate(ranking.scores))
         features = citation_features(shifts, wording, ranks)
-        return {place: CITATION.probability(each) for place, each in features.items()}
+        return {place: CITATION.of(each) or 0.0 for place, each in features.items()}
 
     def _against(self, shifts: Mapping[int, Shift]) -> list[int]:
         """Passages that make a statement less likely, worst first."""
@@ -315,10 +316,5 @@ def citation_features(
 
 
 def _standardised(values: Mapping[int, float]) -> dict[int, float]:
-    """Distance from the mean in standard deviations; 0 where all are equal."""
-    numbers = np.fromiter(values.values(), dtype=np.float64)
-    mean = float(numbers.mean())
-    spread = float(numbers.std())
-    if spread == 0.0:
-        return dict.fromkeys(values, 0.0)
-    return {place: (value - mean) / spread for place, value in values.items()}
+    scores = z_scores(list(values.values()))
+    return dict(zip(values, scores, strict=True))

@@ -6,26 +6,9 @@ Learned with the bundled model from questions of SQuAD and HotpotQA (CC BY-SA 4.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from ecs_plugins.shaping.probability import ProbabilityFit
 
-
-@dataclass(frozen=True, slots=True)
-class Logistic:
-    """``1 / (1 + exp(-(intercept + sum of weight * feature)))`` over features by name."""
-
-    intercept: float
-    weights: Mapping[str, float]
-
-    def probability(self, features: Mapping[str, float]) -> float:
-        """In [0, 1]; a feature without a weight does not count."""
-        products = (weight * features[name] for name, weight in self.weights.items())
-        logit = self.intercept + sum(products)
-        return 0.5 * (1.0 + math.tanh(0.5 * logit))
-
-
-CITATION = Logistic(
+CITATION = ProbabilityFit(
     -1.495,
     {
         "shift": 0.008,

@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ecs_plugins.common.text import sentence_spans, terms
+from ecs_plugins.common.text import WORD, sentence_spans, terms
 from ecs_plugins.shaping.attribution.statements import AnswerStatement, without_marks
 
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
-_NAME = re.compile(r"(?<!^)(?<![.!?:\"“„»] )\b[^\W\d_a-z][\w’'-]+")
+_SENTENCE_BEFORE = re.compile(r"(?:^|[.!?:…。！？\"“„«(])\s*\Z")
 _NEGATION = re.compile(
     r"\b(?:not|never|no|none|neither|nor|without|cannot|\w+n['’]t)\b", re.IGNORECASE
 )
@@ -66,7 +66,7 @@ def unheld_words(statement: AnswerStatement, answer: str, passages: Sequence[str
     held = {term for passage in passages for term in terms(passage)}
     text = without_marks(answer[statement.start : statement.end])
     spans = [match.span() for match in _NUMBER.finditer(text)]
-    spans += [match.span() for match in _NAME.finditer(text)]
+    spans += _names(text)
     unheld: list[Span] = []
     for start, end in spans:
         words = terms(text[start:end])
@@ -75,6 +75,16 @@ def unheld_words(statement: AnswerStatement, answer: str, passages: Sequence[str
     if not any(_nearest_is_negated(statement, passage) for passage in passages):
         unheld += [match.span() for match in _NEGATION.finditer(text)]
     return sorted((statement.start + start, statement.start + end) for start, end in unheld)
+
+
+def _names(text: str) -> list[Span]:
+    """Capitalised words that do not begin a sentence; none in scripts without capitals."""
+    names: list[Span] = []
+    for match in WORD.finditer(text):
+        begins = _SENTENCE_BEFORE.search(text, max(0, match.start() - 3), match.start())
+        if match.group()[0].isupper() and begins is None:
+            names.append(match.span())
+    return names
 
 
 def _share(wanted: set[str], known: set[str]) -> float:

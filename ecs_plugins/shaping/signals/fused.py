@@ -159,7 +159,7 @@ def complementary_order(
     to a passage that one of those names it, ``linked [n, n]``, is added.
     """
     worth = np.asarray(relevance, dtype=np.float64)
-    left = np.argsort(-worth, kind="stable").tolist()
+    left: list[int] = np.argsort(-worth, kind="stable").tolist()
     logprobs = np.asarray(by_token, dtype=np.float64)
     means = logprobs.mean(axis=1)
     spread = float(means.std()) if len(left) > 1 else 0.0

@@ -175,3 +175,23 @@ def test_a_real_model_cites_what_an_answer_rests_on(bundled_lm):
     (statement,) = attribution.statements
     assert statement.citations[0].passage == 1
     assert statement.unheld == ()
+
+
+@pytest.mark.parametrize(
+    ("answer", "passage", "unheld"),
+    [
+        ("Он жил в Москве с 1990 года.", "Он жил в Киеве с 1990 года.", ["Москве"]),
+        ("他从1998年起住在北京。", "他从1990年起住在北京。", ["1998"]),
+        ("Ζούσε στην Αθήνα.", "Ζούσε στην Πάτρα.", ["Αθήνα"]),
+        ("Elle vit à Nîmes depuis été.", "Elle vit à Lyon.", ["Nîmes"]),
+        ("عاش في القاهرة منذ 1998.", "عاش في القاهرة منذ 1990.", ["1998"]),
+        ("वह 1998 से दिल्ली में है।", "वह 1990 से दिल्ली में है।", ["1998"]),
+        ("It is tall.\n- Built by\n  Anna in 1889", "It is tall. Built in 1889.", ["Anna"]),
+    ],
+)
+def test_names_have_capitals_and_numbers_are_told_in_every_script(answer, passage, unheld):
+    named: list[str] = []
+    for statement in statements_of(answer):
+        spans = unheld_words(statement, answer, [passage])
+        named += [answer[start:end] for start, end in spans]
+    assert named == unheld
