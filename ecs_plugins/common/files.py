@@ -48,7 +48,7 @@ def refuse_open_database(path: str | os.PathLike[str]) -> None:
 def is_open_database(path: str | os.PathLike[str]) -> bool:
     """Whether this process has a file open as a database, or as the log of one."""
     file = Path(path)
-    return file.exists() and any(database.owns(file) for database in list(open_databases))
+    return any(database.owns(file) for database in list(open_databases))
 
 
 def read_text(path: str | os.PathLike[str], what: str = "") -> str:

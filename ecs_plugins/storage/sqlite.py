@@ -32,6 +32,9 @@ from ecs_plugins.storage.base import Connection, Schema, SqlDatabase, Synchronou
 
 MEMORY = ":memory:"
 
+_SUFFIXES = ("", "-wal", "-shm")
+"""Behind the path of a database: itself, its log, the index of its log."""
+
 _FORK_WAIT = 5.0
 """Seconds that a fork waits for connections that other threads use."""
 
@@ -132,7 +135,7 @@ class Database(SqlDatabase):
         if not self.read_only:
             places.make_private(self.path)
             places.delete_left_copies(self.path)
-            if not Path(self.path).exists():
+            if places.place_of(self.path) is None:
                 with translated(self.path):
                     places.make_whole(self.path, self._schema)
         # Nobody in this process may open the file between the look and the first connection.
@@ -352,7 +355,7 @@ class Database(SqlDatabase):
         return sum(file.stat().st_size for file in self._files())
 
     def _files(self) -> list[Path]:
-        files = (Path(self.path + suffix) for suffix in ("", "-wal", "-shm"))
+        files = (Path(self.path + suffix) for suffix in _SUFFIXES)
         return [file for file in files if file.exists()]
 
     def _reset(self) -> None:
@@ -438,5 +441,8 @@ class Database(SqlDatabase):
 
     def owns(self, path: Path) -> bool:
         """Whether ``path`` is the file, or its log, and the database is open."""
-        opened = not (self.in_memory or self._closed)
-        return opened and any(file.samefile(path) for file in self._files())
+        if self.in_memory or self._closed:
+            return False
+        place = places.place_of(str(path))
+        own = [places.place_of(self.path + suffix) for suffix in _SUFFIXES]
+        return place is not None and place in own

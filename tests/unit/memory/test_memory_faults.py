@@ -334,7 +334,25 @@ def test_a_sleep_phase_that_others_keep_disturbing_still_ends(open_memory):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_read_only_directory_is_a_clear_error():
+def test_a_directory_that_one_may_not_enter_is_a_clear_error(tmp_path):
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    folder.chmod(0o000)
+
+    def open_there() -> None:
+        if os.geteuid() == 0:
+            os.setuid(65534)  # permissions do not bind root
+        EntropicMemory.open(folder / "memory.db", embedder=FakeEmbedder(32))
+
+    said = in_child(open_there)
+    folder.chmod(0o700)
+    assert said.startswith("StorageError")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_read_only_directory_is_a_clear_error(open_memory, tmp_path):
+    open_memory()  # another one, in a folder that only its owner may enter
+    tmp_path.chmod(0o700)
     folder = Path(tempfile.mkdtemp())  # not below a folder that only its owner may enter
     file = folder / "memory.db"
     EntropicMemory.open(file, embedder=FakeEmbedder(32)).close()
