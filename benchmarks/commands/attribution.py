@@ -14,6 +14,7 @@ import typer
 from benchmarks.datasets.evidence import read_dataset
 from benchmarks.datasets.hub import data_file
 from benchmarks.evidence.citations import (
+    CITED,
     WAYS,
     CitedStatement,
     cited_statements,
@@ -68,9 +69,10 @@ def attribution(
 def report(statements: Sequence[CitedStatement], seed: int) -> list[str]:
     """A row for each set and kind of statement, and the fit's lead over counting words."""
     shares = evidence_found(statements, LEARNED_FROM, seed)
-    lines = [f"{'':22}{'n':>4}" + "".join(f"{way:>9}" for way in WAYS)]
+    columns = (*WAYS, *CITED)
+    lines = [f"{'':22}{'n':>4}" + "".join(f"{column:>9}" for column in columns)]
     for (dataset, kind), row in shares.items():
-        means = "".join(f"{row[way].mean():9.3f}" for way in WAYS)
+        means = "".join(f"{np.nanmean(row[column]):9.3f}" for column in columns)
         lines.append(f"{dataset + ', ' + kind:22}{len(row['fitted']):4}{means}")
     for way in ("words", "bm25"):
         lead = np.concatenate([row["fitted"] - row[way] for row in shares.values()])

@@ -18,7 +18,12 @@ from benchmarks.evidence.questions import EvidenceQuestion
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.lexical import BM25Ranker
-from ecs_plugins.shaping.attribution.attributing import Attributing, citation_features
+from ecs_plugins.shaping.attribution.attributing import (
+    CITED_FROM,
+    MOST_CITED,
+    Attributing,
+    citation_features,
+)
 from ecs_plugins.shaping.attribution.statements import AnswerStatement
 from ecs_plugins.shaping.attribution.wording import compare
 from ecs_plugins.shaping.passages import Unit
@@ -33,6 +38,8 @@ LONGEST_ANSWER = 15
 """Words of an answer at most."""
 WAYS = ("fitted", "words", "bm25", "shift")
 """How units are ordered: the fit, the share of the answer's terms, BM25, Definition 3.1 alone."""
+CITED = ("right", "found", "all")
+"""Of what is cited: the share that is evidence, the share of the evidence, whether it is all."""
 
 _VERB = r"(?:is|was|are|were|has|had|did|does|\w+ed)\b"
 _SUBJECT_LAST = re.compile(r"(?:who|what|which)\s+(is|was|are|were)\s+(.*)", re.IGNORECASE)
@@ -175,9 +182,12 @@ def evidence_found(
         fit = fitted(known)
         held_out = [each for each, chosen in zip(statements, outside, strict=True) if chosen]
         for each in held_out:
-            row = shares.setdefault((each.dataset, each.kind), {way: [] for way in WAYS})
+            row = shares.setdefault((each.dataset, each.kind), {})
             for way in WAYS:
-                row[way].append(_share_found(each, _scores(each, way, fit), seed))
+                found = _share_found(each, _scores(each, way, fit), seed)
+                row.setdefault(way, []).append(found)
+            for measure, value in zip(CITED, _cited(each, fit), strict=True):
+                row.setdefault(measure, []).append(value)
     return {
         key: {way: np.array(values) for way, values in row.items()} for key, row in shares.items()
     }
@@ -188,6 +198,17 @@ def _scores(statement: CitedStatement, way: str, fit: ProbabilityFit) -> list[fl
     if way == "fitted":
         return [fit.of(unit) or 0.0 for unit in statement.features]
     return [unit[names[way]] for unit in statement.features]
+
+
+def _cited(statement: CitedStatement, fit: ProbabilityFit) -> tuple[float, float, float]:
+    """The measures of `CITED` for what `attribute` would cite; NaN right where it cites nothing."""
+    likely = np.array(_scores(statement, "fitted", fit))
+    best_first = np.argsort(-likely, kind="stable")[:MOST_CITED]
+    cited = [place for place in best_first if likely[place] >= CITED_FROM]
+    labels = np.array(statement.evidence)
+    hits = float(labels[cited].sum())
+    right = hits / len(cited) if cited else float("nan")
+    return right, hits / float(labels.sum()), float(hits == labels.sum())
 
 
 def _share_found(statement: CitedStatement, scores: Sequence[float], seed: int) -> float:

@@ -6,9 +6,6 @@ passage. All statements are continuations of one request, so every passage is re
 `ContextShaper.shape` has read it before with the same model, it is kept already. Words are weighed
 beside the shift, because a model is deaf to some changes (a digit) and words to others (a
 paraphrase).
-
-A statement may rest on two passages together. The passages that may join its best one are then
-read behind that one, and cited for what they add there.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult, Segments, SegmentScore
-from ecs_plugins.lm.prompts import PLAIN, PromptTemplate
+from ecs_plugins.lm.prompts import PLAIN
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.attribution.fits import CITATION
 from ecs_plugins.shaping.attribution.result import AttributedStatement, Citation
@@ -38,14 +35,10 @@ from ecs_plugins.tokens import Role, Stage, TokenLedger
 TEMPLATE = replace(QUERY_TEMPLATE, response=" {question}\nAnswer: {lead} {answer}")
 """Passage, question, what the answer says before, statement. It begins as shaping's prompt does."""
 
-CITED_FROM = 0.5
-"""Probability from which on a passage is cited."""
-MOST_CITED = 3
-"""Passages that a statement cites alone at most."""
-JOINING = 3
-"""Passages that are read behind the best one, to see whether they join it."""
-JOINS_FROM = 0.25
-"""Nats per token that a passage must add behind the best one."""
+CITED_FROM = 0.3
+"""Probability from which on a passage is cited: a second hop says little of the answer itself."""
+MOST_CITED = 5
+"""Passages that a statement cites at most."""
 AGAINST_FROM = 0.5
 """Nats per token that a passage must take from a statement to speak against it."""
 
@@ -111,8 +104,6 @@ class Attributing:
         order = sorted(likely, key=lambda place: (-likely[place], place))
         chosen = self._cited(order, likely)
         citations = [self._citation(statement, place, likely, shifts) for place in chosen]
-        if chosen and wording[chosen[0]].covered < 1.0:
-            citations += self._joined(statement, chosen[0], order, likely)
         against = dict.fromkeys(self._against(shifts))
         unheld = unheld_words(statement, answer, self._texts)
         return AttributedStatement(
@@ -172,54 +163,12 @@ class Attributing:
         likely: Mapping[int, float],
         shifts: Mapping[int, Shift],
     ) -> Citation:
-        return self._quoted(statement, place, likely[place], shifts[place].statement)
-
-    def _joined(
-        self,
-        statement: AnswerStatement,
-        best: int,
-        order: Sequence[int],
-        likely: Mapping[int, float],
-    ) -> list[Citation]:
-        """Passages that add to the best one; each is read behind it."""
-        source = self._units[best].source
-        others = self._joining(source, order, likely)
-        if not others:
-            return []
-        alone = self._texts[best]
-        texts = [alone]
-        texts += [behind(alone, self._texts[place]) for place in others]
-        (shifts,) = self.shifts([statement], texts)
-        joined: list[Citation] = []
-        for number, place in enumerate(others, start=1):
-            if 0 not in shifts or number not in shifts:
-                continue
-            together = shifts[number]
-            added = together.per_token - shifts[0].per_token
-            if added >= JOINS_FROM:
-                gained = together.statement - shifts[0].statement
-                citation = self._quoted(statement, place, likely[place], gained)
-                joined.append(replace(citation, joins=source))
-        return joined
-
-    def _joining(self, source: int, order: Sequence[int], likely: Mapping[int, float]) -> list[int]:
-        """The best units of other passages that are not cited alone."""
-        others: list[int] = []
-        for place in order:
-            is_other = self._units[place].source != source
-            if is_other and likely[place] < CITED_FROM:
-                others.append(place)
-        return others[:JOINING]
-
-    def _quoted(
-        self, statement: AnswerStatement, place: int, probability: float, shift: float
-    ) -> Citation:
         unit = self._units[place]
         start, end = nearest_sentence(statement.text, unit.text)
         return Citation(
             passage=unit.source,
-            probability=probability,
-            shift=shift,
+            probability=likely[place],
+            shift=shifts[place].statement,
             start=unit.start + start,
             end=unit.start + end,
             quote=unit.text[start:end],
@@ -255,12 +204,6 @@ class Attributing:
             candidates=((), *candidates),
             continuations=tuple(continuations),
         )
-
-
-def behind(best: str, other: str, template: PromptTemplate = TEMPLATE) -> str:
-    """Two passages as one candidate, the better one first."""
-    mark = template.passage.partition("{passage}")[0]
-    return f"{best}\n{mark}{other}"
 
 
 def _shifts_of(result: ScoreResult, number: int) -> dict[int, Shift]:

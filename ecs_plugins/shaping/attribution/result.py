@@ -20,12 +20,10 @@ class Citation:
         passage: Its index in the input.
         probability: That it is evidence of the statement, in [0, 1].
         shift: Nats; ``ln P(statement | passage, question) - ln P(statement | question)``,
-            Definition 3.1 of Entropic Context Shaping. Of a passage that joins a better one, what
-            it adds behind that one.
+            Definition 3.1 of Entropic Context Shaping.
         start: First character, in the passage, of the sentence nearest to the statement.
         end: One past its last.
         quote: That sentence.
-        joins: The passage that it supports the statement together with; None if it does alone.
     """
 
     passage: int
@@ -34,7 +32,6 @@ class Citation:
     start: int
     end: int
     quote: str
-    joins: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +142,7 @@ def _reasons(statement: AttributedStatement, answer: str) -> list[str]:
     if not statement.citations:
         lines.append("  no passage stands out")
     for citation in statement.citations:
-        joined = "" if citation.joins is None else f" with {citation.joins}"
-        head = f"  passage {citation.passage}{joined}, {citation.probability:.0%}: "
+        head = f"  passage {citation.passage}, {citation.probability:.0%}: "
         lines += _wrapped(f"{head}{one_line(citation.quote)}", "    ")
     if statement.unheld:
         words = ", ".join(one_line(answer[start:end]) for start, end in statement.unheld)

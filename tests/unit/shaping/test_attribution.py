@@ -6,7 +6,7 @@ import pytest
 
 from ecs_plugins import ContextShaper, FakeLanguageModel
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.shaping.attribution.attributing import JOINING, TEMPLATE, behind
+from ecs_plugins.shaping.attribution.attributing import MOST_CITED, TEMPLATE
 from ecs_plugins.shaping.attribution.statements import statements_of
 from ecs_plugins.shaping.attribution.wording import nearest_sentence, unheld_words
 from ecs_plugins.shaping.signals.likelihood import QUERY_TEMPLATE
@@ -98,23 +98,6 @@ def test_all_statements_are_continuations_of_one_request_that_begins_as_shaping_
     assert (TEMPLATE.before, TEMPLATE.passage) == (QUERY_TEMPLATE.before, QUERY_TEMPLATE.passage)
 
 
-def test_passages_that_may_join_the_best_one_are_read_behind_it(shaper, model):
-    answer = "The company of Gustave Eiffel built it; tickets cost 28 euros."
-    others = [
-        "Bread is baked here.",
-        "The park opens at nine.",
-        "On Monday the company built it.",
-    ]
-    attribution = shaper.attribute(QUESTION, PASSAGES + others, answer)
-    _, joining = model.requests
-    read = ["".join(part.text for part in candidate) for candidate in joining.candidates[1:]]
-    assert 1 < len(read) <= 1 + JOINING
-    assert all(text.startswith(read[0]) for text in read[1:])
-    (statement,) = attribution.statements
-    assert [citation.joins for citation in statement.citations] == [None, 1]
-    assert behind("one", "two") == "one\nPassage: two"
-
-
 def test_numbers_names_and_negations_that_no_passage_has_are_named():
     answer = "The tower [7] was not built by Berger in 1898."
     (statement,) = statements_of(answer)
@@ -126,6 +109,16 @@ def test_words_that_a_passage_has_are_not_named():
     answer = "It was built in 1889 by Eiffel."
     (statement,) = statements_of(answer)
     assert unheld_words(statement, answer, PASSAGES) == []
+
+
+def test_at_most_five_passages_are_cited_each_once_and_best_first(shaper):
+    copies = [f"{ANSWER} Copy {number}." for number in range(12)]
+    attribution = shaper.attribute(QUESTION, copies + PASSAGES * 3, ANSWER)
+    (statement,) = attribution.statements
+    cited = [citation.passage for citation in statement.citations]
+    likely = [citation.probability for citation in statement.citations]
+    assert len(cited) == len(set(cited)) == MOST_CITED
+    assert likely == sorted(likely, reverse=True)
 
 
 def test_the_nearest_sentence_is_the_one_with_most_terms():
