@@ -5,6 +5,10 @@ import re
 from hashlib import sha256
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("fixed", derandomize=True)
+settings.load_profile("fixed")
 
 OF_ALL = re.compile(r"^pytestmark = (.+)", re.MULTILINE)
 

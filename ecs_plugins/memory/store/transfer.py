@@ -279,6 +279,11 @@ _STRANGE = {
         "SELECT 1 FROM tiers WHERE namespace > {after} AND (tier NOT IN ('hot', 'cold')"
         " OR live NOT IN (0, 1))"
     ),
+    "an item was judged by a part of its free energy": (
+        "SELECT 1 FROM tiers WHERE namespace > {after}"
+        " AND ((energy IS NULL) != (free_energy IS NULL)"
+        " OR (entropy IS NULL) != (free_energy IS NULL))"
+    ),
 }
 """What no export says of its own rows, though each of them has the right types."""
 
