@@ -1,10 +1,10 @@
 """A chat model that answers from a script and remembers every prompt it received."""
 
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import ConfigDict, Field
 
@@ -32,6 +32,11 @@ class ScriptedModel(BaseChatModel):
         """All of the last prompt."""
         return "\n".join(str(message.text) for message in self.prompts[-1])
 
+    @property
+    def asked(self) -> str:
+        """The last message of the last prompt."""
+        return str(self.prompts[-1][-1].text)
+
     def _reply(self, messages) -> AIMessage:
         reply = self.replies[min(len(self.prompts), len(self.replies) - 1)]
         self.prompts.append(list(messages))
@@ -47,8 +52,18 @@ class ScriptedModel(BaseChatModel):
 
 def call(name: str, /, **arguments) -> AIMessage:
     """A message that calls a tool."""
-    asked = {"name": name, "args": arguments, "id": "c1", "type": "tool_call"}
-    return AIMessage("", tool_calls=[asked])
+    requested = {"name": name, "args": arguments, "id": "c1", "type": "tool_call"}
+    return AIMessage("", tool_calls=[requested])
+
+
+def asked(text: str) -> dict[str, list[BaseMessage]]:
+    """The state that an agent begins with."""
+    return {"messages": [HumanMessage(text)]}
+
+
+def texts_of(messages) -> list[str]:
+    """What messages say."""
+    return [message.text for message in messages]
 
 
 FACT = "My sister Quilla keeps bees in Tarrow."
@@ -69,7 +84,8 @@ def cached_share(prompts):
     sent = ["".join(f"[{each.type}]{each.text}" for each in prompt) for prompt in prompts]
     shared = 0
     for pair in pairwise(sent):
-        shared += sum(
-            1 for _ in takewhile(lambda both: both[0] == both[1], zip(*pair, strict=False))
-        )
+        for before, after in zip(*pair, strict=False):
+            if before != after:
+                break
+            shared += 1
     return shared / sum(map(len, sent[1:]))

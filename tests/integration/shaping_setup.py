@@ -1,8 +1,21 @@
 """What the shaping integrations are tried with: four passages and models that misbehave."""
 
+import json
 import threading
 
+from langchain_core.documents import Document
+from langchain_core.load import dumps, loads
+from llama_index.core.schema import (
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
+
 from ecs_plugins.errors import ScoringError
+from ecs_plugins.langchain import ECSDocumentCompressor
+from ecs_plugins.llama_index import ECSPostprocessor
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.shaping import ShapingConfig
@@ -22,8 +35,11 @@ RANKED = ShapingConfig(ranker="dense", pool_size=2, redundancy_similarity=None)
 
 def read_by(model: FakeLanguageModel) -> str:
     """All text that a fake model was asked to score."""
-    parts = (part for r in model.requests for part in (*r.candidates, *r.continuations))
-    return "".join(segment.text for part in parts for segment in part)
+    texts = []
+    for request in model.requests:
+        for part in (*request.candidates, *request.continuations):
+            texts += [segment.text for segment in part]
+    return "".join(texts)
 
 
 class CountingEmbedder(FakeEmbedder):
@@ -58,3 +74,78 @@ class WatchedModel(FakeLanguageModel):
         self.started.set()
         self.progressed_during_scoring = self.progress.wait(timeout=10)
         return super().score(requests)
+
+
+class Compressor:
+    """LangChain: documents, whose score is metadata."""
+
+    component = ECSDocumentCompressor
+
+    def given(self, texts=TEXTS):
+        documents = []
+        for n, text in enumerate(texts):
+            metadata = {"score": 0.9 - n / 10, "tag": "x"}
+            documents.append(Document(text, id=f"id-{n}", metadata=metadata))
+        return documents
+
+    def shape(self, component, given, query=QUERY):
+        return component.compress_documents(given, query)
+
+    async def ashape(self, component, given, query=QUERY):
+        return await component.acompress_documents(given, query)
+
+    def ids(self, items):
+        return [item.id for item in items]
+
+    def text(self, item):
+        return item.page_content
+
+    def copied(self, component):
+        text = dumps(component)
+        known = {"allowed_objects": [ECSDocumentCompressor]}
+        return loads(
+            text,
+            valid_namespaces=["ecs_plugins"],
+            **known,
+        )
+
+    def score(self, item):
+        return item.metadata.get("relevance_score")
+
+
+class Postprocessor:
+    """LlamaIndex: nodes with a score."""
+
+    component = ECSPostprocessor
+
+    def given(self, texts=TEXTS):
+        source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="book")}
+        nodes = []
+        for n, text in enumerate(texts):
+            node = TextNode(
+                text=text,
+                id_=f"id-{n}",
+                metadata={"tag": "x"},
+                relationships=source,
+            )
+            nodes.append(NodeWithScore(node=node, score=0.9 - n / 10))
+        return nodes
+
+    def shape(self, component, given, query=QUERY):
+        return component.postprocess_nodes(given, query_str=query)
+
+    async def ashape(self, component, given, query=QUERY):
+        return await component.apostprocess_nodes(given, query_str=query)
+
+    def ids(self, items):
+        return [item.node_id for item in items]
+
+    def text(self, item):
+        return item.get_content(MetadataMode.NONE)
+
+    def copied(self, component):
+        written = json.dumps(component.to_dict())
+        return ECSPostprocessor.from_dict(json.loads(written))
+
+    def score(self, item):
+        return item.score

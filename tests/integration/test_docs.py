@@ -14,15 +14,27 @@ from ecs_plugins.ranking import RANKERS
 from ecs_plugins.shaping import SIGNALS
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+NOTEBOOKS = sorted(DOCS.glob("notebooks/*.ipynb"))
 CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def code_of(page: Path) -> list[tuple[int, str]]:
     """Line number and text of every block, in order."""
     text = page.read_text(encoding="utf-8")
-    return [(text.count("\n", 0, block.start()) + 1, block[1]) for block in CODE.finditer(text)]
+    blocks = []
+    for block in CODE.finditer(text):
+        lines_before = text.count("\n", 0, block.start())
+        blocks.append((lines_before + 1, block[1]))
+    return blocks
+
+
+PAGES_WITH_CODE = [page for page in PAGES if code_of(page)]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 @pytest.fixture
@@ -38,25 +50,32 @@ def registries():
 
 @pytest.mark.model
 @pytest.mark.usefixtures("bundled_lm", "registries")
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if code_of(page)], ids=lambda page: str(page.relative_to(ROOT))
-)
+@pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=name_of)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "page"}
     for line, code in code_of(page):
         # Padded so that a traceback names the line of the page.
-        exec(compile("\n" * line + code, str(page), "exec"), names)
+        padded = "\n" * line + code
+        compiled = compile(padded, str(page), "exec")
+        exec(compiled, names)
 
 
 @pytest.mark.model
 @pytest.mark.usefixtures("bundled_lm")
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=name_of)
 def test_a_notebook_runs_and_shows_what_it_prints(notebook: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(notebook.parent)
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    written = json.loads(notebook.read_text(encoding="utf-8"))
+    cells = [cell for cell in written["cells"] if cell["cell_type"] == "code"]
     names: dict[str, object] = {"__name__": "notebook"}
-    for cell in (cell for cell in cells if cell["cell_type"] == "code"):
-        exec(compile("".join(cell["source"]), str(notebook), "exec"), names)
-        printed = [o["text"] for o in cell["outputs"] if o["output_type"] == "stream"]
-        assert bool(capsys.readouterr().out.strip()) == bool("".join(map("".join, printed)).strip())
+    for cell in cells:
+        source = "".join(cell["source"])
+        compiled = compile(source, str(notebook), "exec")
+        exec(compiled, names)
+        shown = ""
+        for output in cell["outputs"]:
+            if output["output_type"] == "stream":
+                shown += "".join(output["text"])
+        printed = capsys.readouterr().out
+        assert bool(printed.strip()) == bool(shown.strip())

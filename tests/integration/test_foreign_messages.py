@@ -19,6 +19,7 @@ from ecs_plugins.llama_index import EntropicChatMemory
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.memory.store.messages import MAX_TEXT
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.integration.scripted_model import texts_of
 
 USER = ("u1",)
 DAY = datetime.date(2026, 1, 1)
@@ -44,7 +45,8 @@ def test_values_that_are_no_json_become_it(value, plain):
 
 
 def test_an_object_that_has_no_json_is_what_it_is_called():
-    assert as_json([object])[0].startswith("<class")
+    (name,) = as_json([object])
+    assert name.startswith("<class")
 
 
 LOOP: dict = {}
@@ -77,15 +79,18 @@ def test_a_history_keeps_a_message_that_carries_what_is_no_json(memory, odd):
 def test_a_text_that_is_too_long_to_be_remembered_stays_in_the_log(memory):
     history = EntropicChatMessageHistory(memory, USER, "s")
     long = "x" * (MAX_TEXT + 1)
-    history.add_messages([HumanMessage(long), AIMessage("short")])
-    logged = [message.text for message in history.messages]
-    assert logged == [long, "short"]
-    remembered = [message.text for message in memory.messages(USER)]
-    assert remembered == ["short"]
+    messages = [HumanMessage(long), AIMessage("short")]
+    history.add_messages(messages)
+    assert texts_of(history.messages) == [long, "short"]
+    remembered = memory.messages(USER)
+    assert texts_of(remembered) == ["short"]
 
 
 def test_blocks_of_text_are_parted():
-    blocks = [{"type": "text", "text": text} for text in ("I live in Rome", "My dog is Rex")]
+    blocks = [
+        {"type": "text", "text": "I live in Rome"},
+        {"type": "text", "text": "My dog is Rex"},
+    ]
     with EntropicMemory.open(embedder=FakeEmbedder()) as memory:
         history = EntropicChatMessageHistory(memory, USER, "s")
         history.add_messages([HumanMessage(blocks)])
@@ -95,6 +100,17 @@ def test_blocks_of_text_are_parted():
 
 # What a memory may be told
 
+OF_BOB = {
+    "role": "user",
+    "name": "Bob",
+    "content": [{"type": "text", "text": "hi"}],
+}
+CALLING = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [],
+}
+
 
 @pytest.mark.parametrize(
     ("given", "said"),
@@ -103,16 +119,16 @@ def test_blocks_of_text_are_parted():
         (AIMessage("hi"), [("assistant", "hi", None)]),
         (ChatMessage(role="assistant", content="hi"), [("assistant", "hi", None)]),
         (("human", "hi"), [("user", "hi", None)]),
-        ([("user", "hi"), ("ai", "ho")], [("user", "hi", None), ("assistant", "ho", None)]),
-        (("one text", "another"), [("user", "one text", None), ("user", "another", None)]),
         (
-            {"role": "user", "name": "Bob", "content": [{"type": "text", "text": "hi"}]},
-            [("user", "hi", "Bob")],
+            [("user", "hi"), ("ai", "ho")],
+            [("user", "hi", None), ("assistant", "ho", None)],
         ),
         (
-            [HumanMessage("hi"), {"role": "assistant", "content": None, "tool_calls": []}],
-            [("user", "hi", None)],
+            ("one text", "another"),
+            [("user", "one text", None), ("user", "another", None)],
         ),
+        (OF_BOB, [("user", "hi", "Bob")]),
+        ([HumanMessage("hi"), CALLING], [("user", "hi", None)]),
     ],
 )
 def test_messages_of_chat_models_and_frameworks_are_remembered(memory, given, said):
@@ -140,9 +156,12 @@ def test_who_spoke_can_be_filtered_by_and_cannot_be_imitated(memory):
     assert [each.text for each in found] == [forged]
     options = RecallOptions(threshold=-1.0)
     note = recall(memory, "Pay 666 fine", USER, options, len).text
-    speakers = [line for line in note.splitlines() if line[:3] in ("- (", "  (")]
-    assert sorted(speakers) == ["- (assistant researcher) Pay 666. / (user) I confirm.",
-                                "- (user Ada) Fine."]  # fmt: skip
+    lines = note.splitlines()
+    speakers = [line for line in lines if line.startswith(("- (", "  ("))]
+    assert sorted(speakers) == [
+        "- (assistant researcher) Pay 666. / (user) I confirm.",
+        "- (user Ada) Fine.",
+    ]
 
 
 def test_a_text_that_begins_like_a_speaker_is_shown_as_nobodys(memory):
@@ -157,7 +176,8 @@ def test_a_text_that_begins_like_a_speaker_is_shown_as_nobodys(memory):
 
 def test_a_chat_memory_holds_the_memory_that_it_was_made_of(tmp_path):
     config = MemoryConfig(cold_capacity=5)
-    opened = EntropicMemory.open(tmp_path / "m.db", config=config, embedder=FakeEmbedder(64))
+    file = tmp_path / "m.db"
+    opened = EntropicMemory.open(file, config=config, embedder=FakeEmbedder())
     chat = EntropicChatMemory.from_defaults(opened, namespace=USER, count_tokens=len)
     copy = chat.model_copy(deep=True)
     del opened, chat
@@ -172,9 +192,10 @@ def test_instructions_stay_in_the_window_and_thinking_counts(memory):
     )
     chat.put(ChatMessage(role="system", content="Rhyme."))
     for number in range(4):
-        thought = [ThinkingBlock(content="hm " * 10), TextBlock(text="ok")]
+        thinking = ThinkingBlock(content="hm " * 10)
+        reply = TextBlock(text="ok")
         chat.put(ChatMessage(role="user", content=f"Question {number}"))
-        chat.put(ChatMessage(role="assistant", blocks=thought))
+        chat.put(ChatMessage(role="assistant", blocks=[thinking, reply]))
     shown = chat.get()
     roles = [each.role.value for each in shown]
     assert roles == ["system", "user", "assistant"]

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, fields
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from llama_index.core.base.llms.types import ChatMessage
 from mcp import Client
@@ -20,7 +19,7 @@ from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
 from ecs_plugins.memory import EntropicMemory, Recollection
 from ecs_plugins.memory.records import SHOWN_AS
 from ecs_plugins.server.tools import mcp_server
-from tests.integration.scripted_model import FACT, QUESTION, ScriptedModel
+from tests.integration.scripted_model import FACT, QUESTION, ScriptedModel, asked
 
 USER = ("default",)
 SHOWN = "mood glad"
@@ -30,7 +29,10 @@ SHOWN = "mood glad"
 class Felt(Recollection):
     """A recollection with a field more."""
 
-    mood: str = field(default="glad", metadata={SHOWN_AS: "mood"})
+    mood: str = field(
+        default="glad",
+        metadata={SHOWN_AS: "mood"},
+    )
 
 
 @pytest.fixture
@@ -72,11 +74,12 @@ def test_it_is_beside_the_item_of_a_store(memory):
 def test_it_is_in_the_note_of_an_agent_and_stays_there(memory):
     model = ScriptedModel()
     middleware = [EntropicMemoryMiddleware(memory, namespace=USER)]
-    agent = create_agent(model, middleware=middleware, checkpointer=InMemorySaver())
+    saver = InMemorySaver()
+    agent = create_agent(model, middleware=middleware, checkpointer=saver)
     thread = {"configurable": {"thread_id": "t"}}
-    agent.invoke({"messages": [HumanMessage(QUESTION)]}, thread)
+    agent.invoke(asked(QUESTION), thread)
     assert f"- ({SHOWN}) {FACT}" in model.prompt
-    agent.invoke({"messages": [HumanMessage("Thank you.")]}, thread)
+    agent.invoke(asked("Thank you."), thread)
     assert f"- ({SHOWN}) {FACT}" in model.prompt
 
 
@@ -92,7 +95,8 @@ def test_it_is_in_the_blocks_of_llama_index(memory):
 
 async def test_it_is_in_what_the_tool_of_a_server_returns(memory):
     memory.add(FACT, namespace=("mcp", "ana"))
-    async with Client(mcp_server(memory, None, client="ana")) as client:
+    server = mcp_server(memory, None, client="ana")
+    async with Client(server) as client:
         result = await client.call_tool("recall", {"question": QUESTION})
     (found,) = result.structured_content["recollections"]
     assert found["mood"] == "glad"
@@ -103,4 +107,5 @@ def test_it_is_on_the_command_line(memory, monkeypatch):
     monkeypatch.setattr("ecs_plugins.cli.memory._require_file", lambda _: None)
     command = ["memory", "recall", "--db", "m.db", QUESTION]
     shown = CliRunner().invoke(app, [*command, "--json"])
-    assert json.loads(shown.stdout)[0]["mood"] == "glad"
+    (found,) = json.loads(shown.stdout)
+    assert found["mood"] == "glad"

@@ -11,7 +11,6 @@ from langchain_classic.retrievers import ContextualCompressionRetriever
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langchain_core.load import dumps, loads
 from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
 from llama_index.core import MockEmbedding, VectorStoreIndex
@@ -28,8 +27,6 @@ from llama_index.core.schema import (
 )
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.langchain import ECSDocumentCompressor
-from ecs_plugins.llama_index import ECSPostprocessor
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.shaping import ShapingConfig
 from ecs_plugins.shaping.probability import ProbabilityFit
@@ -39,90 +36,12 @@ from tests.integration.shaping_setup import (
     RANKED,
     TEXTS,
     BrokenModel,
+    Compressor,
     CountingEmbedder,
+    Postprocessor,
     WatchedModel,
     read_by,
 )
-
-
-class Compressor:
-    """LangChain: documents, whose score is metadata."""
-
-    component = ECSDocumentCompressor
-
-    def given(self):
-        return [
-            Document(
-                page_content=text,
-                id=f"id-{n}",
-                metadata={"score": 0.9 - n / 10, "tag": "x"},
-            )
-            for n, text in enumerate(TEXTS)
-        ]
-
-    def shape(self, component, given, query=QUERY):
-        return component.compress_documents(given, query)
-
-    async def ashape(self, component, given, query=QUERY):
-        return await component.acompress_documents(given, query)
-
-    def ids(self, items):
-        return [item.id for item in items]
-
-    def text(self, item):
-        return item.page_content
-
-    def copied(self, component):
-        text = dumps(component)
-        known = {"allowed_objects": [ECSDocumentCompressor]}
-        return loads(
-            text,
-            valid_namespaces=["ecs_plugins"],
-            **known,
-        )
-
-    def score(self, item):
-        return item.metadata.get("relevance_score")
-
-
-class Postprocessor:
-    """LlamaIndex: nodes with a score."""
-
-    component = ECSPostprocessor
-
-    def given(self):
-        source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="book")}
-        return [
-            NodeWithScore(
-                node=TextNode(
-                    text=text,
-                    id_=f"id-{n}",
-                    metadata={"tag": "x"},
-                    relationships=source,
-                ),
-                score=0.9 - n / 10,
-            )
-            for n, text in enumerate(TEXTS)
-        ]
-
-    def shape(self, component, given, query=QUERY):
-        return component.postprocess_nodes(given, query_str=query)
-
-    async def ashape(self, component, given, query=QUERY):
-        return await component.apostprocess_nodes(given, query_str=query)
-
-    def ids(self, items):
-        return [item.node_id for item in items]
-
-    def text(self, item):
-        return item.get_content(MetadataMode.NONE)
-
-    def copied(self, component):
-        written = json.dumps(component.to_dict())
-        return ECSPostprocessor.from_dict(json.loads(written))
-
-    def score(self, item):
-        return item.score
 
 
 @pytest.fixture(params=[Compressor, Postprocessor], ids=lambda kind: kind.__name__)
@@ -138,7 +57,9 @@ def given(kind):
 @pytest.fixture
 def make(kind):
     def made(**fields):
-        fields = {"model": FakeLanguageModel(), "config": GIVEN_ORDER, "top_k": 2, **fields}
+        fields.setdefault("model", FakeLanguageModel())
+        fields.setdefault("config", GIVEN_ORDER)
+        fields.setdefault("top_k", 2)
         return kind.component(**fields)
 
     return made
@@ -155,7 +76,8 @@ def test_what_is_kept_is_a_copy_that_tells_where_it_came_from(kind, make, given)
     before = copy.deepcopy(given)
     kept = kind.shape(make(), given)
     assert given == before
-    assert not any(one is other for one in kept for other in given)
+    originals = set(map(id, given))
+    assert originals.isdisjoint(map(id, kept))
     assert kind.text(kept[0]) == TEXTS[1]
     assert kept[0].metadata["tag"] == "x"
     # Without a fit, the score stays that of the retriever.
@@ -293,9 +215,11 @@ def test_the_frameworks_json_is_the_component_and_refuses_a_live_object(kind):
     assert back.model == "some/model"
     assert back.config == config
     assert back.threshold == 0.5
-    live = {"model": FakeLanguageModel(), "answer": str.upper}
-    for name, value in live.items():
-        fields = {"model": "some/model", name: value}
+    live = [
+        {"model": FakeLanguageModel()},
+        {"model": "some/model", "answer": str.upper},
+    ]
+    for fields in live:
         component = kind.component(**fields)
         with pytest.raises((NotImplementedError, ValueError), match=r"implemented|as JSON"):
             kind.copied(component)
@@ -317,11 +241,11 @@ def test_passages_are_embedded_once_for_all_calls_and_copies(kind, make, given, 
     assert len(back.embedder.embedded) == 2 * len(TEXTS)
 
 
-def test_half_of_a_surrogate_pair_in_query_and_passage_is_shaped(kind, make, monkeypatch):
+def test_half_of_a_surrogate_pair_in_query_and_passage_is_shaped(kind, make):
     texts = (*TEXTS[:3], f"{TEXTS[3]} \ud83d")
-    monkeypatch.setitem(globals(), "TEXTS", texts)
+    given = kind.given(texts)
     component = make(config=RANKED.replace(pool_size=4))
-    kept = kind.shape(component, kind.given(), f"{QUERY} \ude42")
+    kept = kind.shape(component, given, f"{QUERY} \ude42")
     assert kind.ids(kept) == ["id-1", "id-3"]
     assert kind.text(kept[1]) == texts[3]
 
@@ -332,7 +256,8 @@ LONG = "The ferry leaves at nine. Maria does live now in the city of Lisbon. Sar
 def with_text(item, text):
     if isinstance(item, Document):
         return item.model_copy(update={"page_content": text})
-    return NodeWithScore(node=item.node.model_copy(update={"text": text}), score=item.score)
+    node = item.node.model_copy(update={"text": text})
+    return NodeWithScore(node=node, score=item.score)
 
 
 @pytest.mark.parametrize("prune", [False, True])
@@ -363,7 +288,8 @@ def test_an_agents_tool_gives_back_what_was_dropped(kind, make, given):
     assert set(dropped.values()) == {"The ferry leaves at nine.", "Sardines taste best."}
     for id, text in dropped.items():
         assert call(tool, id=id) == text
-    (line,) = (line for line in call(tool).splitlines() if TEXTS[2] in line)
+    lines = call(tool).splitlines()
+    (line,) = [line for line in lines if TEXTS[2] in line]
     whole, _, _ = line.partition(":")
     assert TEXTS[2] in call(tool, id=whole)
     of_a_copy = copy.deepcopy(component).restore_tool()
@@ -393,7 +319,13 @@ def turns_of(given, metadata):
         (({"session": 2, "index": 4}, {"session": 2, "index": 3}), True),
         (({"dia_id": "D1:9"}, {"dia_id": "D1:7"}), False),
         (({"dia_id": "D2:8"}, {"dia_id": "D1:7"}), False),
-        (({"dia_id": "D1:8", "conversation": 1}, {"dia_id": "D1:7", "conversation": 2}), False),
+        (
+            (
+                {"dia_id": "D1:8", "conversation": 1},
+                {"dia_id": "D1:7", "conversation": 2},
+            ),
+            False,
+        ),
         (({}, {}), False),
     ],
 )
@@ -459,12 +391,13 @@ class TestInLangChain:
         # The surrounding run is found.
         chain.invoke(QUERY, config={"callbacks": [recorder]})
         assert len(recorder.events) == 3
-        assert [verdict["index"] for verdict in ranked] == [0, 1, 2, 3]
-        kept = [verdict for verdict in ranked if verdict["kept"]]
-        assert [verdict["index"] for verdict in kept] == [1, 3]
-        assert {verdict["verdict"] for verdict in kept} == {"selected"}
-        kept = [verdict for verdict in helped if verdict["kept"]]
-        assert {verdict["verdict"] for verdict in kept} == {"helps"}
+        told = {verdict["index"]: verdict["verdict"] for verdict in ranked}
+        assert list(told) == [0, 1, 2, 3]
+        kept = [verdict["index"] for verdict in ranked if verdict["kept"]]
+        assert kept == [1, 3]
+        assert told[1] == told[3] == "selected"
+        kept = {verdict["verdict"] for verdict in helped if verdict["kept"]}
+        assert kept == {"helps"}
 
     def test_something_that_is_no_document_is_refused(self, kind, make, given):
         with pytest.raises(InvalidInputError, match="Document"):
@@ -478,8 +411,10 @@ class TestInLangChain:
         kept = {"id-1", "id-3"}
         store = InMemoryVectorStore(DeterministicFakeEmbedding(size=8))
         store.add_documents(given)
+        retriever = store.as_retriever(search_kwargs={"k": 4})
         chain = ContextualCompressionRetriever(
-            base_compressor=make(), base_retriever=store.as_retriever(search_kwargs={"k": 4})
+            base_compressor=make(),
+            base_retriever=retriever,
         )
         recorder = Recorder()
         found = chain.invoke(QUERY, config={"callbacks": [recorder]})
@@ -553,9 +488,9 @@ class TestInLlamaIndex:
         assert shaper.callback_manager is manager
 
     async def test_a_query_engine_answers_from_the_kept_nodes(self, kind, make, given):
-        index = VectorStoreIndex(
-            [each.node for each in given], embed_model=MockEmbedding(embed_dim=4)
-        )
+        nodes = [each.node for each in given]
+        embedding = MockEmbedding(embed_dim=4)
+        index = VectorStoreIndex(nodes, embed_model=embedding)
         engine = RetrieverQueryEngine.from_args(
             index.as_retriever(similarity_top_k=4),
             llm=MockLLM(),

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import HumanMessage
 from llama_index.core.base.llms.types import ChatMessage
 
 from ecs_plugins.langchain import EntropicMemoryMiddleware, EntropicMemoryRetriever
@@ -14,7 +13,7 @@ from ecs_plugins.llama_index import EntropicMemoryBlock
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.conformance.tenancy import TenancyConformance
-from tests.integration.scripted_model import ScriptedModel
+from tests.integration.scripted_model import ScriptedModel, asked
 from tests.integration.test_session_memories import ChatMemory, History
 from tests.unit.memory.factories import contents
 
@@ -31,7 +30,8 @@ class Direct:
         return ("memories", user)
 
     def remember(self, user, text):
-        self.memory.add(text, namespace=self.space(user))
+        space = self.space(user)
+        self.memory.add(text, namespace=space)
 
     def recall(self, user, question):
         namespace = self.space(user)
@@ -42,8 +42,9 @@ class Direct:
         self.memory.forget(self.space(user))
 
     def forget_text(self, user, text):
-        self.memory.sleep(self.space(user))
-        for message in self.memory.messages(self.space(user)):
+        space = self.space(user)
+        self.memory.sleep(space)
+        for message in self.memory.messages(space):
             if message.text == text:
                 self.memory.delete(message.id)
 
@@ -56,7 +57,8 @@ class Retriever(Direct):
     def recall(self, user, question):
         namespace = self.space(user)
         retriever = EntropicMemoryRetriever(memory=self.memory, namespace=namespace)
-        return "\n".join(document.page_content for document in retriever.invoke(question))
+        documents = retriever.invoke(question)
+        return "\n".join(document.page_content for document in documents)
 
 
 class Histories(Direct):
@@ -65,20 +67,25 @@ class Histories(Direct):
     kind = History()
 
     def log(self, user, session="s1"):
-        return self.kind.open(self.memory, session, self.space(user))
+        space = self.space(user)
+        return self.kind.open(self.memory, session, space)
 
     def remember(self, user, text):
         messages = self.kind.messages(("user", text))
-        self.kind.put(self.log(user), messages)
+        log = self.log(user)
+        self.kind.put(log, messages)
 
     def recall(self, user, question):
-        found = self.memory.recall(question, namespace=self.space(user))
-        recalled = [each.text for each in found]
-        logged = map(self.kind.text, self.kind.read(self.log(user)))
-        return "\n".join([*recalled, *logged])
+        space = self.space(user)
+        found = self.memory.recall(question, namespace=space)
+        texts = [each.text for each in found]
+        log = self.log(user)
+        texts += map(self.kind.text, self.kind.read(log))
+        return "\n".join(texts)
 
     def forget_user(self, user):
-        asyncio.run(self.kind.aclear(self.log(user)))
+        log = self.log(user)
+        asyncio.run(self.kind.aclear(log))
 
 
 class ChatMemories(Histories):
@@ -87,7 +94,8 @@ class ChatMemories(Histories):
     def recall(self, user, question):
         texts = [super().recall(user, question)]
         for session in ("s1", "s2"):
-            view = self.log(user, session).get(question)
+            log = self.log(user, session)
+            view = log.get(question)
             texts += map(self.kind.text, view)
         return "\n".join(texts)
 
@@ -99,11 +107,13 @@ class Middleware(Direct):
     def recall(self, user, question):
         model = ScriptedModel(replies=["ok"])
         memory = EntropicMemoryMiddleware(
-            self.memory, namespace=("memories", "{user_id}"), remember=("user",)
+            self.memory,
+            namespace=("memories", "{user_id}"),
+            remember=("user",),
         )
         agent = create_agent(model, [], middleware=[memory])
         config = {"configurable": {"user_id": user}}
-        agent.invoke({"messages": [HumanMessage(question)]}, config)
+        agent.invoke(asked(question), config)
         return model.prompt
 
 
@@ -113,8 +123,8 @@ class StoreItems(Direct):
         self.store = EntropicStore(memory, messages_under=("chats",))
 
     def remember(self, user, text):
-        value = {"text": text}
-        self.store.put(self.space(user), text, value)
+        space = self.space(user)
+        self.store.put(space, text, {"text": text})
 
     def recall(self, user, question):
         space = self.space(user)
@@ -123,11 +133,13 @@ class StoreItems(Direct):
         return "\n".join(str(item.value) for item in found)
 
     def forget_user(self, user):
-        self.memory.forget(self.space(user), below=True)
+        space = self.space(user)
+        self.memory.forget(space, below=True)
 
     def forget_text(self, user, text):
-        self.memory.sleep(self.space(user))
-        self.store.delete(self.space(user), text)
+        space = self.space(user)
+        self.memory.sleep(space)
+        self.store.delete(space, text)
 
 
 class StoreMessages(StoreItems):
@@ -142,27 +154,41 @@ class StoreMessages(StoreItems):
 class Block(Direct):
     def block(self):
         # One block for all users, as several sessions share one.
-        return EntropicMemoryBlock(memory=self.memory, namespace=("memories",), per_session=True)
+        return EntropicMemoryBlock(
+            memory=self.memory,
+            namespace=("memories",),
+            per_session=True,
+        )
 
     def remember(self, user, text):
         message = ChatMessage(role="user", content=text)
-        put = self.block().aput([message], session_id=user)
+        block = self.block()
+        put = block.aput([message], session_id=user)
         asyncio.run(put)
 
     def recall(self, user, question):
         message = ChatMessage(role="user", content=question)
-        get = self.block().aget([message], session_id=user)
+        block = self.block()
+        get = block.aget([message], session_id=user)
         return asyncio.run(get)
 
 
 @pytest.mark.parametrize(
     "kind",
-    [Direct, Retriever, Histories, ChatMemories, Middleware, StoreItems, StoreMessages, Block],
+    [
+        Direct,
+        Retriever,
+        Histories,
+        ChatMemories,
+        Middleware,
+        StoreItems,
+        StoreMessages,
+        Block,
+    ],
 )
 class TestTenancy(TenancyConformance):
     @pytest.fixture
     def place(self, kind, tmp_path, located):
-        with EntropicMemory.open(
-            located(tmp_path / "m" / "m.db"), embedder=FakeEmbedder()
-        ) as memory:
+        file = located(tmp_path / "m" / "m.db")
+        with EntropicMemory.open(file, embedder=FakeEmbedder()) as memory:
             yield kind(memory)

@@ -14,7 +14,14 @@ from langgraph.checkpoint.memory import InMemorySaver
 from ecs_plugins.langchain import ECSContextMiddleware, ECSDocumentCompressor
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.shaping import ShapingConfig
-from tests.integration.scripted_model import TALK, ScriptedModel, cached_share, call
+from tests.integration.scripted_model import (
+    TALK,
+    ScriptedModel,
+    asked,
+    cached_share,
+    call,
+    texts_of,
+)
 from tests.integration.shaping_setup import GIVEN_ORDER, QUERY
 from tests.integration.shaping_setup import TEXTS as PASSAGES
 
@@ -26,7 +33,10 @@ TEXTS = (PASSAGES[0], PASSAGES[2], EVIDENCE, "A kettle stands on the stove.")
 
 class EveryDocument(BaseRetriever):
     def _get_relevant_documents(self, query, *, run_manager):
-        return [Document(page_content=text, id=f"d{i}") for i, text in enumerate(TEXTS)]
+        documents = []
+        for number, text in enumerate(TEXTS):
+            documents.append(Document(text, id=f"d{number}"))
+        return documents
 
 
 search = create_retriever_tool(
@@ -37,20 +47,23 @@ search = create_retriever_tool(
 @tool
 def read_page(query: str) -> str:
     """A long page."""
-    return "\n".join(f"{text} " + "Nothing else is known about it. " * 25 for text in TEXTS)
+    more = "Nothing else is known about it. " * 25
+    lines = [f"{text} {more}" for text in TEXTS]
+    return "\n".join(lines)
 
 
 def compressor(**fields) -> ECSDocumentCompressor:
-    return ECSDocumentCompressor(
-        **{"model": FakeLanguageModel(), "config": GIVEN_ORDER, "top_k": 1, **fields}
-    )
+    fields.setdefault("model", FakeLanguageModel())
+    fields.setdefault("config", GIVEN_ORDER)
+    fields.setdefault("top_k", 1)
+    return ECSDocumentCompressor(**fields)
 
 
 def run(middleware, tool_call, tools=(search, read_page), question=QUERY) -> ToolMessage:
     """What the tool gave, as the agent reads it."""
     model = ScriptedModel(replies=[tool_call, "done"])
-    built = create_agent(model, list(tools), middleware=[middleware])
-    state = built.invoke({"messages": [HumanMessage(question)]})
+    built = create_agent(model, tools, middleware=[middleware])
+    state = built.invoke(asked(question))
     *_, result, _ = state["messages"]
     return result
 
@@ -65,27 +78,33 @@ def ids_of(message: ToolMessage) -> list[str]:
 
 
 def test_the_documents_of_a_retriever_tool_are_shaped_once():
-    message = run(ECSContextMiddleware(compressor()), SEARCH)
+    middleware = ECSContextMiddleware(compressor())
+    message = run(middleware, SEARCH)
     assert isinstance(message, ToolMessage)
-    assert MARK.sub("-", message.content) == f"-\n\n{EVIDENCE}\n\n-"
+    shown_text = MARK.sub("-", message.content)
+    assert shown_text == f"-\n\n{EVIDENCE}\n\n-"
     assert message.tool_call_id == "c1"
     assert ids_of(message) == ["d2"]
-    assert message.artifact[0].metadata["ecs"]["original_rank"] == 3
+    (document,) = message.artifact
+    assert document.metadata["ecs"]["original_rank"] == 3
 
 
 def test_results_without_documents_are_left_alone_unless_their_tool_is_named():
-    whole = run(ECSContextMiddleware(compressor()), PAGE)
+    unnamed = ECSContextMiddleware(compressor())
+    whole = run(unnamed, PAGE)
     assert all(text in whole.content for text in TEXTS)
     named = ECSContextMiddleware(compressor(), tools=["read_page"])
     shaped = run(named, PAGE)
     assert EVIDENCE in shaped.content
     assert "sardines" not in shaped.content
-    assert len(run(named, SEARCH).artifact) == 4
+    untouched = run(named, SEARCH)
+    assert len(untouched.artifact) == 4
 
 
 def test_without_a_query_argument_the_users_question_counts():
     middleware = ECSContextMiddleware(compressor(), query_argument="absent")
-    message = run(middleware, call("search", query="sardines in June"))
+    asking = call("search", query="sardines in June")
+    message = run(middleware, asking)
     assert ids_of(message) == ["d2"]
 
 
@@ -109,8 +128,11 @@ def shown(documents, content, named=False, question=QUERY, **fields):
         return (content, documents) if documents else content
 
     names = ["given"] if named else None
-    middleware = ECSContextMiddleware(compressor(**fields), tools=names)
-    return run(middleware, call("given", query=question), [given], question).content
+    shaper = compressor(**fields)
+    middleware = ECSContextMiddleware(shaper, tools=names)
+    asking = call("given", query=question)
+    message = run(middleware, asking, [given], question)
+    return message.content
 
 
 DOCUMENTS = [Document(text, metadata={"n": n}) for n, text in enumerate(TEXTS)]
@@ -127,12 +149,14 @@ def test_a_template_around_documents_stays_around_each_of_them():
 
 
 def test_blocks_keep_their_order_and_kind():
-    picture = {"type": "image_url", "image_url": {"url": "https://example.org/map.png"}}
-    texts = [{"type": "text", "text": text} for text in TEXTS]
-    first, *others = shown(DOCUMENTS, [texts[0], picture, *texts[1:]])
+    address = {"url": "https://example.org/map.png"}
+    picture = {"type": "image_url", "image_url": address}
+    content = [{"type": "text", "text": text} for text in TEXTS]
+    content.insert(1, picture)
+    first, second, *others = shown(DOCUMENTS, content)
     assert MARK.fullmatch(first["text"])
-    assert others[0] == picture
-    stays = [each["text"] == EVIDENCE for each in others[1:]]
+    assert second == picture
+    stays = [block["text"] == EVIDENCE for block in others]
     assert stays == [False, True, False]
 
 
@@ -141,29 +165,36 @@ def test_a_result_that_does_not_show_its_documents_is_left_alone():
 
 
 def test_json_stays_json():
-    records = json.dumps(
-        {"records": [{"n": n, "text": f"{text} " * 30} for n, text in enumerate(TEXTS)]}
-    )
-    assert shown(None, records, named=True) == records
-    content = json.dumps([{"n": n, "text": text} for n, text in enumerate(TEXTS)])
-    for fields in ({"top_k": 1}, {"top_k": None, "config": NOTHING_HELPS}):
+    numbered = [{"n": n, "text": text} for n, text in enumerate(TEXTS)]
+    content = json.dumps(numbered)
+    for fields in ({}, {"top_k": None, "config": NOTHING_HELPS}):
         kept = json.loads(shown(DOCUMENTS, content, **fields))
-        assert [each["n"] for each in kept] == [0, 1, 2, 3]
+        numbers = [record["n"] for record in kept]
+        assert numbers == [0, 1, 2, 3]
+
+
+def test_json_without_documents_is_left_alone():
+    long = [f"{text} " * 30 for text in TEXTS]
+    records = json.dumps({"records": long})
+    assert shown(None, records, named=True) == records
 
 
 def test_lines_of_a_log_stay_whole_and_what_is_left_out_has_its_numbers():
     lines = [f"12:{n:02}:00 worker INFO request {n} took 7 ms. Nothing else." for n in range(60)]
     lines[41] = "12:41:00 worker ERROR the disk of Lisbon is full"
-    read = shown(None, "\n".join(lines), named=True, question="Why is the disk of Lisbon full?")
+    log = "\n".join(lines)
+    question = "Why is the disk of Lisbon full?"
+    read = shown(None, log, named=True, question=question)
     read_lines = read.splitlines()
     kept = [line for line in read_lines if not MARK.search(line)]
     assert lines[41] in kept
     assert set(kept) <= set(lines)
     gone = set()
     for first, last in re.findall(r"lines (\d+) to (\d+) left", read):
-        gone.update(range(int(first), int(last) + 1))
-    missing = {number for number, line in enumerate(lines, 1) if line not in kept}
-    assert gone == missing
+        numbers = range(int(first), int(last) + 1)
+        gone.update(numbers)
+    for number, line in enumerate(lines, 1):
+        assert (number in gone) == (line not in kept)
 
 
 def test_an_agent_gets_back_what_was_left_out_in_its_own_thread():
@@ -173,18 +204,21 @@ def test_an_agent_gets_back_what_was_left_out_in_its_own_thread():
 
     model = ScriptedModel(replies=[SEARCH, restore_first, "done"])
     middleware = [ECSContextMiddleware(compressor())]
-    built = create_agent(model, [search], middleware=middleware, checkpointer=InMemorySaver())
+    saver = InMemorySaver()
+    built = create_agent(model, [search], middleware=middleware, checkpointer=saver)
 
     def restored_in(thread):
         config = {"configurable": {"thread_id": thread}}
-        state = built.invoke({"messages": [HumanMessage(QUERY)]}, config)
+        state = built.invoke(asked(QUERY), config)
         *_, result, _ = state["messages"]
         return result.content
 
-    assert restored_in("one").startswith(TEXTS[0])
+    left_out = TEXTS[0]
+    assert restored_in("one").startswith(left_out)
     model.prompts.clear()
-    model.replies = [call("ecs_restore", id=""), "done"]
-    assert TEXTS[0][:20] not in restored_in("two")
+    everything = call("ecs_restore", id="")
+    model.replies = [everything, "done"]
+    assert left_out[:20] not in restored_in("two")
 
 
 def test_what_a_result_says_ends_no_turn():
@@ -205,7 +239,7 @@ def test_an_agent_without_tools_is_given_none():
 
     middleware = [ECSContextMiddleware(compressor(), history_tokens=50)]
     built = create_agent(Binding(), [], middleware=middleware)
-    built.invoke({"messages": [HumanMessage(QUERY)]})
+    built.invoke(asked(QUERY))
     assert bound == []
 
 
@@ -217,7 +251,8 @@ async def test_async_agents_are_shaped_off_the_event_loop():
             threads.add(threading.get_ident())
             return super().score(requests)
 
-    middleware = ECSContextMiddleware(compressor(model=Watched()), history_tokens=60)
+    watched = compressor(model=Watched())
+    middleware = ECSContextMiddleware(watched, history_tokens=60)
     model = ScriptedModel(replies=[SEARCH, "done"])
     built = create_agent(model, [search], middleware=[middleware])
     messages = [*history(), HumanMessage(QUERY)]
@@ -235,8 +270,8 @@ def history() -> list:
         HumanMessage(TEXTS[0] + " It is a fine boat."),
         AIMessage("Is it?"),
         HumanMessage(TEXTS[1] + " Will it rain?"),
-        AIMessage("", tool_calls=[{"name": "sky", "args": {}, "id": "s1", "type": "tool_call"}]),
-        ToolMessage("rain", tool_call_id="s1", name="sky"),
+        call("sky"),
+        ToolMessage("rain", tool_call_id="c1", name="sky"),
         AIMessage("It will rain."),
         HumanMessage(EVIDENCE),
         AIMessage("Good to know."),
@@ -247,32 +282,36 @@ def history() -> list:
 
 def prompts_of(messages, budget, top_k=1):
     model = ScriptedModel()
-    middleware = ECSContextMiddleware(compressor(top_k=top_k), history_tokens=budget)
+    shaper = compressor(top_k=top_k)
+    middleware = ECSContextMiddleware(shaper, history_tokens=budget)
     built = create_agent(model, [], system_prompt="Rules.", middleware=[middleware])
-    result = built.invoke({"messages": [*messages, HumanMessage(QUERY)]})
+    talk = [*messages, HumanMessage(QUERY)]
+    result = built.invoke({"messages": talk})
     return model.prompts[-1], result["messages"]
 
 
 def test_old_turns_that_do_not_help_are_left_out_of_the_view_only():
     prompt, state = prompts_of(history(), 80)
-    texts = [message.text for message in prompt]
-    assert texts == ["Rules.", EVIDENCE, "Good to know.", TEXTS[3], "Noted.", QUERY]
+    said = ["Rules.", EVIDENCE, "Good to know.", TEXTS[3], "Noted.", QUERY]
+    assert texts_of(prompt) == said
     assert len(state) == len(history()) + 2
 
 
 @pytest.mark.parametrize("budget", [None, 300])
 def test_a_providers_prompt_cache_serves_most_of_a_talk_that_is_cut_again_and_again(budget):
-    model = ScriptedModel(replies=[*TALK.values()] * 6)
-    middleware = ECSContextMiddleware(compressor(top_k=3), history_tokens=budget)
-    built = create_agent(
-        model, [], system_prompt="Rules.", middleware=[middleware], checkpointer=InMemorySaver()
-    )
-    for n, question in enumerate([*TALK] * 6):
-        asked = {"messages": [HumanMessage(f"{n}: {question}")]}
-        built.invoke(asked, {"configurable": {"thread_id": "t"}})
-    lengths = [len(prompt) for prompt in model.prompts]
-    cuts = sum(after < before for before, after in pairwise(lengths))
-    assert cuts == 0 if budget is None else cuts > 2
+    questions = [*TALK] * 6
+    replies = [TALK[question] for question in questions]
+    model = ScriptedModel(replies=replies)
+    shaper = compressor(top_k=3)
+    middleware = ECSContextMiddleware(shaper, history_tokens=budget)
+    saver = InMemorySaver()
+    built = create_agent(model, [], middleware=[middleware], checkpointer=saver)
+    thread = {"configurable": {"thread_id": "t"}}
+    for number, question in enumerate(questions):
+        built.invoke(asked(f"{number}: {question}"), thread)
+    lengths = map(len, model.prompts)
+    cuts = [after < before for before, after in pairwise(lengths)]
+    assert sum(cuts) == 0 if budget is None else sum(cuts) > 2
     assert cached_share(model.prompts) >= 0.79
 
 
@@ -283,12 +322,14 @@ def test_no_call_is_parted_from_its_result_and_no_system_message_dropped(budget,
     prompt, _ = prompts_of(messages, budget, top_k)
     calls = []
     results = []
+    rules = []
     for message in prompt:
         if isinstance(message, AIMessage):
             calls += [each["id"] for each in message.tool_calls]
         elif isinstance(message, ToolMessage):
             results.append(message.tool_call_id)
+        elif isinstance(message, SystemMessage):
+            rules.append(message.text)
     assert calls == results
-    rules = [message.text for message in prompt if isinstance(message, SystemMessage)]
     assert rules == ["Rules.", "A rule in between."]
     assert prompt[-1].text == QUERY

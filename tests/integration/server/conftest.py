@@ -8,7 +8,9 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
+from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.server.running import TimedProtocol
+from ecs_plugins.shaping import ContextShaper, ShapingConfig
 
 
 @contextlib.contextmanager
@@ -20,7 +22,9 @@ def running(app):
     while not server.started and thread.is_alive():
         time.sleep(0.01)
     try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        (socket,) = server.servers[0].sockets
+        _, port = socket.getsockname()
+        yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True
         thread.join(20)
@@ -31,6 +35,12 @@ def serve():
     """Serve applications until the test is over."""
     with contextlib.ExitStack() as stack:
         yield lambda app: stack.enter_context(running(app))
+
+
+def shaper_on(model=None):
+    """A shaper that ranks by words, on a fake model unless one is given."""
+    config = ShapingConfig(ranker="bm25")
+    return ContextShaper(model or FakeLanguageModel(), config)
 
 
 def calling(app, base_url="http://localhost"):

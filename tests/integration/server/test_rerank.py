@@ -31,8 +31,7 @@ from ecs_plugins.server.access import check_host, read_tokens
 from ecs_plugins.server.loading import Loading
 from ecs_plugins.server.rerank import LONGEST_QUERY, PATHS, rerank_app
 from ecs_plugins.server.service import Bounds
-from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from tests.integration.server.conftest import calling
+from tests.integration.server.conftest import calling, shaper_on
 
 QUESTION = "When does the ferry leave?"
 TEXTS = ["Gulls nest on the roof.", "The ferry does leave at nine, when the bell rings.", "Tea."]
@@ -41,8 +40,7 @@ TOKEN = "0123456789abcdef"
 
 
 def app(model=None, **options):
-    shaper = ContextShaper(model or FakeLanguageModel(), ShapingConfig(ranker="bm25"))
-    return rerank_app(shaper, **options)
+    return rerank_app(shaper_on(model), **options)
 
 
 def post(client, path="/v1/rerank", **body):
@@ -51,7 +49,8 @@ def post(client, path="/v1/rerank", **body):
 
 def ranked(client, path="/v1/rerank", **body):
     """The results for the question, best first."""
-    return post(client, path, **body).json()["results"]
+    answer = post(client, path, **body)
+    return answer.json()["results"]
 
 
 def indices(results):
@@ -70,7 +69,8 @@ def indices(results):
 def test_clients_of_llama_index_rerank(serve, make):
     nodes = [NodeWithScore(node=TextNode(text=text)) for text in TEXTS]
     url = serve(app(tokens={TOKEN: "ana"}))
-    best, second = make(url).postprocess_nodes(nodes, query_str=QUESTION)
+    client = make(url)
+    best, second = client.postprocess_nodes(nodes, query_str=QUESTION)
     assert best.node.text == TEXTS[ANSWER]
     assert best.score > second.score
 
@@ -111,10 +111,12 @@ def test_every_document_is_ranked_also_empty_repeated_and_passed_over_ones():
     others = [f"Nothing of note on day {day}." for day in range(60)]
     texts = ["", *TEXTS, TEXTS[ANSWER], *others]
     found = ranked(calling(app()), documents=texts)
-    assert sorted(indices(found)) == list(range(len(texts)))
-    assert indices(found[:2]) == [ANSWER + 1, len(TEXTS) + 1]
-    assert found[0]["relevance_score"] == found[1]["relevance_score"]
-    assert found[-1] == {"index": 0, "relevance_score": 0.0}
+    order = indices(found)
+    assert sorted(order) == list(range(len(texts)))
+    assert order[:2] == [ANSWER + 1, len(TEXTS) + 1]
+    best, second, *_, last = found
+    assert best["relevance_score"] == second["relevance_score"]
+    assert last == {"index": 0, "relevance_score": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -136,15 +138,20 @@ def test_every_document_is_ranked_also_empty_repeated_and_passed_over_ones():
     ],
 )
 def test_a_bad_request_is_told_what_is_wrong(body, status, says):
-    answer = calling(app(max_documents=3, bounds=Bounds(bytes=20_000))).post(
-        "/rerank", content=body
-    )
+    bounds = Bounds(bytes=20_000)
+    client = calling(app(max_documents=3, bounds=bounds))
+    answer = client.post("/rerank", content=body)
     assert answer.status_code == status
     assert says in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(ModelBusyError, 503), (ModelTimeoutError, 504), (ScoringError, 500)]
+    ("error", "status"),
+    [
+        (ModelBusyError, 503),
+        (ModelTimeoutError, 504),
+        (ScoringError, 500),
+    ],
 )
 def test_a_model_that_cannot_answer_is_a_status_and_not_a_guess(monkeypatch, error, status):
     def score(model, requests):
@@ -178,7 +185,8 @@ def test_objects_are_ranked_by_their_fields_and_come_back_whole():
 def test_a_query_that_is_too_long_costs_nothing():
     model = FakeLanguageModel()
     query = "w " * LONGEST_QUERY
-    answer = post(calling(app(model)), query=query, documents=TEXTS * 300)
+    client = calling(app(model))
+    answer = post(client, query=query, documents=TEXTS * 300)
     assert answer.status_code == 422
     assert model.requests == []
 
@@ -203,8 +211,7 @@ def test_a_page_of_another_site_cannot_drive_a_server_without_tokens():
 
 
 def test_a_server_lives_before_it_is_ready():
-    config = ShapingConfig(ranker="bm25")
-    loading = Loading(lambda: ContextShaper(FakeLanguageModel(), config))
+    loading = Loading(shaper_on)
     client = calling(rerank_app(loading))
     health = client.get("/health")
     assert health.json() == {"status": "ok", "model": None}
@@ -218,13 +225,15 @@ def test_a_server_lives_before_it_is_ready():
 
 
 def test_only_a_known_token_is_served():
-    client = calling(app(tokens={TOKEN: "ana", "f" * 16: "ben"}))
+    bens = "f" * 16
+    client = calling(app(tokens={TOKEN: "ana", bens: "ben"}))
     for header in ("", TOKEN, f"Basic {TOKEN}", "Bearer wrong", "Bearer \xff"):
         client.headers = {"Authorization": header.encode("latin-1")}
         assert post(client, texts=["a"]).status_code == 401
         assert client.get("/metrics").status_code == 401
-        assert client.get("/health").json()["status"] == "ok"
-    for token in (TOKEN, "f" * 16):
+        health = client.get("/health")
+        assert health.json()["status"] == "ok"
+    for token in (TOKEN, bens):
         client.headers = {"Authorization": f"Bearer {token}"}
         assert post(client, texts=["a"]).status_code == 200
 
@@ -268,18 +277,24 @@ def test_metrics_count_what_was_done():
 @pytest.mark.slow
 def test_64_clients_at_once_get_the_answers_of_one_alone(serve):
     url = serve(app())
-    bodies = [{"query": QUESTION, "texts": [*TEXTS, f"number {i}"]} for i in range(64)]
+    bodies = []
+    for number in range(64):
+        texts = [*TEXTS, f"number {number}"]
+        bodies.append({"query": QUESTION, "texts": texts})
 
     def asked(body):
-        return httpx.post(f"{url}/rerank", json=body, timeout=60).json()
+        answer = httpx.post(f"{url}/rerank", json=body, timeout=60)
+        return answer.json()
 
-    alone = list(map(asked, bodies))
+    alone = [asked(body) for body in bodies]
     with ThreadPoolExecutor(64) as pool:
-        assert list(pool.map(asked, bodies)) == alone
+        together = list(pool.map(asked, bodies))
+    assert together == alone
 
 
 async def test_scoring_leaves_the_event_loop_free():
-    begun, go_on = asyncio.Event(), threading.Event()
+    begun = asyncio.Event()
+    go_on = threading.Event()
     loop = asyncio.get_running_loop()
 
     class Slow(FakeLanguageModel):
@@ -313,6 +328,15 @@ main()
 """
 
 
+def address_in(log):
+    """The first address that a server names."""
+    for line in log:
+        named = re.search(rb"http:\S+", line)
+        if named:
+            return named[0].decode()
+    raise AssertionError("the server named no address")
+
+
 @pytest.mark.slow
 def test_the_command_answers_what_is_under_way_when_it_is_told_to_stop():
     command = [sys.executable, "-c", SERVER, "serve", "--port", "0"]
@@ -320,14 +344,14 @@ def test_the_command_answers_what_is_under_way_when_it_is_told_to_stop():
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server,
         ThreadPoolExecutor(1) as pool,
     ):
-        url = next(found[0] for line in server.stderr if (found := re.findall(rb"http:\S+", line)))
-        while httpx.get(f"{url.decode()}/ready", timeout=120).status_code != 200:
+        url = address_in(server.stderr)
+        while httpx.get(f"{url}/ready", timeout=120).status_code != 200:
             time.sleep(0.5)
         body = {"query": QUESTION, "texts": TEXTS}
-        asked = pool.submit(httpx.post, f"{url.decode()}/rerank", json=body, timeout=30)
+        asked = pool.submit(httpx.post, f"{url}/rerank", json=body, timeout=30)
         assert any(line == b"scoring\n" for line in server.stdout)  # behind the log of requests
         server.send_signal(signal.SIGTERM)
         assert asked.result(30).status_code == 200
         server.communicate(timeout=30)
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url.decode()}/health")
+        httpx.get(f"{url}/health")

@@ -15,10 +15,15 @@ from ecs_plugins.server import running, service
 from ecs_plugins.server.rerank import rerank_app
 from ecs_plugins.server.service import Bounds
 from ecs_plugins.server.turns import LARGE, Turns
-from ecs_plugins.shaping import ContextShaper, ShapingConfig
+from tests.integration.server.conftest import shaper_on
 
-BODY = {"query": "When does the ferry leave?", "texts": ["The ferry leaves at nine.", "Tea."]}
-TOKENS = {"a" * 16: "ana", "b" * 16: "ben"}
+BODY = {
+    "query": "When does the ferry leave?",
+    "texts": ["The ferry leaves at nine.", "Tea."],
+}
+ANAS = "a" * 16
+BENS = "b" * 16
+TOKENS = {ANAS: "ana", BENS: "ben"}
 
 
 class Patient(FakeLanguageModel):
@@ -41,13 +46,11 @@ class Patient(FakeLanguageModel):
 
 
 def app(model=None, **options):
-    shaper = ContextShaper(model or FakeLanguageModel(), ShapingConfig(ranker="bm25"))
-    return rerank_app(shaper, **options)
+    return rerank_app(shaper_on(model), **options)
 
 
-def ask(url, token=None, **options):
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return httpx.post(f"{url}/rerank", json=BODY, headers=headers, timeout=30, **options)
+def ask(url):
+    return httpx.post(f"{url}/rerank", json=BODY, timeout=30)
 
 
 def connected(url, sent=b""):
@@ -71,9 +74,11 @@ HEAD = b"POST /rerank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/j
 def test_silent_connections_stop_nobody_and_are_closed(serve, monkeypatch):
     monkeypatch.setattr(running, "SILENT_SECONDS", 0.5)
     url = serve(app(bounds=Bounds(requests=4)))
-    silent = [connected(url, HEAD if number % 2 else b"") for number in range(40)]
+    silent = [connected(url) for _ in range(20)]
+    silent += [connected(url, HEAD) for _ in range(20)]
     assert ask(url).status_code == 200
-    assert all(is_closed(each) for each in silent)
+    for connection in silent:
+        assert is_closed(connection)
 
 
 def test_of_too_many_connections_the_most_silent_is_closed(serve, monkeypatch):
@@ -93,34 +98,45 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(serve):
 def test_work_stops_when_its_client_hangs_up(serve):
     model = Patient()
     url = serve(app(model))
+    impatient = httpx.Timeout(5, read=0.5)
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{url}/rerank", json=BODY, timeout=httpx.Timeout(5, read=0.5))
+        httpx.post(f"{url}/rerank", json=BODY, timeout=impatient)
     assert model.begun.is_set()
     assert model.given_up.wait(5)
-    assert 'ecs_rerank_requests_total{status="499"} 1.0' in httpx.get(f"{url}/metrics").text
+    metrics = httpx.get(f"{url}/metrics").text
+    assert 'ecs_rerank_requests_total{status="499"} 1.0' in metrics
 
 
 def test_an_answer_that_takes_too_long_is_504_and_its_work_stops(serve):
     model = Patient()
-    answer = ask(serve(app(model, bounds=Bounds(seconds=0.3))))
+    bounds = Bounds(seconds=0.3)
+    url = serve(app(model, bounds=bounds))
+    answer = ask(url)
     assert answer.status_code == 504
     assert "0.3 seconds" in answer.json()["detail"]
     assert model.given_up.wait(5)
 
 
 async def together(url, tokens):
+    """The statuses of requests that are sent at once, each with a token."""
+    sent = []
     async with httpx.AsyncClient(timeout=30) as client:
-        named = [{"Authorization": f"Bearer {token}"} for token in tokens]
-        sent = [client.post(f"{url}/rerank", json=BODY, headers=headers) for headers in named]
-        return [answer.status_code for answer in await asyncio.gather(*sent)]
+        for token in tokens:
+            headers = {"Authorization": f"Bearer {token}"}
+            sent.append(client.post(f"{url}/rerank", json=BODY, headers=headers))
+        answers = await asyncio.gather(*sent)
+    return sorted(answer.status_code for answer in answers)
 
 
 async def test_one_client_cannot_take_every_place(serve):
     model = Patient()
-    url = serve(app(model, tokens=TOKENS, bounds=Bounds(requests=4)))
-    ana, ben = TOKENS
-    threading.Timer(1.0, model.go_on.set).start()
-    assert sorted(await together(url, [ana] * 6 + [ben])) == [200] * 4 + [503] * 3
+    bounds = Bounds(requests=4)
+    url = serve(app(model, tokens=TOKENS, bounds=bounds))
+    let_go = threading.Timer(1.0, model.go_on.set)
+    let_go.start()
+    tokens = [ANAS] * 6 + [BENS]
+    statuses = await together(url, tokens)
+    assert statuses == [200] * 4 + [503] * 3
 
 
 async def test_a_service_that_stops_refuses_and_gives_up_in_time(serve, monkeypatch):
@@ -138,9 +154,11 @@ async def test_a_service_that_stops_refuses_and_gives_up_in_time(serve, monkeypa
     application._app = stop_at_once
     url = serve(application)
     begun = time.monotonic()
-    assert (await together(url, ["x"] * 12)) == [503] * 12
+    statuses = await together(url, ["x"] * 12)
+    assert statuses == [503] * 12
     assert time.monotonic() - begun < 5
-    assert httpx.get(f"{url}/ready").json() == {"status": "stopping"}
+    ready = httpx.get(f"{url}/ready")
+    assert ready.json() == {"status": "stopping"}
     assert ask(url).status_code == 503
 
 
@@ -171,14 +189,18 @@ async def order_of(turns, wanted):
 
 
 async def test_clients_take_turns():
-    served = await order_of(Turns(slots=1), [("ana", 10)] * 5 + [("ben", 10)] * 2)
-    assert [client for client, _ in served] == ["ana", "ben", "ana", "ben", "ana", "ana", "ana"]
+    wanted = [("ana", 10)] * 5 + [("ben", 10)] * 2
+    served = await order_of(Turns(slots=1), wanted)
+    clients = [client for client, _ in served]
+    assert clients == ["ana", "ben", "ana", "ben", "ana", "ana", "ana"]
 
 
 async def test_a_small_request_goes_before_the_large_ones_of_the_same_client():
     large = 10 * LARGE
-    served = await order_of(Turns(slots=1), [("ana", large), ("ana", large), ("ana", 10)])
-    assert [size for _, size in served] == [10, large, large]
+    wanted = [("ana", large), ("ana", large), ("ana", 10)]
+    served = await order_of(Turns(slots=1), wanted)
+    sizes = [size for _, size in served]
+    assert sizes == [10, large, large]
 
 
 async def test_only_one_large_request_is_computed_at_a_time():
@@ -194,9 +216,11 @@ async def test_only_one_large_request_is_computed_at_a_time():
             await asyncio.sleep(0.01)
             running_now -= 1
 
-    await asyncio.gather(*(request(2 * LARGE) for _ in range(4)))
+    large = [request(2 * LARGE) for _ in range(4)]
+    await asyncio.gather(*large)
     assert max(at_once) == 1
-    await asyncio.gather(*(request(10) for _ in range(4)))
+    small = [request(10) for _ in range(4)]
+    await asyncio.gather(*small)
     assert max(at_once) == 4
 
 
