@@ -6,7 +6,7 @@ lock until the transaction is over; who writes to everything holds the lock that
 
 All tables live in one schema, which the address names: ``postgresql://host/database?schema=name``.
 Locks and settings belong to a session, so a proxy that parts them from it (PgBouncer's transaction
-mode) cannot be in between.
+mode) is refused.
 """
 
 from __future__ import annotations
@@ -129,6 +129,12 @@ def _statement(sql: str) -> tuple[str, frozenset[int]]:
     return _VALUE.sub(number, sql), frozenset(lists)
 
 
+def _session(raw: Raw) -> int:
+    """The number of the server's process that answers."""
+    (number,) = raw.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+    return int(number)
+
+
 class ServerConnection:
     """A connection of which the rest of the package need not know whose it is."""
 
@@ -210,6 +216,7 @@ class PostgresDatabase(SqlDatabase):
             translated(self.path, _UNREACHABLE),
             psycopg.connect(self._conninfo, **self._options) as raw,
         ):
+            self._refuse_shared_sessions(raw)
             self._configure(raw)
             self._upgrade(raw)
         self._begin()
@@ -242,6 +249,21 @@ class PostgresDatabase(SqlDatabase):
             from pgvector.psycopg import register_vector
 
             register_vector(raw)
+
+    def _refuse_shared_sessions(self, raw: Raw) -> None:
+        """Refuse a proxy that lends a session of the server to several of its clients in turn."""
+        session = _session(raw)
+        if session == raw.info.backend_pid:
+            return  # there is no proxy
+        with psycopg.connect(self._conninfo, **self._options) as other:
+            is_lent = _session(other) == session
+        if is_lent:
+            raise StorageError(
+                f"{self.path} leads to a proxy that lends one session to several clients "
+                "(PgBouncer with pool_mode=transaction or statement), which takes locks and "
+                "settings away from their owner; set pool_mode=session for this database, or "
+                "give the server's own address"
+            )
 
     # Upgrades
 

@@ -33,6 +33,19 @@ def address(located, tmp_path):
     return place.replace("schema=", "options=-c%20geqo%3Doff%20-c%20jit%3Doff&schema=")
 
 
+@pytest.mark.parametrize("sessions", [[7, 7], [7, 8]])
+def test_a_proxy_that_lends_sessions_is_refused_and_one_that_keeps_them_is_not(
+    address, monkeypatch, sessions
+):
+    monkeypatch.setattr("ecs_plugins.storage.postgres._session", lambda _: sessions.pop(0))
+    if sessions == [7, 7]:
+        with pytest.raises(StorageError, match="pool_mode=session"):
+            EntropicMemory.open(address, embedder=FakeEmbedder(32))
+    else:
+        EntropicMemory.open(address, embedder=FakeEmbedder(32)).close()
+    assert sessions == []
+
+
 @pytest.fixture
 def on_server(address):
     """Runs a statement as a superuser, where the memory's tables are."""
