@@ -27,6 +27,7 @@ from benchmarks.commands import (
     questions,
     robustness,
     scaling,
+    seconds,
 )
 from ecs_plugins.errors import EcsPluginsError
 
@@ -58,6 +59,7 @@ app.command("attribution", help=attribution.HELP)(attribution.attribution)
 app.command("robustness", help=robustness.HELP)(robustness.robustness)
 app.command("load", help=load.HELP)(load.load)
 app.command("scaling", help=scaling.HELP)(scaling.scaling)
+app.command("seconds", help=seconds.HELP)(seconds.seconds)
 app.command("frontier")(frontier.frontier)
 
 

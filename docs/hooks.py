@@ -6,10 +6,15 @@ are scripts, and the public names stand in the stubs of each package: nothing is
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+
+sys.path.insert(0, str(Path(__file__).parent))
+import drawing
+import settings
 
 ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
@@ -59,6 +64,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {name.lower(): (ROOT / name).read_text(encoding="utf-8") for name in AT_THE_ROOT}
     pages |= {f"api/{package}.md": page_of(package) for package in PACKAGES}
     pages["examples.md"] = page_of_examples()
+    pages["reference/settings.md"] = settings.page()
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
@@ -67,7 +73,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Links to files of the repository become links to pages of the site."""
     markdown = re.sub(r"\]\((?:\.\./)+examples/(\w+)\.py\)", r"](/examples.md#\1)", markdown)
-    markdown = re.sub(r"\]\((?:\.\./)*(?:docs/)([\w/]+\.md)", r"](/\1", markdown)
+    markdown = re.sub(r"\]\((?:\.\./)*(?:docs/)([\w/-]+\.md)", r"](/\1", markdown)
     for name in AT_THE_ROOT:
         markdown = re.sub(rf"\]\((?:\.\./)*{name}", f"](/{name.lower()}", markdown)
-    return markdown
+    return drawing.drawn(markdown)

@@ -4,7 +4,7 @@ All passages stand in one prompt, the likeliest last, and the question behind th
 worth what the question's tokens attend to it, in a few heads that look things up, less what the
 tokens of a question without content do (Chen, Gutiérrez and Su 2025, arXiv 2410.02642). Z-scores of
 both are added. It stands here, and not in the package, by what it was measured to be worth: see
-"Attention of the question's tokens" in docs/measurements/results.md.
+"Attention of the question's tokens" in docs/measurements/tried.md.
 
 An evidence benchmark takes it as ``--signal benchmarks.evidence.attention:default_and_attention``.
 """

@@ -1,21 +1,20 @@
-"""The demo with a fake model and a fake embedder, and its router's part with the real ones."""
+"""The demo with a fake model and a fake embedder; its conclusions are those of its figures."""
 
-import io
 import json
 import sys
 
 import pytest
-from rich.console import Console
 
 from ecs_plugins.errors import ModelNotFoundError
-from ecs_plugins.frontier import Context, Document
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from examples.demo import data, memory, router
+from examples.demo import data, memory, passages, router
 from examples.demo.__main__ import main
-from examples.demo.context import Demo
+from examples.demo.handbook import Asked, load_handbook
 
-DATA = data.load_data()
+CHAT = data.load_chat()
+BOOK = load_handbook()
+ALPHA, BETA, GAMMA = "Alpha: yes one.", "Beta: no.", "Gamma: yes two."
 
 
 @pytest.fixture
@@ -38,100 +37,81 @@ def run(monkeypatch, capsys, tmp_path):
     return run
 
 
-@pytest.mark.slow
-def test_evidence_compares_all_methods_at_equal_k_and_saves_the_figure(run, tmp_path):
-    out, found = run("--part", "evidence", "--limit", "5")
-    found = found["evidence"]
-    assert list(found["methods"]) == ["TF-IDF", "BM25", "dense", "convex", "ECS"]
-    assert len(found["questions"]) == 5
-    for kept in found["kept"].values():
-        assert {len(set(turns)) for turns in kept.values()} == {found["k"]}
-    assert found["tokens_after"] < found["tokens_before"]
-    assert "precision" in out
-    assert (tmp_path / "out" / "evidence.png").read_bytes().startswith(b"\x89PNG")
+def ways(*orders: list[int]) -> passages.Ways:
+    """ECS in the first order, BM25 in the second, for one question asked ten times."""
+    asked = (Asked("Which one?", "yes"),) * 10
+    by_method = {passages.ECS: [orders[0]] * 10, "BM25": [orders[1]] * 10}
+    return passages.Ways(asked, by_method, tokens=(10, 20, 30), read=60, scored=5.0)
 
 
-def test_verdicts_cover_every_turn_of_every_case_and_find_the_repetitions(run):
-    found = run("--part", "verdicts", "--limit", "3")[1]["verdicts"]
-    cases = [q for q in DATA.questions if q.id in found["cases"]]
-    assert len(cases) == 3
-    for role in ("evidence", "misleading"):
-        assert sum(found["counts"][role].values()) == sum(len(getattr(q, role)) for q in cases)
-    (group,) = DATA.near_duplicates
-    verdicts = found["repetitions"][group.text]
-    assert [verdicts[turn] for turn in group.turns].count("redundant") == 2
-    assert all(verdicts[turn] != "redundant" for turn in set(verdicts) - set(group.turns))
+def test_enough_is_asked_of_the_handbook_and_every_answer_stands_in_it() -> None:
+    assert len(BOOK.passages) >= 60
+    assert len(BOOK.questions) >= 44
+    assert len({asked.question for asked in BOOK.questions}) == len(BOOK.questions)
+    for asked in BOOK.questions:
+        holders = [text for text in BOOK.passages if asked.answered_by(text)]
+        assert 1 <= len(holders) <= 2, asked
+        assert not asked.answered_by(asked.question), asked
 
 
-def test_a_framework_that_is_missing_is_left_out_by_name(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "langchain_classic.retrievers", None)
-    out, found = run("--part", "frameworks")
-    assert "ecs-plugins[langchain]" in out
-    assert not any("LangChain" in way for way in found["frameworks"]["kept"])
+def test_a_seed_draws_questions_and_an_order() -> None:
+    first, again, other = BOOK.drawn(9, 1), BOOK.drawn(9, 1), BOOK.drawn(9, 2)
+    assert first == again != other
+    assert len(set(first.questions)) == 9
+    assert sorted(first.passages) == sorted(BOOK.passages)
 
 
-@pytest.mark.slow
-def test_memory_fits_into_its_room_survives_a_restart_and_follows_from_its_record(run):
-    out, found = run("--part", "memory", "--limit", "45")
-    found = found["memory"]
-    assert found["turns"] == len(DATA.turns)
-    assert 0 < len(found["memories"]) <= memory.COLD < found["room"] < found["turns"]
-    assert found["restart"]["same"] == found["restart"]["questions"] == len(DATA.questions)
-    assert found["restart"]["sound"]
-    assert found["decisions recomputed alike"] == sum(found["decisions"].values()) > 0
-    assert "F of the weakest" in out
-    assert {fact.text for fact in DATA.repeated_facts} == set(found["facts"])
-    for counts in found["facts"].values():
-        assert 0 <= counts["most"] <= counts["held"] <= counts["told"]
-    code = next(text for text in found["facts"] if "gate code" in text)
-    assert found["facts"][code] == {"told": 3, "held": 3, "most": 3}
-    priors = found["prior"]
-    facts, small_talk = priors["answer a question"], priors["look least like it (a third)"]
-    assert small_talk < 0.03 < 0.2 < facts
-    (reminder,) = DATA.near_duplicates
-    groups = [set(each["turns"]) & set(reminder.turns) for each in found["memories"]]
-    assert sorted(map(len, filter(None, groups))) == [len(reminder.turns)]
+@pytest.mark.parametrize(
+    ("own", "other", "word"),
+    [([0, 2, 1], [1, 1, 0], "above"), ([1, 1, 0], [0, 2, 1], "BELOW"), ([0], [2], "level with")],
+)
+def test_a_conclusion_says_who_is_better(own, other, word) -> None:
+    said = passages.concluded(ways(own, other), [ALPHA, BETA, GAMMA])
+    assert f"{word} BM25" in said
+
+
+def test_the_router_pays_once_what_many_share() -> None:
+    texts = [ALPHA, BETA, GAMMA]
+    found = {point.label: point for point in router.points(ways([0, 1], [1, 0]), texts)}
+    own, full = found["ECS(depth=1)"], found["full_context"]
+    assert (own.stage1, own.stage2, own.f1) == (60, 15, 1.0)
+    assert (full.stage1, full.stage2, full.f1) == (0, 60, 1.0)
+    assert found["BM25(depth=1)"].f1 == 0
 
 
 @pytest.mark.slow
-def test_what_was_spent_stands_beside_the_forecast(run):
-    out, found = run("--part", "router", "--limit", "10")
-    chosen = found["router"]["chosen"]
-    assert list(chosen) == ["1", "10", "100"]
-    assert [len(item["answers"]) for item in chosen.values()] == [1, 2, 2]
-    for reuse, item in chosen.items():
-        stage1, stage2 = item["expected"]
-        assert stage2 + stage1 / int(reuse) <= router.BUDGET
-        assert item["spent"][0] == stage1
-        assert item["spent"][1] > 0
-    assert "stage 2: forecast" in out
+def test_each_part_measures_concludes_and_says_where_to_go(run) -> None:
+    out, found = run("--limit", "6", "--pool", "4", "--seed", "3")
+    for part in ("passages", "memory", "router"):
+        assert found[part]["conclusion"][:30] in out
+    assert list(found["passages"]["kept"]) == ["BM25", "embeddings", "both (convex)", "ECS"]
+    assert found["passages"]["questions"] == 6
+    told = found["memory"]
+    assert told["turns"] == len(CHAT.turns)
+    assert told["same"] == told["questions"] == len(CHAT.questions)
+    assert told["sound"]
+    assert told["evidence"]["the memory"] > told["evidence"]["the newest turns"]
+    assert list(found["router"]["chosen"]) == [str(reuse) for reuse in router.REUSES]
+    assert "docs/guides/cut-tokens.md" in out
 
 
-@pytest.mark.model
-def test_other_chains_are_chosen_for_1_10_and_100_queries(tmp_path, bundled_lm, embedder):
-    demo = Demo(Console(file=io.StringIO()), DATA, bundled_lm, embedder, tmp_path, 2, 20)
-    frontier = router.measure(demo, Context(tuple(Document(b, a) for a, b in DATA.documents)))
-    chosen = {n: frontier.decide(reuse=n, budget=router.BUDGET).strategy for n in router.REUSES}
-    assert chosen == {1: "bm25", 10: "sentence_index", 100: "ecs"}
-
-
-def test_without_an_embedder_every_part_says_what_is_left_out(run, monkeypatch):
+def test_without_an_embedder_the_demo_says_what_is_left_out(run, monkeypatch) -> None:
     def missing():
         raise ModelNotFoundError("no embedder")
 
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", missing)
-    parts = [option for name in ("evidence", "memory", "router") for option in ("--part", name)]
-    out, found = run(*parts, "--limit", "2")
-    assert list(found["evidence"]["methods"]) == ["TF-IDF", "BM25", "ECS"]
+    out, found = run("--limit", "2", "--pool", "4")
+    assert list(found["passages"]["kept"]) == ["BM25", "ECS"]
     assert "memory" not in found
-    assert "router" not in found
-    assert out.count("ecs-plugins[offline]") == 3
+    assert "ecs-plugins[offline]" in out
 
 
-def test_an_unknown_part_and_a_folder_that_cannot_be_made_are_refused(run, tmp_path):
-    assert "evidence" in run("--part", "nonsense", status=1)[0]
-    assert not (tmp_path / "out").exists()
+def test_a_folder_that_cannot_be_made_is_refused(run, tmp_path) -> None:
     (tmp_path / "file").write_text("x")
     out, _ = run("--out", str(tmp_path / "file" / "below"), status=1)
     assert "--out" in out
     assert out.count("\n") == 1
+
+
+def test_what_small_talk_is_leaves_the_memory_first() -> None:
+    assert memory.worth("Petra: You what?") < memory.worth("Owen: The exam is on 3 May at nine.")

@@ -1,7 +1,7 @@
 """Sixteen users on one store at once, and eight processes on one namespace, sleep phases on.
 
 Each runs for two seconds by default; `ECS_PLUGINS_SOAK_SECONDS=60 python -m pytest -s` on this file
-prints the latencies that docs/memory_integrations.md reports.
+prints the latencies that docs/measurements/performance.md reports.
 """
 
 import os

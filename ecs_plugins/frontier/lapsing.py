@@ -7,8 +7,8 @@ pays at least
     LB = min over k of  prepare_k + sum over runs of  min over i in Q_k of  write_i + n * rate_i
 
 where ``Q_k`` holds what costs at most ``prepare_k`` to prepare. The router follows the strategy
-that attains this minimum for what has come so far. ``docs/router.md`` proves what it pays at most
-for that; `LapsingGame.bound` is this number for the strategies at hand.
+that attains this minimum for what has come so far. ``docs/theory/rent-or-buy.md`` proves what it
+pays at most for that; `LapsingGame.bound` is this number for the strategies at hand.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ bought stays, and the next one costs its whole stage 1 again. This is ski rental
 investment (Damaschke 2003).
 
 A plan costs at most 4 times the optimum, however many strategies there are and whatever they
-cost; ``docs/router.md`` has the proof. The plan made here is the best of its kind for the given
-lines, by the search of Augustine, Irani and Swamy (2004), and knows its bound to six digits.
+cost; ``docs/theory/rent-or-buy.md`` has the proof. The plan made here is the best of its kind for
+the given lines, by the search of Augustine, Irani and Swamy (2004), and knows its bound to six
+digits.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class RecallOptions(Config):
 class RecallFields(StrictFields):
     """The fields of an integration that recalls from the memory of one namespace."""
 
-    namespace: Labels
+    namespace: Labels = Field(description="Whose memory it is; labels are compared one by one.")
     k: int = _K
     threshold: float | None = _THRESHOLD
     shaper: Shaper | None = _SHAPER

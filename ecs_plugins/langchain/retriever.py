@@ -42,7 +42,7 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
         tiers: ``both``, ``hot`` or ``cold``; None is the memory's own setting.
     """
 
-    memory: EntropicMemory = Field(exclude=True, repr=False)
+    memory: EntropicMemory = Field(exclude=True, repr=False, description="What is recalled from.")
     filter: dict[str, Any] | None = None
     tiers: str | None = None
 

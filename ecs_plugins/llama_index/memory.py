@@ -255,6 +255,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
 
     Attributes:
         memory: The open memory; stays the caller's to close.
+        namespace: Whose memory it is; without ``{session_id}``, see ``per_session``.
         per_session: Whether the session's id is a last label of the namespace.
         max_tokens: Tokens of the recalled block at most.
         count_tokens: Tokens of a text; None is LlamaIndex's own tokenizer, as `Memory` uses.

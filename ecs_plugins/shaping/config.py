@@ -114,8 +114,9 @@ class ShapingConfig(Config):
         pool_size: How many passages the ranker hands to the model.
         threshold: Nats that a passage must add; None takes the signal's own, and a signal
             without one only ranks: what is kept is then `selected`, and nothing `helps` or
-            `hurts`. It belongs to a model: see `docs/ecs.md`. With ``signal="auto"`` it is one of
-            known answers, and refused where there is none: take ``min_probability`` there.
+            `hurts`. It belongs to a model: see `docs/guides/calibrate.md`. With ``signal="auto"``
+            it is one of known answers, and refused where there is none: take ``min_probability``
+            there.
         min_probability: Least probability that a passage helps, in [0, 1], where the signal needs
             no answer: what is less likely is not kept. It needs a fit for model and signal
             (``probability``) and passages that are scored alone

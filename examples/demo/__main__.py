@@ -1,12 +1,7 @@
-"""``python -m examples.demo``.
-
-The demo is a list of parts. A part is a module with a function ``run(demo)``, which prints,
-saves what it draws under ``demo.out`` and adds what it measured to ``demo.results``.
-"""
+"""``python -m examples.demo``: three engines at work, each on one screen."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 import time
@@ -16,57 +11,44 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ecs_plugins.errors import (
-    EcsPluginsError,
-    InvalidInputError,
-    MissingExtraError,
-    ModelNotFoundError,
-    StorageError,
-)
+from ecs_plugins.errors import EcsPluginsError, ModelNotFoundError, StorageError
 from ecs_plugins.ranking.embedder import Embedder
+from examples.demo import memory, passages, router
 from examples.demo.context import Demo
-from examples.demo.data import load_data
+from examples.demo.data import load_chat
+from examples.demo.handbook import load_handbook
 
-DEFAULT_LIMIT = 5
-"""One question of each category, which keeps the demo under a minute of CPU time."""
-DEFAULT_POOL = 20
-"""Half of the shaper's own, for the same reason; these turns bound what ECS can find."""
+DEFAULT_LIMIT = 44
+"""Questions of part 1: enough for an interval, at most 90 s of CPU time in all."""
+DEFAULT_POOL = 8
+"""A fifth of the shaper's own, for the same reason; these bound what ECS can find."""
 
-PARTS = {
-    "evidence": "Context shaping: which turns of a long conversation are kept",
-    "verdicts": "Context shaping: what hurts and what is redundant",
-    "frameworks": "Context shaping: the same through LangChain and LlamaIndex",
-    "memory": "Entropic Memory: a conversation in a fifth of its room",
-    "router": "The Efficiency Frontier: which chain pays, once, ten times, a hundred times",
-}
-"""Modules of the parts, and their titles."""
+HELP = """Watch a real local model choose, remember and save, on this project's own documentation.
 
-HELP = """Watch a real local model pick the evidence out of a long conversation.
-
-Runs on the bundled model and on example data, without a network. Five questions show how it
-works and measure little; --limit 45 asks all. Figures and measurements go to the --out folder.
+Runs on the bundled model, without a network.
 
 \b
   ecs-plugins model install             # once
   python -m examples.demo
-  python -m examples.demo --limit 45 --pool 40    # all questions; takes minutes
-  python -m examples.demo --part verdicts
+  python -m examples.demo --seed 7      # other questions, another order
+  python -m examples.demo --limit 54 --pool 40    # all of them, the shaper's own pool
 """
+NEXT = """Where to go next:
+  docs/guides/cut-tokens.md         the same in your chain, in five lines
+  docs/guides/agent-memory.md       a memory for your agent
+  docs/guides/cheapest-context.md   a frontier of your own questions
+  docs/measurements/index.md        the same on published data, with what disappointed"""
 
 
 def demo(
-    out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for figures and measurements.")
-    ] = Path("out/demo"),
-    limit: Annotated[
-        int, typer.Option(min=1, help="Questions to ask in each part.")
-    ] = DEFAULT_LIMIT,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the measurements.")] = Path(
+        "out/demo"
+    ),
+    limit: Annotated[int, typer.Option(min=1, help="Questions of part 1.")] = DEFAULT_LIMIT,
     pool: Annotated[
-        int, typer.Option(min=1, help="Turns that the model may choose from.")
+        int, typer.Option(min=1, help="Passages that the model may choose from.")
     ] = DEFAULT_POOL,
-    part: Annotated[
-        list[str] | None, typer.Option(help=f"Only this part; repeatable: {', '.join(PARTS)}.")
-    ] = None,
+    seed: Annotated[int, typer.Option(help="Of what is drawn, and of the memory.")] = 0,
     model: Annotated[
         str | None,
         typer.Option(
@@ -75,38 +57,36 @@ def demo(
     ] = None,
 ) -> None:
     """See `HELP`, which the command line shows."""
-    for name in part or ():
-        if name not in PARTS:
-            raise InvalidInputError(f"no part is called {name!r}; there are {', '.join(PARTS)}")
-    chosen = [name for name in PARTS if not part or name in part]
     # Tables need some width even where the output is a file or a pipe.
     console = Console(width=None if sys.stdout.isatty() else 120)
-    stage = _set_up(console, out, limit, pool, model)
+    stage = _set_up(console, out, limit, pool, seed, model)
     started = time.process_time()
-    for number, name in enumerate(chosen, start=1):
-        console.print()
-        console.rule(f"[bold]{number}/{len(chosen)}  {PARTS[name]}", align="left")
-        try:
-            importlib.import_module(f"examples.demo.{name}").run(stage)
-        except MissingExtraError as error:
-            console.print(f"Left out: {error}", style="yellow", markup=False)
+    _rule(console, "1/3  Context shaping: what the answering model has to read")
+    ways = passages.run(stage)
+    _rule(console, "2/3  Entropic Memory: a conversation in a fifth of its room")
+    memory.run(stage)
+    _rule(console, "3/3  The Efficiency Frontier: which way pays")
+    router.run(stage, ways)
     seconds = time.process_time() - started
     stage.results["cpu_seconds"] = round(seconds, 1)
     written = out / "demo.json"
     written.write_text(json.dumps(stage.results, indent=1) + "\n", encoding="utf-8")
+    stage.say(f"\nDone in {seconds:.0f} s of CPU time after loading. All figures: {written}\n")
+    stage.say(NEXT)
+
+
+def _rule(console: Console, title: str) -> None:
     console.print()
-    console.print(
-        f"Done in {seconds:.0f} s of CPU time after loading, with at most {limit} questions in a "
-        f"part: a look, not a measurement. All figures: {written}",
-        markup=False,
-        highlight=False,
-    )
+    console.rule(f"[bold]{title}", align="left")
 
 
-def _set_up(console: Console, out: Path, limit: int, pool: int, model: str | None) -> Demo:
+def _set_up(
+    console: Console, out: Path, limit: int, pool: int, seed: int, model: str | None
+) -> Demo:
     from ecs_plugins.cli import _setup
 
-    data = load_data()
+    handbook = load_handbook().drawn(limit, seed)
+    chat = load_chat()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -116,15 +96,10 @@ def _set_up(console: Console, out: Path, limit: int, pool: int, model: str | Non
     with console.status("loading the model"):
         language_model = _setup.load_model(model)
         embedder = _embedder()
-        passages = [turn.passage for turn in data.turns]
     name = Path(language_model.name).name  # without the directory of a local model
-    console.print(
-        f"{len(data.turns)} turns in {data.sessions} sessions, "
-        f"{sum(language_model.count_tokens(passages)):,} tokens. "
-        f"Scored by {name}, on this machine.",
-        highlight=False,
-    )
-    return Demo(console, data, language_model, embedder, out, limit, pool, {"model": name})
+    console.print(f"Scored by {name}, on this machine.", highlight=False)
+    results: dict[str, object] = {"model": name, "seed": seed}
+    return Demo(console, handbook, chat, language_model, embedder, pool, seed, results)
 
 
 def _embedder() -> Embedder | None:

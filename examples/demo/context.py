@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
@@ -13,7 +12,8 @@ from rich.table import Table
 
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.embedder import Embedder
-from examples.demo.data import ExampleData
+from examples.demo.data import Chat
+from examples.demo.handbook import Handbook
 
 T = TypeVar("T")
 
@@ -24,22 +24,22 @@ class Demo:
 
     Attributes:
         console: Where to print.
-        data: The example data.
+        handbook: Passages and questions of parts 1 and 3.
+        chat: The conversation of part 2.
         model: The local language model.
         embedder: None if none is installed; what needs one is then left out.
-        out: Folder for figures and tables; exists.
-        limit: How many questions to take.
-        pool: How many turns the model may choose from.
+        pool: How many passages the model may choose from.
+        seed: Of what is drawn, and of the memory.
         results: What was measured, for ``demo.json``; each part adds its own key.
     """
 
     console: Console
-    data: ExampleData
+    handbook: Handbook
+    chat: Chat
     model: LanguageModel
     embedder: Embedder | None
-    out: Path
-    limit: int
     pool: int
+    seed: int
     results: dict[str, object] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
@@ -51,11 +51,9 @@ class Demo:
         return track(items, label, console=self.console, transient=True)
 
 
-def table(
-    title: str, texts: Sequence[str], numbers: Sequence[str] = (), caption: str = ""
-) -> Table:
+def table(texts: Sequence[str], numbers: Sequence[str] = ()) -> Table:
     """An empty table: columns that fold, then columns of numbers, which do not."""
-    made = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    made = Table()
     for name in texts:
         made.add_column(name, overflow="fold")
     for name in numbers:

@@ -1,96 +1,90 @@
-"""Part 4: an agent's memory with room for a fifth of the conversation.
+"""Part 2: a memory with room for a fifth of a conversation: what it kept and gives back.
 
-The conversation is told to `EntropicMemory` turn by turn, and slept over; questions are asked at
-the end of the session that answers them, as people would. Shown is what the record says: what
-was kept, merged and rejected, with the numbers that decided, and whether the file says the same
-after it was closed and opened again.
+The conversation is told to `EntropicMemory` turn by turn, and slept over; half of the questions
+are asked on the way, as people would, at the end of the session that answers them. Then the file
+is closed and opened again, and all are asked.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from statistics import fmean
 
+import numpy as np
 from rich.text import Text
 
+from benchmarks.intervals import interval
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.memory.prior import worth
-from ecs_plugins.memory.records import Recollection, RecordedDecision
+from ecs_plugins.memory.records import Recollection
 from ecs_plugins.ranking.embedder import Embedder
 from examples.demo.context import Demo, shorten, table
-from examples.demo.data import Question, Repeated, Turn, choose
+from examples.demo.data import Question, Turn
 
 HOT, COLD = 10, 40
 """Items that a recall can find: a fifth of the turns."""
 RECALLED = 3
 SHOWN = 3
 
-_KINDS = {
-    "insert": "kept (there was room)",
-    "replace": "kept (weakest went)",
-    "reinforce": "merged",
-    "reject": "rejected",
-    "evict": "evicted",
-    "discard": "discarded",
-}
-
 Behind = Callable[[Sequence[str]], list[Turn]]
 """The turns behind message ids, in order."""
 
 
 def run(demo: Demo) -> None:
-    """Tell, sleep, ask, close, open, ask again."""
+    """Tell, sleep, close, open, ask."""
     if demo.embedder is None:
-        demo.say(
-            "Left out: a memory needs an embedder. Install it with: pip install "
-            '"ecs-plugins[offline]"'
-        )
+        demo.say('Left out: a memory needs an embedder: pip install "ecs-plugins[offline]"')
         return
-    asked = choose(demo.data.questions, demo.limit)
+    chat = demo.chat
+    demo.say(
+        f"{len(chat.turns)} turns of a chat of three friends, in {chat.sessions} sessions, are "
+        f"told to a memory with room for {HOT + COLD}. What does it still know?\n"
+    )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "memory.db"
-        with _open(file, demo.embedder) as memory:
-            behind = tell(demo, memory, asked)
-            counts = _show_sleeps(demo, memory)
-            decided = memory.replay()
-            _show_decisions(demo, [each.recorded for each in decided], behind)
-            kept = _show_memories(demo, memory, behind)
-            prior = _show_prior(
-                demo, {turn for _, turns in _kept(memory, behind) for turn in turns}
-            )
-            facts = _show_facts(demo, memory, behind)
-            before = {question.id: _recall(memory, question.question) for question in asked}
-        with _open(file, demo.embedder) as memory:
-            after = {question.id: _recall(memory, question.question) for question in asked}
+        with _open(file, demo.embedder, demo.seed) as memory:
+            behind = tell(demo, memory, chat.questions[::2])
+            kept = held(memory, behind)
+            before = _asked(memory, chat.questions)
+        with _open(file, demo.embedder, demo.seed) as memory:
+            after = _asked(memory, chat.questions)
             sound = memory.admin.verify().ok
+    _show_kept(demo, kept)
+    _show_recalled(demo, after, behind)
+    found = [_holds(items, question, behind) for question, items in after]
+    same = sum(map(_same, before, after))
+    shares = _shares(chat.turns, kept, chat.questions)
+    conclusion = concluded(shares, found, same, sound=sound)
+    demo.say(conclusion)
     demo.results["memory"] = {
-        "turns": len(demo.data.turns),
-        "room": HOT + COLD,
-        "decisions": counts,
-        "decisions recomputed alike": sum(each.agrees for each in decided),
-        "memories": kept,
-        "prior": prior,
-        "facts": facts,
-        "restart": _show_restart(demo, asked, before, after, behind, sound=sound),
+        "turns": len(chat.turns),
+        "kept": len(kept),
+        "evidence": {name: fmean(share) for name, share in shares.items()},
+        "found": fmean(found),
+        "same": same,
+        "questions": len(chat.questions),
+        "sound": sound,
+        "conclusion": conclusion,
     }
 
 
-def _open(file: Path, embedder: Embedder) -> EntropicMemory:
+def _open(file: Path, embedder: Embedder, seed: int) -> EntropicMemory:
     config = MemoryConfig(
         hot_capacity=HOT,
         cold_capacity=COLD,
         sleep_every=5,
         merge_threshold=0.75,  # the speakers' names alone make these turns alike
         proposal="medoid",
+        seed=seed,
     )
     return EntropicMemory.open(file, embedder=embedder, config=config)
 
 
 def tell(demo: Demo, memory: EntropicMemory, asked: Sequence[Question]) -> Behind:
     """Add every turn; after each session, ask what can be answered by then."""
-    turns = demo.data.turns
+    turns = demo.chat.turns
     assert demo.embedder is not None
     demo.embedder.embed_documents([turn.said for turn in turns])  # faster than one by one
     last = {turn.date: turn.id for turn in turns}
@@ -108,150 +102,97 @@ def tell(demo: Demo, memory: EntropicMemory, asked: Sequence[Question]) -> Behin
     return lambda names: sorted((turn_of[name] for name in names), key=lambda turn: turn.id)
 
 
-def _recall(memory: EntropicMemory, question: str, k: int = RECALLED) -> list[Recollection]:
-    return memory.recall(question, k=k, threshold=-1.0, record=False)
+def held(memory: EntropicMemory, behind: Behind) -> list[Turn]:
+    """The turns behind everything that a recall can find."""
+    every = memory.recall("all of it", k=HOT + COLD, threshold=-1.0, record=False)
+    turns = {turn for item in every for turn in behind(item.provenance)}
+    return sorted(turns, key=lambda turn: turn.id)
 
 
-def _show_sleeps(demo: Demo, memory: EntropicMemory) -> dict[str, int]:
-    sleeps = memory.sleeps()
-    counts: Counter[str] = Counter()
-    for report in sleeps:
-        counts.update({str(kind): count for kind, count in report.counts.items()})
-    demo.say(
-        f"{len(demo.data.turns)} turns told to a memory of {HOT} + {COLD} items. "
-        f"{len(sleeps)} sleep phases, {sum(report.seconds for report in sleeps):.1f} s in all: "
-        + ", ".join(f"{count} {_KINDS[kind]}" for kind, count in counts.most_common())
-        + "."
-    )
-    return dict(counts)
+def _asked(
+    memory: EntropicMemory, questions: Sequence[Question]
+) -> list[tuple[Question, list[Recollection]]]:
+    found = []
+    for question in questions:
+        items = memory.recall(question.question, k=RECALLED, threshold=-1.0, record=False)
+        found.append((question, items))
+    return found
 
 
-def _show_decisions(demo: Demo, recorded: Sequence[RecordedDecision], behind: Behind) -> None:
-    """A few decisions of each kind, the closest ones, with what decided them."""
-    shown = table(
-        "What was decided, and by which numbers",
-        ["decision", "what was said"],
-        ["said", "F", "F of the weakest", "P", "draw"],
-    )
-    for kind in ("replace", "reject", "reinforce"):
-        alike = [each.decision for each in recorded if each.decision.kind == kind]
-        alike.sort(key=lambda each: (-each.support, -(each.probability or 0.0)))
-        for decision in alike[:SHOWN]:
-            numbers = (
-                decision.candidate and decision.candidate.total,
-                decision.victim and decision.victim.total,
-                decision.probability,
-                decision.draw,
-            )
-            shown.add_row(
-                _KINDS[kind],
-                Text(shorten(behind(decision.members)[-1].said, 90)),
-                str(decision.support),
-                *("" if number is None else f"{number:.2f}" for number in numbers),
-            )
-    demo.console.print(shown)
+def _holds(items: Sequence[Recollection], question: Question, behind: Behind) -> bool:
+    """Whether a turn of the evidence stands behind what was recalled."""
+    turns = {turn.id for item in items for turn in behind(item.provenance)}
+    return bool(turns & set(question.evidence))
 
 
-def _show_memories(demo: Demo, memory: EntropicMemory, behind: Behind) -> list[dict[str, object]]:
-    """The memories that most was merged into, on arrival or in a sleep phase."""
-    kept = _kept(memory, behind)
-    merged = [(text, turns) for text, turns in kept if len(turns) > 1]
-    shown = table(
-        "What was merged: one memory, several turns", ["says", "also said in its place"], ["turns"]
-    )
-    for text, turns in sorted(merged, key=lambda pair: -len(pair[1]))[:SHOWN]:
-        other = next((turn.said for turn in turns if turn.said != text), text)
-        shown.add_row(Text(shorten(text, 90)), Text(shorten(other, 90)), str(len(turns)))
-    demo.console.print(shown)
-    return [{"text": text, "turns": [turn.id for turn in turns]} for text, turns in kept]
+def _same(
+    before: tuple[Question, list[Recollection]], after: tuple[Question, list[Recollection]]
+) -> bool:
+    """Whether both recall the same, with the same scores."""
+
+    def seen(items: Sequence[Recollection]) -> list[tuple[str, str, float]]:
+        # The last bits of a score depend on how many vectors are compared at once.
+        return [(item.id, item.text, round(item.score, 5)) for item in items]
+
+    return seen(before[1]) == seen(after[1])
 
 
-def _kept(memory: EntropicMemory, behind: Behind) -> list[tuple[str, list[Turn]]]:
-    return [(each.text, behind(each.provenance)) for each in memory.memories()]
-
-
-def _show_prior(demo: Demo, kept: Collection[Turn]) -> dict[str, float]:
-    """What turns are worth by their text alone, before anybody has asked for them."""
-    ranked = sorted(demo.data.turns, key=lambda turn: -worth(turn.said))
-    shown = table(
-        "What a turn looks worth, before anybody asked for it", ["turn"], ["nats", "kept"]
-    )
-    for turn in (*ranked[:SHOWN], *ranked[-SHOWN:]):
-        held = "yes" if turn in kept else "no"
-        shown.add_row(Text(shorten(turn.said, 100)), f"{worth(turn.said):+.2f}", held)
-    demo.console.print(shown)
-    answering = {name for question in demo.data.questions for name in question.evidence}
-    groups = {
-        "answer a question": [turn for turn in ranked if turn.id in answering],
-        "answer none": [turn for turn in ranked if turn.id not in answering],
-        "look least like it (a third)": ranked[-len(ranked) // 3 :],
+def _shares(
+    turns: Sequence[Turn], kept: Sequence[Turn], questions: Sequence[Question]
+) -> dict[str, list[bool]]:
+    """For each question whether any of its evidence is kept, beside two simple rules."""
+    size = HOT + COLD
+    stores: dict[str, Collection[Turn]] = {
+        "the memory": kept,
+        "the newest turns": turns[-size:],
+        "the longest turns": sorted(turns, key=lambda turn: -len(turn.text))[:size],
     }
-    out = {label: sum(t in kept for t in turns) / len(turns) for label, turns in groups.items()}
-    demo.say(
-        "Kept: "
-        + ", ".join(f"{share:.0%} of the turns that {label}" for label, share in out.items())
-        + "."
-    )
-    return out
+    shares = {}
+    for name, store in stores.items():
+        ids = {turn.id for turn in store}
+        shares[name] = [bool(ids & set(question.evidence)) for question in questions]
+    return shares
 
 
-def _show_facts(demo: Demo, memory: EntropicMemory, behind: Behind) -> dict[str, object]:
-    """What is left at the end of the facts that the conversation repeats."""
-    columns = ["told", "behind items in memory", "in one of them"]
-    shown = table("Facts that were told again and again", ["fact"], columns)
-    out: dict[str, object] = {}
-    for fact in demo.data.repeated_facts:
-        every = _recall(memory, fact.text, k=HOT + COLD)
-        held = held_of(fact, [behind(item.provenance) for item in every])
-        told = {"told": len(fact.turns), "held": sum(held), "most": max(held, default=0)}
-        shown.add_row(Text(fact.text), *map(str, told.values()))
-        out[fact.text] = told
+def _show_kept(demo: Demo, kept: Sequence[Turn]) -> None:
+    """What looks worth most of what stayed, and what looks worth least of what left."""
+    left = [turn for turn in demo.chat.turns if turn not in kept]
+    shown = table(["", "turn"])
+    for turn in sorted(kept, key=lambda turn: -worth(turn.said))[:SHOWN]:
+        shown.add_row("kept", Text(shorten(turn.said, 95)), style="green")
+    for turn in sorted(left, key=lambda turn: worth(turn.said))[:SHOWN]:
+        shown.add_row("let go", Text(shorten(turn.said, 95)), style="red")
     demo.console.print(shown)
-    return out
 
 
-def held_of(fact: Repeated, groups: Sequence[Sequence[Turn]]) -> list[int]:
-    """How many tellings of a fact stand behind each item that holds any."""
-    counts = (len({turn.id for turn in group} & set(fact.turns)) for group in groups)
-    return [count for count in counts if count]
-
-
-def _show_restart(
-    demo: Demo,
-    asked: Sequence[Question],
-    before: dict[str, list[Recollection]],
-    after: dict[str, list[Recollection]],
-    behind: Behind,
-    *,
-    sound: bool,
-) -> dict[str, object]:
-    """What the file says after it was opened again."""
-    shown = table(
-        "After closing the file and opening it again",
-        ["question", "first recollection"],
-        ["score", "states the answer"],
-    )
-    same = found = 0
-    for number, question in enumerate(asked):
-        items = after[question.id]
-        hits = [
-            any(turn.id in question.evidence for turn in behind(item.provenance)) for item in items
-        ]
-        found += any(hits)
-        same += _seen(before[question.id]) == _seen(items)
-        if number < SHOWN:
-            first = Text(shorten(items[0].text, 100))
-            right = "yes" if hits[0] else "no"
-            shown.add_row(Text(question.question), first, f"{items[0].score:.2f}", right)
+def _show_recalled(
+    demo: Demo, after: Sequence[tuple[Question, list[Recollection]]], behind: Behind
+) -> None:
+    shown = table(["asked after a restart", "first recollection", "states the answer"])
+    step = max(1, len(after) // SHOWN)
+    for question, items in after[::step][:SHOWN]:
+        first = Text(shorten(items[0].text, 60)) if items else Text("nothing")
+        right = "yes" if _holds(items[:1], question, behind) else "no"
+        shown.add_row(Text(question.question), first, right)
     demo.console.print(shown)
-    demo.say(
-        f"{same} of {len(asked)} questions recall the same as before, with the same scores; "
-        f"the file is {'sound' if sound else 'DAMAGED'}. Evidence is among the first "
-        f"{RECALLED} for {found} of {len(asked)}, from a fifth of the conversation."
+
+
+def concluded(
+    shares: dict[str, list[bool]], found: Sequence[bool], same: int, *, sound: bool
+) -> str:
+    """What it keeps beside simple rules, and what it gives back."""
+    own = np.asarray(shares["the memory"], float)
+    parts = []
+    for name, share in shares.items():
+        if name == "the memory":
+            continue
+        difference = own - np.asarray(share, float)
+        low, high = interval(np.mean, difference)
+        word = "more than" if low > 0 else "LESS than" if high < 0 else "as much as"
+        parts.append(f"{word} {name} ({fmean(share):.0%})")
+    state = "sound" if sound else "DAMAGED"
+    return (
+        f"So a fifth of the room keeps evidence for {own.mean():.0%} of {len(own)} questions, "
+        f"{', '.join(parts)}; {fmean(found):.0%} find it among {RECALLED} recollections. After "
+        f"the restart {same} of {len(own)} recall the same, and the file is {state}."
     )
-    return {"questions": len(asked), "same": same, "sound": sound, "with evidence": found}
-
-
-def _seen(found: Sequence[Recollection]) -> list[tuple[str, str, float]]:
-    # The last bits of a score depend on how many vectors are compared at once.
-    return [(item.id, item.text, round(item.score, 5)) for item in found]

@@ -1,6 +1,7 @@
 """The Python of the README and of the docs runs, from top to bottom of each page.
 
-Nothing is hidden: what a block needs stands above it on the same page.
+Nothing is hidden: what a block needs stands above it on the same page, and a block of text right
+below it is what it prints.
 """
 
 import json
@@ -11,22 +12,22 @@ import pytest
 
 from ecs_plugins.frontier.strategies import STRATEGIES
 from ecs_plugins.ranking import RANKERS
-from ecs_plugins.shaping import SIGNALS
+from ecs_plugins.shaping import SIGNALS, ContextShaper, ShapingConfig
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 NOTEBOOKS = sorted(DOCS.glob("notebooks/*.ipynb"))
-CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 
 
-def code_of(page: Path) -> list[tuple[int, str]]:
-    """Line number and text of every block, in order."""
+def code_of(page: Path) -> list[tuple[int, str, str | None]]:
+    """Line number, text and output of every block, in order; None where none is shown."""
     text = page.read_text(encoding="utf-8")
     blocks = []
     for block in CODE.finditer(text):
         lines_before = text.count("\n", 0, block.start())
-        blocks.append((lines_before + 1, block[1]))
+        blocks.append((lines_before + 1, block[1], block[2]))
     return blocks
 
 
@@ -51,14 +52,27 @@ def registries():
 @pytest.mark.model
 @pytest.mark.usefixtures("bundled_lm", "registries")
 @pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=name_of)
-def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch) -> None:
+def test_the_code_of_a_page_runs_and_prints_what_it_shows(
+    page: Path, tmp_path: Path, monkeypatch, capsys
+) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "page"}
-    for line, code in code_of(page):
+    for line, code, output in code_of(page):
         # Padded so that a traceback names the line of the page.
         padded = "\n" * line + code
         compiled = compile(padded, str(page), "exec")
         exec(compiled, names)
+        printed = capsys.readouterr().out
+        assert output is None or printed == output, line
+
+
+@pytest.mark.model
+def test_the_picture_shows_what_the_model_says(bundled_lm) -> None:
+    passages = (ROOT / "docs" / "figures" / "shape_page.txt").read_text("utf-8").splitlines()
+    shaper = ContextShaper(bundled_lm, ShapingConfig(top_k=1))
+    shaped = shaper.shape("When does the last boat leave on Sunday?", passages)
+    assert "18:40" in shaped.text
+    assert [str(verdict.verdict) for verdict in shaped.verdicts] == ["selected"] + ["neutral"] * 4
 
 
 @pytest.mark.model

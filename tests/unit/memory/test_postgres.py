@@ -159,8 +159,9 @@ def test_workers_share_what_is_due_and_wait_for_nobody(open_memory, address):
 
 @pytest.fixture
 def tenants(address, open_memory, on_server):
-    """The addresses of a memory for roles that are made as docs/memory.md says."""
-    (script,) = re.findall(r"(?s)```sql\n(.*?)```", Path("docs/memory.md").read_text("utf-8"))
+    """The addresses of a memory for roles that are made as docs/reference/postgresql.md says."""
+    page = Path("docs/reference/postgresql.md").read_text("utf-8")
+    (script,) = re.findall(r"(?s)```sql\n(.*?)```", page)
     schema, names = parsed(address)[1], {"acme": "acme", 'q"': '"q"""', "ä%": '"ä%"'}
     *once, role = script.replace("ecs_plugins", schema).replace("tenants", schema).split(";")[:-1]
     open_memory().close()

@@ -1,0 +1,126 @@
+"""What every page of the docs keeps to: links that lead somewhere, short guides, plain lines."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_docs import CODE, PAGES, ROOT
+
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS))
+import settings  # noqa: E402  docs/ is no package
+
+GENERATED = {"api", "examples.md", "changelog.md", "contributing.md", "security.md"}
+GUIDES = sorted([*(DOCS / "guides").glob("*.md"), DOCS / "coming_from.md"])
+FENCE = re.compile(r"^```.*?^```\n", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`[^`\n]*`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+WORDS_OF_THE_README = 900
+LINES_OF_A_GUIDE = 150
+BLOCKS_PER_THOUSAND_WORDS = 15
+CLICKS = 2
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """Of every heading, as Markdown's table of contents makes them."""
+    found = set()
+    for heading in HEADING.findall(prose(page)):
+        plain = re.sub(r"[^\w\s-]", "", heading).strip().lower()
+        found.add(re.sub(r"[-\s]+", "-", plain))
+    return found
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """Pages and anchors that a page of the docs leads to; addresses elsewhere are left out."""
+    found = []
+    for target in LINK.findall(INLINE.sub("", prose(page))):
+        if "://" not in target:
+            path, _, anchor = target.partition("#")
+            found.append(((page.parent / path).resolve() if path else page, anchor))
+    return found
+
+
+def is_generated(path: Path) -> bool:
+    """Whether the site makes the page: the reference of the API, the changelog, all settings."""
+    inside = path.relative_to(DOCS).parts if path.is_relative_to(DOCS) else ()
+    return inside[:1] and inside[0] in GENERATED
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
+    names = {settings.title(path).lower() for group in settings.GROUPS.values() for path in group}
+    for path, anchor in links(page):
+        if path == DOCS / "reference" / "settings.md":
+            assert not anchor or anchor in names, anchor
+        elif not is_generated(path):
+            assert path.exists(), path
+            assert not anchor or path.suffix != ".md" or anchor in anchors(path), (path, anchor)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_are_wrapped(page: Path) -> None:
+    lines = [line for line in prose(page).splitlines() if not line.startswith(("|", "    "))]
+    assert [line for line in lines if len(INLINE.sub("", line)) > 100] == []
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_a_guide_is_short_and_shows_more_than_it_tells(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    words = len(prose(page).split())
+    assert len(text.splitlines()) <= LINES_OF_A_GUIDE
+    assert 1000 * len(FENCE.findall(text)) / words >= BLOCKS_PER_THOUSAND_WORDS
+
+
+def test_the_readme_is_short_and_leads_nowhere_that_a_wheel_has_not() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.split()) <= WORDS_OF_THE_README
+    assert all("://" in target for target in LINK.findall(readme))
+
+
+def test_ten_questions_are_answered_within_two_clicks_where_a_page_begins() -> None:
+    answered = links(DOCS / "README.md")
+    front = (DOCS / "index.md").resolve()
+    near = {front}
+    for _ in range(CLICKS):
+        near |= {path for page in near if page.suffix == ".md" for path, _ in links(page)}
+        near = {path for path in near if path.exists()}
+    answers = [(path, anchor) for path, anchor in answered if path != front]
+    assert len(answers) == 10
+    for path, anchor in answers:
+        assert path in near, path
+        assert begins_with_an_answer(path, anchor), (path, anchor)
+
+
+def begins_with_an_answer(page: Path, anchor: str) -> bool:
+    """Whether a sentence, or code, stands right below the heading."""
+    lines = iter(page.read_text(encoding="utf-8").splitlines())
+    for line in lines:
+        heading = HEADING.match(line)
+        if heading and (not anchor or anchor in re.sub(r"\W+", "-", heading[1].lower())):
+            first = next(line for line in lines if line.strip())
+            return not first.startswith(("#", "|", "!"))
+    return False
+
+
+def test_every_setting_has_a_meaning() -> None:
+    for group in settings.GROUPS.values():
+        for path in group:
+            rows = settings.settings(path)
+            theirs = [name for name, _, meaning in rows if meaning == settings.THEIRS]
+            assert rows, path
+            assert set(theirs) <= {"name", "tags", "metadata", "description", "callback_manager"}
+    assert "| `top_k` | `3` |" in settings.page()
+
+
+def test_blocks_that_show_output_follow_code() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert text.count("```python") == len(CODE.findall(text)), page
