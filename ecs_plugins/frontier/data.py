@@ -25,7 +25,9 @@ class Document:
     @property
     def titled(self) -> str:
         """The text behind its title."""
-        return f"{self.title}: {self.text}" if self.title else self.text
+        if not self.title:
+            return self.text
+        return f"{self.title}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,14 @@ class Context:
         object.__setattr__(self, "documents", tuple(self.documents))
         if not any(document.text.strip() for document in self.documents):
             raise InvalidInputError("a context needs at least one document with text")
-        object.__setattr__(self, "id", digest([[d.title, d.text] for d in self.documents]))
+        contents = [[document.title, document.text] for document in self.documents]
+        object.__setattr__(self, "id", digest(contents))
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Context:
         """From plain texts."""
-        return cls(tuple(Document(text) for text in texts))
+        documents = [Document(text) for text in texts]
+        return cls(tuple(documents))
 
     @property
     def text(self) -> str:
@@ -85,10 +89,11 @@ class CalibrationQuestion:
             raise InvalidInputError(f"question {self.id!r} is empty")
         if not any(answer.strip() for answer in self.answers):
             raise InvalidInputError(f"question {self.id!r} has no answer to compare with")
-        if any(not 0 <= index < len(self.context.documents) for index in self.supporting):
+        documents = len(self.context.documents)
+        if any(not 0 <= index < documents for index in self.supporting):
             raise InvalidInputError(
                 f"question {self.id!r}: supporting {self.supporting} must be indices of its "
-                f"{len(self.context.documents)} documents"
+                f"{documents} documents"
             )
 
 
@@ -110,10 +115,16 @@ class _QuestionRecord(BaseModel, coerce_numbers_to_str=True):
     id: str | None = None
 
     def made(self, place: str) -> CalibrationQuestion:
-        answers = [self.answer or ""] if self.answers is None else self.answers
-        name = place if self.id is None else self.id
-        context, supporting = Context(tuple(self.documents)), tuple(self.supporting)
-        return CalibrationQuestion(name, self.question, tuple(answers), context, supporting)
+        answers = self.answers
+        if answers is None:
+            answers = [self.answer or ""]
+        return CalibrationQuestion(
+            id=place if self.id is None else self.id,
+            question=self.question,
+            answers=tuple(answers),
+            context=Context(tuple(self.documents)),
+            supporting=tuple(self.supporting),
+        )
 
 
 def read_questions(
@@ -132,8 +143,12 @@ def read_questions(
         InvalidInputError: A record is wrong (file and place are named), ids repeat, there is no
             question, or ``limit`` < 1.
     """
-    read = _QuestionRecord.model_validate_json
-    questions = read_records(path, lambda line, number: read(line).made(f"line {number}"))
+
+    def read(line: str, number: int) -> CalibrationQuestion:
+        record = _QuestionRecord.model_validate_json(line)
+        return record.made(f"line {number}")
+
+    questions = read_records(path, read)
     if not questions:
         raise InvalidInputError(f"{path}: no question with an answer")
     check_unique(questions, f"{path}: ")
@@ -142,11 +157,16 @@ def read_questions(
 
 def check_unique(questions: Sequence[CalibrationQuestion], where: str = "") -> None:
     """Refuse questions of one id; ``where`` begins the message."""
-    (name, count), *_ = Counter(question.id for question in questions).most_common(1)
+    counts = Counter(question.id for question in questions)
+    ((name, count),) = counts.most_common(1)
     if count > 1:
         raise InvalidInputError(f"{where}the id {name!r} occurs twice; make it unique")
 
 
 def data_hash(questions: Sequence[CalibrationQuestion]) -> str:
     """SHA-256 over ids, questions, answers and contexts, in order."""
-    return digest([[q.id, q.question, list(q.answers), q.context.id] for q in questions])
+    contents = []
+    for question in questions:
+        answers = list(question.answers)
+        contents.append([question.id, question.question, answers, question.context.id])
+    return digest(contents)

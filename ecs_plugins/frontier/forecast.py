@@ -50,7 +50,8 @@ class ReuseModel:
         if self.cautious is None:
             return self.remaining(seen)
         low = self.cautious.remaining(seen)
-        return self.ended * self.remaining(seen) + (1 - self.ended) * low
+        high = self.remaining(seen)
+        return low + self.ended * (high - low)
 
     def remaining(self, seen: int, horizon: int = HORIZON, stops: int = 0) -> float:
         """Expected further queries of a context that was asked ``seen`` >= 1 times.
@@ -65,10 +66,12 @@ class ReuseModel:
             a += 2 * _NEAR_ONE
         # P(at least k more) = B(a, b + k) / B(a, b); its sum over all k >= 0 from b on is
         # (a + b - 1) / (a - 1), and what lies beyond the horizon is the same sum from b + h + 1.
-        beyond = math.exp(_log_beta(a, b + horizon + 1) - _log_beta(a, b))
+        end = b + horizon + 1
+        beyond = math.exp(_log_beta(a, end) - _log_beta(a, b))
         whole = (a + b - 1) / (a - 1)
-        tail = beyond * (a + b + horizon) / (a - 1)
-        return min(float(horizon), max(0.0, whole - tail - 1.0))
+        tail = beyond * (a + end - 1) / (a - 1)
+        more = whole - tail - 1.0
+        return min(float(horizon), max(0.0, more))
 
 
 class Gaps(NamedTuple):
@@ -86,9 +89,14 @@ def fit_reuse(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
     contexts = sum(ended.values()) + sum(alive.values())
 
     def likelihood(a: float, b: float) -> float:
-        gone = sum(times * _log_beta(a + 1, b + n - 1) for n, times in ended.items())
-        going_on = sum(times * _log_beta(a, b + n - 1) for n, times in alive.items())
-        return gone + going_on - contexts * _log_beta(a, b)
+        total = -contexts * _log_beta(a, b)
+        for queries, times in ended.items():
+            kept = queries - 1
+            total += times * _log_beta(a + 1, b + kept)
+        for queries, times in alive.items():
+            kept = queries - 1
+            total += times * _log_beta(a, b + kept)
+        return total
 
     a, b = _fitted(likelihood)
     return ReuseModel(a, b, contexts)
@@ -97,10 +105,11 @@ def fit_reuse(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
 def fit_carefully(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
     """`fit_reuse`, beside a fit where all contexts count as ended."""
     counts = Counter(ended) + Counter(alive)
-    share = sum(ended.values()) / max(1, counts.total())
+    contexts = counts.total()
+    model = fit_reuse(ended, alive)
     return replace(
-        fit_reuse(ended, alive),
-        ended=share,
+        model,
+        ended=sum(ended.values()) / max(1, contexts),
         cautious=fit_reuse(counts, {}),
         counts=tuple(sorted(counts.items())),
     )
@@ -110,13 +119,16 @@ def fit_runs(contexts: Mapping[Gaps, int], runs: Mapping[int, int]) -> ReuseMode
     """Fit the distribution of stops between the queries of a context; ``runs`` are its counts."""
 
     def likelihood(a: float, b: float) -> float:
-        return sum(
-            times * (_log_beta(a + gaps.lapses, b + gaps.kept) - _log_beta(a, b))
-            for gaps, times in contexts.items()
-        )
+        prior = _log_beta(a, b)
+        total = 0.0
+        for gaps, times in contexts.items():
+            seen = _log_beta(a + gaps.lapses, b + gaps.kept)
+            total += times * (seen - prior)
+        return total
 
     a, b = _fitted(likelihood)
-    return ReuseModel(a, b, sum(runs.values()), counts=tuple(sorted(runs.items())))
+    counts = tuple(sorted(runs.items()))
+    return ReuseModel(a, b, sum(runs.values()), counts=counts)
 
 
 def _fitted(likelihood: Callable[[float, float], float]) -> tuple[float, float]:
@@ -125,11 +137,15 @@ def _fitted(likelihood: Callable[[float, float], float]) -> tuple[float, float]:
     from scipy.optimize import minimize
 
     start = [math.log(value) for value in _PRIOR]
+    variance = _PRIOR_SPREAD**2
 
     def loss(at: Sequence[float]) -> float:
-        away = sum((here - prior) ** 2 for here, prior in zip(at, start, strict=True))
+        away = 0.0
+        for here, prior in zip(at, start, strict=True):
+            away += (here - prior) ** 2
         a, b = map(math.exp, at)
-        return away / (2 * _PRIOR_SPREAD**2) - likelihood(a, b)
+        penalty = away / (2 * variance)
+        return penalty - likelihood(a, b)
 
     a, b = minimize(loss, start, method="Nelder-Mead").x
     return math.exp(a), math.exp(b)
@@ -148,10 +164,15 @@ def fitted_model(
     gaps: Counter[Gaps] = Counter()
     lengths: Counter[int] = Counter()
     for queries, lapses, run, is_idle, has_lapsed, contexts in rows:
-        (ended if is_idle else alive)[queries] += contexts
+        if is_idle:
+            ended[queries] += contexts
+        else:
+            alive[queries] += contexts
         lengths[run] += contexts
         kept = queries - 1 - lapses
-        gaps[Gaps(lapses + bool(has_lapsed), kept)] += contexts
+        if has_lapsed:
+            lapses += 1
+        gaps[Gaps(lapses, kept)] += contexts
     model = fit_carefully(ended, alive)
     if not with_runs:
         return model

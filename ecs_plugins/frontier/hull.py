@@ -29,16 +29,20 @@ def upper_envelope(
         Indices of the lines from t = 0 on, and where each begins: ``starts[0]`` is 0.0 and
         the rest rise strictly.
     """
-    order = sorted(range(len(slopes)), key=lambda i: (slopes[i], -intercepts[i], i))
+
+    def rising(line: int) -> tuple[float, float]:
+        return slopes[line], -intercepts[line]
+
     chain: list[int] = []
     starts: list[float] = []
-    for line in order:
+    for line in sorted(range(len(slopes)), key=rising):
         if chain and slopes[chain[-1]] == slopes[line]:
             continue
         start = 0.0
         while chain:
             top = chain[-1]
-            start = (intercepts[top] - intercepts[line]) / (slopes[line] - slopes[top])
+            gap = intercepts[top] - intercepts[line]
+            start = gap / (slopes[line] - slopes[top])
             if start > starts[-1]:
                 break
             chain.pop()
@@ -75,27 +79,38 @@ class Span:
 def weight_spans(points: Sequence[StrategyPoint], reuse: float) -> tuple[Span, ...]:
     """The best point for every w in [0, 1] at N = ``reuse``, by rising w."""
     check_reuse(reuse)
-    chain, starts = upper_envelope(
-        [point.f1 for point in points], [-math.log(point.effective(reuse)) for point in points]
-    )
-    edges = pairwise([*(t / (1 + t) for t in starts), 1.0])
-    return tuple(Span(points[index], *edge) for index, edge in zip(chain, edges, strict=True))
+    levels = [point.f1 for point in points]
+    savings = [-math.log(point.effective(reuse)) for point in points]
+    chain, starts = upper_envelope(levels, savings)
+    weights = [t / (1 + t) for t in starts]
+    spans = []
+    for index, (low, high) in zip(chain, pairwise([*weights, 1.0]), strict=True):
+        span = Span(points[index], low, high)
+        spans.append(span)
+    return tuple(spans)
 
 
 def reuse_spans(points: Sequence[StrategyPoint], weight: float | None = None) -> tuple[Span, ...]:
     """The best point for every N >= 1 by score at a weight; without one, by cost alone."""
     factors = _factors(points, weight)
-    scaled = [point for point in points if point.key in factors]
-    chain, starts = upper_envelope(
-        [-factors[point.key] * point.stage1 for point in scaled],
-        [-factors[point.key] * point.stage2 for point in scaled],
-    )
+    scaled = []
+    once = []
+    per_query = []
+    for point in points:
+        factor = factors.get(point.key)
+        if factor is not None:
+            scaled.append(point)
+            once.append(-factor * point.stage1)
+            per_query.append(-factor * point.stage2)
+    chain, starts = upper_envelope(once, per_query)
     # Starts are in 1 / N, from N without end down to N = 1.
     edges = [math.inf if start == 0 else 1 / start for start in starts if start < 1]
     spans = []
     for index, (high, low) in zip(chain, pairwise([*edges, 1.0]), strict=False):
-        spans.append(Span(scaled[index], low, high))
-    return tuple(reversed(spans))
+        span = Span(scaled[index], low, high)
+        spans.append(span)
+    spans.reverse()
+    return tuple(spans)
 
 
 def _factors(points: Sequence[StrategyPoint], weight: float | None) -> dict[PointKey, float]:
@@ -106,7 +121,9 @@ def _factors(points: Sequence[StrategyPoint], weight: float | None) -> dict[Poin
     odds = 0.0
     if weight is not None:
         w = check_weight(weight)
-        odds = w / (1 - w) if w < 1 else math.inf
+        odds = math.inf
+        if w < 1:
+            odds = w / (1 - w)
     top = max(point.f1 for point in points)
     factors = {}
     for point in points:

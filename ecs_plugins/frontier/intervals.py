@@ -57,20 +57,25 @@ class Bootstrap:
         by: Literal["question", "context"] = "question",
     ) -> None:
         context, questions_of = measurements.grouped
-        member = context if by == "context" else np.arange(len(measurements.questions))
+        member = context
+        if by == "question":
+            member = np.arange(len(measurements.questions))
         groups = int(member.max()) + 1
+        alike = np.full(groups, 1 / groups)
         rng = np.random.default_rng(_SEED)
-        drawn = rng.multinomial(groups, np.full(groups, 1 / groups), replicates)
+        drawn = rng.multinomial(groups, alike, replicates)
         # How much each question counts in each resample, [Q, B].
         weights = drawn[:, member].T.astype(np.float64)
         weights /= weights.sum(axis=0)
-        one, two = (prices or PriceVector()).stages(measurements)
+        vector = prices or PriceVector()
+        one, two = vector.stages(measurements)
         # Means per configuration and resample, [P, B].
         self.f1 = measurements.f1 @ weights
         self.stage2 = two @ weights
         # Stage 1 is paid once per context: a question counts as its share of one.
         weights /= questions_of[context, None]
-        self.stage1 = one @ (weights / weights.sum(axis=0))
+        weights /= weights.sum(axis=0)
+        self.stage1 = one @ weights
 
     def interval(self, values: Array) -> Interval:
         """Percentile interval of B resampled values; NaN marks resamples without one."""
@@ -78,8 +83,10 @@ class Bootstrap:
         if not len(existing):
             return Interval(math.nan, math.nan, share=0.0)
         tail = (1 - _LEVEL) / 2
-        low, high = np.quantile(existing, [tail, 1 - tail])
-        return Interval(float(low), float(high), share=len(existing) / len(values))
+        ends = np.quantile(existing, [tail, 1 - tail])
+        low, high = ends.tolist()
+        share = len(existing) / len(values)
+        return Interval(low, high, share=share)
 
     def f1_interval(self, row: int) -> Interval:
         """Of the mean F1 of one configuration."""
@@ -87,13 +94,17 @@ class Bootstrap:
 
     def cost(self, row: int, reuse: float, *, sunk: bool = False) -> Array:
         """Resampled cost per query at N = ``reuse``, ``[B]``."""
-        shared_by = math.inf if sunk else check_reuse(reuse)
-        total: Array = self.stage2[row] + self.stage1[row] / shared_by
+        shared_by = check_reuse(reuse)
+        if sunk:
+            shared_by = math.inf
+        prepared = self.stage1[row] / shared_by
+        total: Array = self.stage2[row] + prepared
         return total
 
     def f1_difference(self, a: int, b: int) -> Interval:
         """Of ``F1_a - F1_b``, paired."""
-        return self.interval(self.f1[a] - self.f1[b])
+        difference = self.f1[a] - self.f1[b]
+        return self.interval(difference)
 
     def score_difference(
         self, a: int, b: int, reuse: float, weight: float, prepared: Container[int] = ()
@@ -104,13 +115,19 @@ class Bootstrap:
         cost_b = self.cost(b, reuse, sunk=b in prepared)
         quality = self.f1[a] - self.f1[b]
         saved = np.log(cost_a) - np.log(cost_b)
-        return self.interval(weight * quality - (1 - weight) * saved)
+        gain = weight * quality
+        loss = (1 - weight) * saved
+        return self.interval(gain - loss)
 
     def weight_crossover(self, a: int, b: int, reuse: float) -> Interval:
         """Of the w at which two configurations score alike at N = ``reuse``."""
-        columns = (self.f1[a], self.cost(a, reuse), self.f1[b], self.cost(b, reuse))
-        weights = map(weight_crossover, *columns)
-        return self.interval(np.array([math.nan if w is None else w for w in weights]))
+        cost_a = self.cost(a, reuse)
+        cost_b = self.cost(b, reuse)
+        weights = []
+        for resample in zip(self.f1[a], cost_a, self.f1[b], cost_b, strict=True):
+            weight = weight_crossover(*resample)
+            weights.append(math.nan if weight is None else weight)
+        return self.interval(np.array(weights))
 
 
 def wilson(point: StrategyPoint) -> Interval:
@@ -119,10 +136,15 @@ def wilson(point: StrategyPoint) -> Interval:
     middle = (point.f1 + share / 2) / (1 + share)
     variance = point.f1 * (1 - point.f1) * share + share**2 / 4
     half = math.sqrt(variance) / (1 + share)
-    return Interval(max(0.0, middle - half), min(1.0, middle + half))
+    return _around(middle, half)
 
 
 def normal(point: StrategyPoint) -> Interval:
     """From the standard error of a mean F1."""
-    half = Z95 * point.f1_se
-    return Interval(max(0.0, point.f1 - half), min(1.0, point.f1 + half))
+    return _around(point.f1, Z95 * point.f1_se)
+
+
+def _around(middle: float, half: float) -> Interval:
+    low = max(0.0, middle - half)
+    high = min(1.0, middle + half)
+    return Interval(low, high)

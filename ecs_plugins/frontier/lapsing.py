@@ -43,7 +43,8 @@ class _Purchase(NamedTuple):
 
     def over(self, optimum: float, rewritten: float) -> float:
         """Over an optimum; what is written anew costs no more than the run itself."""
-        return self.prepared / optimum + min(self.written / optimum, 1 + rewritten)
+        written = min(self.written / optimum, 1 + rewritten)
+        return self.prepared / optimum + written
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,21 @@ class LapsingGame:
 
         ``finished`` says how often a run of so many queries has ended before.
         """
-        best = min(self.levels, key=lambda level: (self._paid(level, run, finished), level))
-        allowed = self._allowed(best)
-        return min(allowed, key=lambda i: (self.lines[i].cost(run), self.lines[i].rate))
+        # Of levels that have cost the same, the lowest: they rise.
+        best = min(self.levels, key=lambda level: self._paid(level, run, finished))
+
+        def cost(index: int) -> tuple[float, float]:
+            line = self.lines[index]
+            return line.cost(run), line.rate
+
+        return min(self._allowed(best), key=cost)
 
     def optimum(self, run: int, finished: Mapping[int, int]) -> float:
         """What the optimum costs at least, at the query ``run`` of the current run."""
         return min(self._paid(level, run, finished) for level in self.levels)
 
     def _paid(self, level: float, run: int, finished: Mapping[int, int]) -> float:
-        lines = [self.lines[i] for i in self._allowed(level)]
+        lines = self._of(level)
         paid = level + _cheapest(lines, run)
         for queries, times in finished.items():
             paid += times * _cheapest(lines, queries)
@@ -80,11 +86,11 @@ class LapsingGame:
 
     def _allowed(self, level: float) -> list[int]:
         """The lines that need no more than a level, and are prepared for at one of the levels."""
-        return [
-            index
-            for index, line in enumerate(self.lines)
-            if line.prepare <= level and (line.prepare in self.levels)
-        ]
+        allowed = []
+        for index, line in enumerate(self.lines):
+            if line.prepare <= level and line.prepare in self.levels:
+                allowed.append(index)
+        return allowed
 
     def _of(self, level: float) -> list[CostLine]:
         return [self.lines[index] for index in self._allowed(level)]
@@ -93,7 +99,8 @@ class LapsingGame:
     def bound(self) -> float:
         """What the router pays at most, over the optimum of all ``lines``."""
         rewritten = max(_rewritten(self._of(level)) for level in self.levels)
-        return (1 + rewritten + self._prepared(rewritten)) * self._loss()
+        paid = 1 + rewritten + self._prepared(rewritten)
+        return paid * self._loss()
 
     def _prepared(self, rewritten: float) -> float:
         """What is paid for preparations beyond the first level, over the optimum by then."""
@@ -103,11 +110,13 @@ class LapsingGame:
         for level in self.levels[1:]:
             lines = self._of(level)
             prepared = sum(line.prepare for line in lines if line.prepare == level)
-            purchases.append(_Purchase(prepared, sum(line.write for line in _chain(lines))))
-            saved = _least_ratio(lines, self._of(base))
-            if saved < 1:
-                by_then = level + saved * (level - base) / (1 - saved)
-                worst = max(worst, sum(each.over(by_then, rewritten) for each in purchases))
+            written = sum(line.write for line in _chain(lines))
+            purchases.append(_Purchase(prepared, written))
+            left = _least_ratio(lines, self._of(base))
+            if left < 1:
+                by_then = level + left * (level - base) / (1 - left)
+                paid = sum(each.over(by_then, rewritten) for each in purchases)
+                worst = max(worst, paid)
         return worst
 
     def _loss(self) -> float:
@@ -117,11 +126,13 @@ class LapsingGame:
             full = [line for line in self.lines if line.prepare <= level]
             ways = []
             for kept in self.levels:
-                dearer = kept / level if level else math.inf
-                if kept <= level:
-                    dearer = 1.0
-                ways.append(max(dearer, _greatest_ratio(self._of(kept), full)))
-            loss = max(loss, min(ways))
+                dearer = 1.0
+                if kept > level:
+                    dearer = kept / level if level else math.inf
+                per_run = _greatest_ratio(self._of(kept), full)
+                ways.append(max(dearer, per_run))
+            least = min(ways)
+            loss = max(loss, least)
         return loss
 
 
@@ -129,12 +140,13 @@ class LapsingGame:
 def lapsing_game(lines: tuple[CostLine, ...]) -> LapsingGame:
     """The game of these lines, with those preparations for which its bound is the least."""
     levels = sorted({line.prepare for line in lines})
-    base, rest = levels[0], _useful(lines, levels)
-    games = [
-        LapsingGame(lines, (base, *chosen))
-        for size in range(len(rest) + 1)
-        for chosen in combinations(rest, size)
-    ]
+    base = levels[0]
+    rest = _useful(lines, levels)
+    games = []
+    for size in range(len(rest) + 1):
+        for chosen in combinations(rest, size):
+            game = LapsingGame(lines, (base, *chosen))
+            games.append(game)
     return min(games, key=lambda game: game.bound)
 
 
@@ -163,8 +175,11 @@ def _chain(lines: Sequence[CostLine]) -> list[CostLine]:
         flatter = [line for line in lines if line.rate < current.rate]
         if not flatter:
             return chain
-        starts = [max(at, _crossing(current, line)) for line in flatter]
-        at, _, current = min(zip(starts, (line.rate for line in flatter), flatter, strict=True))
+        best = (math.inf, math.inf, current)
+        for line in flatter:
+            start = max(at, _crossing(current, line))
+            best = min(best, (start, line.rate, line))
+        at, _, current = best
         chain.append(current)
 
 
@@ -180,7 +195,9 @@ def _rewritten(lines: Sequence[CostLine]) -> float:
     chain = _chain(lines)
     for before, line in pairwise(chain):
         spent += line.write
-        worst = max(worst, spent / line.cost(max(1.0, _crossing(before, line))))
+        start = max(1.0, _crossing(before, line))
+        share = spent / line.cost(start)
+        worst = max(worst, share)
     return worst
 
 
@@ -188,21 +205,24 @@ def _lengths(lines: Sequence[CostLine]) -> list[float]:
     """The lengths of a run between which costs are straight lines."""
     lengths = {1.0}
     for a, b in combinations(lines, 2):
-        if a.rate != b.rate:
-            length = (b.write - a.write) / (a.rate - b.rate)
-            if length > 1:
-                lengths.add(length)
+        if a.rate == b.rate:
+            continue
+        length = _crossing(a, b)
+        if length > 1:
+            lengths.add(length)
     return sorted(lengths)
 
 
 def _ratios(over: Sequence[CostLine], under: Sequence[CostLine]) -> list[float]:
     """The cheapest of some lines over that of others, at each length that can be an extreme."""
-    without_end = min(line.rate for line in over) / min(line.rate for line in under)
-    lengths = _lengths([*over, *under])
-    return [
-        without_end,
-        *(_cheapest(over, length) / _cheapest(under, length) for length in lengths),
-    ]
+    rate_over = min(line.rate for line in over)
+    rate_under = min(line.rate for line in under)
+    # The first is that of runs without end.
+    ratios = [rate_over / rate_under]
+    for length in _lengths([*over, *under]):
+        ratio = _cheapest(over, length) / _cheapest(under, length)
+        ratios.append(ratio)
+    return ratios
 
 
 def _least_ratio(over: Sequence[CostLine], under: Sequence[CostLine]) -> float:

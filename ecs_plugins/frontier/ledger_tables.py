@@ -21,8 +21,10 @@ def _execute(statements: Iterable[str], connection: Connection) -> None:
         connection.execute(statement)
 
 
-_FILE = Schema("reuse ledger", version=3, make=partial(_execute, _TABLES))
-_ON_SERVER = Schema("reuse ledger", version=3, make=partial(_execute, (*_TABLES, *_POLICIES)))
+_VERSION = 3
+_FILE = Schema("reuse ledger", _VERSION, make=partial(_execute, _TABLES))
+_BOTH = (*_TABLES, *_POLICIES)
+_ON_SERVER = Schema("reuse ledger", _VERSION, make=partial(_execute, _BOTH))
 
 
 def open_tables(path: str, busy_seconds: float) -> SqlDatabase:

@@ -21,7 +21,8 @@ Array = npt.NDArray[np.float64]
 
 def _listed(tables: Mapping[Account, Array]) -> dict[str, dict[str, Any]]:
     """Tables as JSON holds them."""
-    return nested({account: table.tolist() for account, table in tables.items()})
+    rows = {account: table.tolist() for account, table in tables.items()}
+    return nested(rows)
 
 
 Table = Annotated[Array, PlainValidator(lambda rows: rows), PlainSerializer(np.ndarray.tolist)]
@@ -78,14 +79,15 @@ class Measurements:
                 f"{len(self.questions)} questions but {len(self.contexts)} context ids; give one "
                 "each"
             )
-        tokens = {
-            (stage, role): self._checked(f"tokens[{stage}][{role}]", values)
-            for (stage, role), values in self.tokens.items()
-        }
+        tokens = {}
+        for (stage, role), values in self.tokens.items():
+            name = f"tokens[{stage}][{role}]"
+            tokens[stage, role] = self._checked(name, values)
         object.__setattr__(self, "tokens", tokens)
         for name in TABLES:
             top = 1.0 if name in ("f1", "em") else math.inf
-            object.__setattr__(self, name, self._checked(name, getattr(self, name), top))
+            table = self._checked(name, getattr(self, name), top)
+            object.__setattr__(self, name, table)
 
     def _checked(self, name: str, values: Any, top: float = math.inf) -> Array:
         try:
@@ -98,7 +100,9 @@ class Measurements:
             )
         within = np.isfinite(array) & (array >= 0) & (array <= top)
         if not within.all():
-            limit = "finite and not negative" if math.isinf(top) else f"in [0, {top:g}]"
+            limit = f"in [0, {top:g}]"
+            if math.isinf(top):
+                limit = "finite and not negative"
             raise InvalidInputError(f"every value of {name} must be {limit}")
         array.setflags(write=False)
         return array
@@ -114,9 +118,14 @@ class Measurements:
         Stage 1 is paid once per context, so its mean is over contexts; that of the rest is over
         questions.
         """
-        one, two = (prices or PriceVector()).stages(self)
+        vector = prices or PriceVector()
+        one, two = vector.stages(self)
         once = self.per_context(one)
-        return tuple(self._point(row, once[row], two[row]) for row in range(len(self.arms)))
+        points = []
+        for row, _ in enumerate(self.arms):
+            point = self._point(row, once[row], two[row])
+            points.append(point)
+        return tuple(points)
 
     @property
     def grouped(self) -> Grouping:
@@ -127,7 +136,8 @@ class Measurements:
     def per_context(self, values: Array) -> Array:
         """The mean per context of values per question, ``[P, Q]`` to ``[P, contexts]``."""
         grouping = self.grouped
-        sums = np.zeros((len(values), len(grouping.questions)))
+        contexts = len(grouping.questions)
+        sums = np.zeros((len(values), contexts))
         np.add.at(sums.T, grouping.context, values.T)
         return sums / grouping.questions
 
@@ -136,7 +146,8 @@ class Measurements:
         f1 = self.f1[row]
         error = 0.0
         if len(f1) > 1:
-            error = float(f1.std(ddof=1) / math.sqrt(len(f1)))
+            deviation = float(f1.std(ddof=1))
+            error = deviation / math.sqrt(len(f1))
         return StrategyPoint(
             arm.strategy,
             arm.config,

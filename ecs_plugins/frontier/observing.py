@@ -28,7 +28,8 @@ def key_of(decision: RoutingDecision | Mapping[str, Any]) -> PointKey:
         return decision.point.key
     if not isinstance(decision, Mapping) or not {"strategy", "config"} <= decision.keys():
         raise InvalidInputError("a decision as a mapping has a strategy and a config")
-    return (str(decision["strategy"]), config_json(decision["config"]))
+    config = config_json(decision["config"])
+    return str(decision["strategy"]), config
 
 
 def drift_alarms(frontier: EfficiencyFrontier, ledger: Ledger) -> list[str]:
@@ -38,13 +39,18 @@ def drift_alarms(frontier: EfficiencyFrontier, ledger: Ledger) -> list[str]:
     costs = ledger.observed("cost")
     for point in frontier.routable:
         n, mean, error = scores.get(point.key, _NOTHING)
+        if n < FEW_QUESTIONS:
+            continue
         interval = frontier.f1_interval(point)
-        if n >= FEW_QUESTIONS and _is_away(mean - point.f1, error, interval):
-            alarms.append(_alarm(point, f"F1 {mean:.3f} in {n} queries, measured {point.f1:.3f}"))
+        if _is_away(mean - point.f1, error, interval):
+            text = f"F1 {mean:.3f} in {n} queries, measured {point.f1:.3f}"
+            alarms.append(_alarm(point, text))
     for point in frontier.routable:
         n, mean, error = costs.get(point.key, _NOTHING)
+        if n < FEW_QUESTIONS:
+            continue
         interval = frontier.cost_interval(point)
-        if n >= FEW_QUESTIONS and _is_away(mean - 1.0, error, interval):
+        if _is_away(mean - 1.0, error, interval):
             text = f"cost over the forecast {mean:.3f} in {n} queries, measured 1.000"
             alarms.append(_alarm(point, text))
     return alarms
@@ -59,7 +65,8 @@ def _is_away(difference: float, error: float, measured: Interval) -> bool:
     own = (measured.high - measured.low) / (2 * Z95)
     # What floats differ by is no drift.
     least = 1e-9
-    return abs(difference) > max(least, _ALARM_ERRORS * math.hypot(error, own))
+    errors = _ALARM_ERRORS * math.hypot(error, own)
+    return abs(difference) > max(least, errors)
 
 
 def cautious_frontier(
@@ -72,10 +79,11 @@ def cautious_frontier(
     lower = []
     for point in frontier.points:
         n, mean, _ = observed.get(point.key, _NOTHING)
+        interval = frontier.f1_interval(point)
         if n:
-            pooled = (point.f1 * point.n + mean * n) / (point.n + n)
-            interval = wilson(replace(point, f1=pooled, n=point.n + n))
-        else:
-            interval = frontier.f1_interval(point)
-        lower.append(replace(point, f1=interval.low))
+            questions = point.n + n
+            pooled = (point.f1 * point.n + mean * n) / questions
+            interval = wilson(replace(point, f1=pooled, n=questions))
+        careful = replace(point, f1=interval.low)
+        lower.append(careful)
     return frontier.with_points(lower)

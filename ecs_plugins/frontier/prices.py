@@ -22,6 +22,7 @@ from ecs_plugins.frontier.price_list import settings_of_map
 from ecs_plugins.tokens import Role, Stage
 
 _MILLION = 1_000_000
+_PROMPT = (Stage.QUERY, Role.ANSWER_INPUT)
 PER_TOKEN = ("input", "output", "cached_input", "cache_write", "cache_write_1h")
 """The settings of a `ModelPrice` that are prices."""
 
@@ -71,8 +72,12 @@ class ModelPrice(Config):
 
     def per_token(self) -> ModelPrice:
         """These prices, if they are per million tokens."""
-        tiers = tuple(tier.replace(**_per_token(tier)) for tier in self.tiers)
-        return self.replace(**_per_token(self), tiers=tiers)
+        tiers = []
+        for tier in self.tiers:
+            prices = _per_token(tier)
+            tiers.append(tier.replace(**prices))
+        prices = _per_token(self)
+        return self.replace(**prices, tiers=tuple(tiers))
 
     def without_tiers(self, prompt_tokens: float) -> ModelPrice:
         """The prices of prompts of a length."""
@@ -85,20 +90,26 @@ class ModelPrice(Config):
     @property
     def read_price(self) -> float:
         """Per prompt token that the cache serves."""
-        return self.input if self.cached_input is None else self.cached_input
+        if self.cached_input is None:
+            return self.input
+        return self.cached_input
 
     @property
     def write_price(self) -> float:
         """Per prompt token that is written to the cache."""
-        return self.input if self.cache_write is None else self.cache_write
+        if self.cache_write is None:
+            return self.input
+        return self.cache_write
 
     def cache_extra(self, cached: float, written: float, written_1h: float) -> float:
         """What prompt tokens cost beyond ``input`` that were read from the cache or written."""
-        long = self.write_price if self.cache_write_1h is None else self.cache_write_1h
-        read_extra = cached * (self.read_price - self.input)
-        short_extra = written * (self.write_price - self.input)
-        long_extra = written_1h * (long - self.input)
-        return read_extra + short_extra + long_extra
+        long_price = self.cache_write_1h
+        if long_price is None:
+            long_price = self.write_price
+        total = cached * (self.read_price - self.input)
+        total += written * (self.write_price - self.input)
+        total += written_1h * (long_price - self.input)
+        return total
 
 
 def _per_token(quoted: ModelPrice | PriceTier) -> dict[str, float]:
@@ -108,8 +119,12 @@ def _per_token(quoted: ModelPrice | PriceTier) -> dict[str, float]:
 
 def _given(quoted: ModelPrice | PriceTier) -> dict[str, float]:
     """The prices that are there, by their names."""
-    prices = {name: getattr(quoted, name) for name in PER_TOKEN}
-    return {name: price for name, price in prices.items() if price is not None}
+    prices = {}
+    for name in PER_TOKEN:
+        price = getattr(quoted, name)
+        if price is not None:
+            prices[name] = price
+    return prices
 
 
 class PriceVector(Config):
@@ -161,21 +176,25 @@ class PriceVector(Config):
         text = read_text(path, "the price list")
         try:
             listed = json.loads(text)
-            if isinstance(listed, dict) and not {"unit", "answer"} & listed.keys():
-                return cls.from_json(settings_of_map(listed, models or {}, batch=batch))
-            return cls._quoted(listed)
+            if not isinstance(listed, dict) or {"unit", "answer"} & listed.keys():
+                return cls._quoted(listed)
+            settings = settings_of_map(listed, models or {}, batch=batch)
+            return cls.from_json(settings)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise ConfigurationError(f"{path} is no price list: {error}") from error
 
     @classmethod
     def _quoted(cls, listed: Any) -> PriceVector:
         """The package's own list, which is per million tokens."""
-        quoted = cls.from_json({"unit": None, "answer": None, "scorer": 0.0, **listed})
+        defaults = {"unit": None, "answer": None, "scorer": 0.0}
+        quoted = cls.from_json({**defaults, **listed})
         compressor = quoted.compressor
+        if compressor is not None:
+            compressor = compressor.per_token()
         return quoted.replace(
             scorer=quoted.scorer / _MILLION,
             answer=quoted.answer.per_token(),
-            compressor=None if compressor is None else compressor.per_token(),
+            compressor=compressor,
         )
 
     @classmethod
@@ -194,14 +213,18 @@ class PriceVector(Config):
         if role == Role.SCORER:
             return self.scorer
         model = self.answer
-        if role in (Role.COMPRESS_INPUT, Role.COMPRESS_OUTPUT) and self.compressor is not None:
+        compresses = role in (Role.COMPRESS_INPUT, Role.COMPRESS_OUTPUT)
+        if compresses and self.compressor is not None:
             model = self.compressor
-        return model.input if role.endswith("_input") else model.output
+        if role.endswith("_input"):
+            return model.input
+        return model.output
 
     @property
     def caches(self) -> bool:
         """Whether a prompt cache makes the answering model cheaper."""
-        return self.answer.read_price < self.answer.input and self.answer.hit_rate > 0
+        price = self.answer
+        return price.read_price < price.input and price.hit_rate > 0
 
     def stages(self, usage: Any) -> tuple[Any, Any]:
         """Cost of stage 1 and of stage 2, such that Eq. 1 holds for every N.
@@ -214,14 +237,14 @@ class PriceVector(Config):
         """
         if not self.answer.tiers:
             return self._stages(usage)
-        prompt = usage.tokens.get((Stage.QUERY, Role.ANSWER_INPUT), 0.0)
+        prompt = usage.tokens.get(_PROMPT, 0.0)
         prepare: Any = 0.0
         query: Any = 0.0
-        edges = (-1.0, *(float(tier.above) for tier in self.answer.tiers), math.inf)
-        for low, high in pairwise(edges):
+        starts = [float(tier.above) for tier in self.answer.tiers]
+        for low, high in pairwise([-1.0, *starts, math.inf]):
             within = (prompt > low) & (prompt <= high)
-            alike = self.replace(answer=self.answer.without_tiers(low + 1))
-            one, two = alike._stages(usage)
+            answer = self.answer.without_tiers(low + 1)
+            one, two = self.replace(answer=answer)._stages(usage)
             prepare += within * one
             query += within * two
         return prepare, query
@@ -238,23 +261,26 @@ class PriceVector(Config):
                 prepare += self.prepare_factor * self.of(role) * tokens
         if not self.caches:
             return prepare, query
+        answer = self.answer
         shared = self._cached_tokens(usage)
-        missed = (1 - self.answer.hit_rate) * shared
-        hits = self.answer.hit_rate * shared
-        query += hits * self.answer.cache_extra(1, 0, 0)
-        query += missed * self.answer.cache_extra(0, 1, 0)
-        return prepare + hits * (self.answer.write_price - self.answer.read_price), query
+        hits = answer.hit_rate * shared
+        missed = shared - hits
+        query += answer.cache_extra(hits, missed, 0)
+        prepare += hits * (answer.write_price - answer.read_price)
+        return prepare, query
 
     def lapsing(self, usage: Any) -> Any:
         """The part of stage 1 that a prompt cache forgets: writing its entry instead of reading."""
         if not self.caches:
             return 0.0
-        hits = self.answer.hit_rate * self._cached_tokens(usage)
         price = self.answer
+        hits = price.hit_rate * self._cached_tokens(usage)
         if price.tiers:
-            price = price.without_tiers(usage.tokens.get((Stage.QUERY, Role.ANSWER_INPUT), 0.0))
+            prompt = usage.tokens.get(_PROMPT, 0.0)
+            price = price.without_tiers(prompt)
         return hits * (price.write_price - price.read_price)
 
     def _cached_tokens(self, usage: Any) -> Any:
         """Shared prompt tokens, where they are enough to be cached."""
-        return usage.shared_input * (usage.shared_input >= self.answer.cache_least)
+        shared = usage.shared_input
+        return shared * (shared >= self.answer.cache_least)

@@ -32,8 +32,12 @@ class ContextReadings:
     def costs(self, context: str, keys: Iterable[PointKey]) -> dict[PointKey, float]:
         """Of those of ``keys`` that have been read."""
         with self._lock:
-            read = [key for key in keys if (context, key) in self._costs]
-            return {key: self._costs[context, key] for key in read}
+            costs = {}
+            for key in keys:
+                cost = self._costs.get((context, key))
+                if cost is not None:
+                    costs[key] = cost
+            return costs
 
     def expire(self, seconds: float) -> None:
         """Forget what is older at a time of `time.monotonic`."""

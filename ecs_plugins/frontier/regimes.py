@@ -50,18 +50,22 @@ def regimes(points: Sequence[StrategyPoint], reuses: Sequence[float]) -> tuple[R
     there is one regime, called "any".
     """
     tables = {reuse: non_dominated(points, reuse) for reuse in reuses}
-    levels = {point.f1 for table in tables.values() for point in table}
-    edges = sorted({0.0, 1.0, *levels})
-    chosen = {
-        reuse: [_standing_for(table, low) for low in edges[:-1]] for reuse, table in tables.items()
-    }
+    levels = {0.0, 1.0}
+    for table in tables.values():
+        levels.update(point.f1 for point in table)
+    edges = sorted(levels)
+    chosen = {}
+    for reuse, table in tables.items():
+        chosen[reuse] = [_standing_for(table, low) for low in edges[:-1]]
     regimes = []
     for part in _parts(chosen):
         cells = edges[part.start : part.end + 1]
-        best = {
-            reuse: _dominant(row[part.start : part.end], cells) for reuse, row in chosen.items()
-        }
-        regimes.append(Regime(part.name, cells[0], cells[-1], best))
+        best = {}
+        for reuse, row in chosen.items():
+            own = row[part.start : part.end]
+            best[reuse] = _dominant(own, cells)
+        regime = Regime(part.name, cells[0], cells[-1], best)
+        regimes.append(regime)
     return tuple(regimes)
 
 
@@ -73,16 +77,21 @@ def _standing_for(table: Sequence[StrategyPoint], low: float) -> StrategyPoint:
 
 def _parts(chosen: Mapping[float, Sequence[StrategyPoint]]) -> list[_Part]:
     """The regimes as ranges of cells; empty ones are left out."""
-    columns = list(zip(*chosen.values(), strict=True))
-    varies = [len({point.strategy for point in column}) > 1 for column in columns]
-    if True not in varies:
-        return [_Part("any", 0, len(varies))]
-    first = varies.index(True)
-    last = len(varies) - varies[::-1].index(True)
+    varying = []
+    cells = 0
+    for column in zip(*chosen.values(), strict=True):
+        strategies = {point.strategy for point in column}
+        if len(strategies) > 1:
+            varying.append(cells)
+        cells += 1
+    if not varying:
+        return [_Part("any", 0, cells)]
+    first = varying[0]
+    last = varying[-1] + 1
     parts = [
         _Part("efficiency-oriented", 0, first),
         _Part("balanced", first, last),
-        _Part("high-performance", last, len(varies)),
+        _Part("high-performance", last, cells),
     ]
     return [part for part in parts if part.start < part.end]
 
@@ -99,10 +108,13 @@ def _dominant(points: Sequence[StrategyPoint], edges: Sequence[float]) -> Strate
 def look_up(points: Sequence[StrategyPoint], reuses: Sequence[float]) -> tuple[LookUp, ...]:
     """The cheapest point for each N, for every F1 that is reached, by rising F1."""
     rows = []
-    for level in sorted({point.f1 for point in points}):
+    levels = {point.f1 for point in points}
+    for level in sorted(levels):
         able = [point for point in points if point.f1 >= level]
         choices = {}
         for reuse in reuses:
-            choices[reuse] = min(able, key=lambda point: (point.effective(reuse), -point.f1))
-        rows.append(LookUp(level, choices))
+            first, *_ = non_dominated(able, reuse)
+            choices[reuse] = first
+        row = LookUp(level, choices)
+        rows.append(row)
     return tuple(rows)

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from ecs_plugins.frontier.hull import upper_envelope
 from ecs_plugins.frontier.prices import ModelPrice
@@ -91,12 +92,16 @@ def plan_random(slopes: Sequence[Slope], draw: float) -> RentalPlan:
     useful = _lower_envelope(slopes)
     if len(useful) == 2 and not slopes[useful[0]][0]:
         return _random_threshold(slopes, useful, draw)
-    budget = sum(slopes[useful[0]]) * math.exp(draw)
+    first_query = sum(slopes[useful[0]])
+    budget = first_query * math.exp(draw)
     starts: list[int] = []
-    choices = []
+    choices: list[int] = []
     served = 0
     while useful[-1] not in choices:
-        queries = {line: (budget - slopes[line][0]) / slopes[line][1] for line in useful}
+        queries = {}
+        for line in useful:
+            price, rate = slopes[line]
+            queries[line] = (budget - price) / rate
         best = max(queries, key=lambda line: queries[line])
         until = math.floor(queries[best] * (1 + _ROUNDING))
         if until > served and best not in choices:
@@ -115,7 +120,8 @@ def _random_threshold(slopes: Sequence[Slope], useful: Sequence[int], draw: floa
     bound = math.e / (math.e - 1)
     # Density e^z / (e - 1) on [0, 1], by inverting its distribution function.
     threshold = math.log1p(draw * (math.e - 1))
-    rented = math.floor(threshold * price / (rent - rate))
+    break_even = price / (rent - rate)
+    rented = math.floor(threshold * break_even)
     if not rented:
         return RentalPlan((1,), (second,), bound)
     return RentalPlan((1, rented + 1), (first, second), bound)
@@ -141,11 +147,13 @@ def _cheapest(slopes: Sequence[Slope], owned: int | None, queries: float) -> int
     """The slope that costs the least per query for so many; of equals what is owned."""
     costs = []
     for index, (price, rate) in enumerate(slopes):
+        is_new = index != owned
         cost = rate
-        if index != owned:
+        if is_new:
             cost += price / queries
-        costs.append((cost, index != owned, index))
-    return min(costs)[2]
+        costs.append((cost, is_new, index))
+    _, _, best = min(costs)
+    return best
 
 
 def plan_cache(price: ModelPrice) -> RentalPlan:
@@ -155,7 +163,8 @@ def plan_cache(price: ModelPrice) -> RentalPlan:
     0 serves the first lifetimes, slope 1 those from which on it is let go.
     """
     rent = (0.0, price.read_price)
-    buy = (price.write_price, price.read_price * 1e-9)
+    nothing = price.read_price * 1e-9
+    buy = (price.write_price, nothing)
     return plan_rental((rent, buy))
 
 
@@ -164,8 +173,26 @@ def _lower_envelope(slopes: Sequence[Slope]) -> list[int]:
 
     Cost per query is a line in 1 / n.
     """
-    chain, starts = upper_envelope([-price for price, _ in slopes], [-rate for _, rate in slopes])
-    return [line for line, start in zip(chain, starts, strict=True) if start < 1][::-1]
+    prices = [-price for price, _ in slopes]
+    rates = [-rate for _, rate in slopes]
+    chain, starts = upper_envelope(prices, rates)
+    useful = []
+    for line, start in zip(chain, starts, strict=True):
+        if start < 1:
+            useful.append(line)
+    useful.reverse()
+    return useful
+
+
+class _Owned(NamedTuple):
+    """How a line comes to be owned: from which query on, what has been paid, and after which.
+
+    ``paid`` is the cost through any later query n less n times the line's stage 2.
+    """
+
+    start: int
+    paid: float
+    before: int | None
 
 
 def _search(lines: list[Slope], ratio: float) -> list[tuple[int, int]] | None:
@@ -174,32 +201,42 @@ def _search(lines: list[Slope], ratio: float) -> list[tuple[int, int]] | None:
     To own a line earlier is never worse while the ratio holds, so the earliest query for which
     each can be bought is enough to know. None where no plan keeps the ratio.
     """
-    # Line -> first query, cost through n queries less n * stage 2, line before.
-    owned: dict[int, tuple[int, float, int | None]] = {}
+    owned: dict[int, _Owned] = {}
+    most = ratio * sum(lines[0]) * (1 + _ROUNDING)
     for new, (price, rate) in enumerate(lines):
-        ways: list[tuple[int, float, int | None]] = []
-        if price + rate <= ratio * sum(lines[0]) * (1 + _ROUNDING):
-            ways.append((1, price, None))
-        for old, (start, paid, _) in owned.items():
-            renting = lines[old][1]
-            until = _within(lines, ratio, paid, renting)[1]
-            first, last = _within(lines, ratio, paid - renting + price + rate, renting)
-            first = max(first, start + 1)
+        ways: list[_Owned] = []
+        if price + rate <= most:
+            ways.append(_Owned(1, price, None))
+        for old, way in owned.items():
+            _, renting = lines[old]
+            _, until = _within(lines, ratio, way.paid, renting)
+            bought = way.paid - renting + price + rate
+            first, last = _within(lines, ratio, bought, renting)
+            first = max(first, way.start + 1)
             if first <= min(last, until + 1):
-                ways.append((int(first), paid + (first - 1) * (renting - rate) + price, old))
+                rented = (first - 1) * (renting - rate)
+                ways.append(_Owned(int(first), way.paid + rented + price, old))
         if ways:
-            owned[new] = min(ways, key=lambda way: way[:2])
+            owned[new] = min(ways, key=lambda way: (way.start, way.paid))
     # Of those that hold without end, the one with the lowest stage 2.
-    for line, (_, paid, _) in reversed(owned.items()):
-        if math.isinf(_within(lines, ratio, paid, lines[line][1])[1]):
-            plan: list[tuple[int, int]] = []
-            last_line: int | None = line
-            while last_line is not None:
-                start, _, before = owned[last_line]
-                plan.insert(0, (start, last_line))
-                last_line = before
-            return plan
+    for line, way in reversed(owned.items()):
+        _, rate = lines[line]
+        _, last = _within(lines, ratio, way.paid, rate)
+        if math.isinf(last):
+            return _way_to(line, owned)
     return None
+
+
+def _way_to(line: int, owned: Mapping[int, _Owned]) -> list[tuple[int, int]]:
+    """The plan that ends with a line: (first query, line) of it and all before."""
+    plan = []
+    place: int | None = line
+    while place is not None:
+        way = owned[place]
+        plan.append((way.start, place))
+        place = way.before
+    plan.reverse()
+    return plan
 
 
 def _within(lines: list[Slope], ratio: float, fixed: float, rate: float) -> tuple[float, float]:
@@ -207,14 +244,18 @@ def _within(lines: list[Slope], ratio: float, fixed: float, rate: float) -> tupl
 
     They are one interval, as the optimum is the least of lines; (1, 0) where there is none.
     """
-    low, high = 1.0, math.inf
+    low = 1.0
+    high = math.inf
     for price, own in lines:
-        room, rise = ratio * price - fixed, rate - ratio * own
+        room = ratio * price - fixed
+        rise = rate - ratio * own
         if rise > 0:
             high = min(high, room / rise)
         elif rise < 0:
             low = max(low, room / rise)
         elif room < 0:
             return 1.0, 0.0
-    near = high * (1 + _ROUNDING)
-    return math.ceil(low * (1 - _ROUNDING)), near if math.isinf(near) else math.floor(near)
+    first = math.ceil(low * (1 - _ROUNDING))
+    if math.isinf(high):
+        return first, high
+    return first, math.floor(high * (1 + _ROUNDING))

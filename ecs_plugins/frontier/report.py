@@ -13,7 +13,7 @@ import io
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,8 @@ from ecs_plugins.errors import InvalidInputError, MissingExtraError
 from ecs_plugins.frontier.cost import StrategyPoint, check_reuse
 from ecs_plugins.frontier.decision import amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.hull import non_dominated, weight_spans
+from ecs_plugins.frontier.hull import Span, non_dominated, weight_spans
+from ecs_plugins.frontier.measurements import Array
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -67,7 +68,8 @@ def write_report(
         UnreachableTargetError: Nothing reaches ``target_f1``.
         StorageError: A file cannot be written.
     """
-    reuses = sorted({check_reuse(reuse) for reuse in reuses})
+    distinct = {check_reuse(reuse) for reuse in reuses}
+    reuses = sorted(distinct)
     if not reuses or math.isinf(reuses[-1]):
         raise InvalidInputError("a report compares one N or more, each finite; give 1,10,100")
     if target_f1 is None:
@@ -83,11 +85,14 @@ def write_report(
     written = []
     figures = {}
     for name, figure in drawn.items():
-        svg, *_ = files = write_figure(figure, folder, name)
+        files = write_figure(figure, folder, name)
         written += files
-        figures[_CAPTIONS[name]] = _inline(svg.read_text("utf-8"), name)
-    page = _page(frontier, figures, reuses)
-    return [write_atomically(folder / "frontier.html", page), *written]
+        svg = files[0].read_text("utf-8")
+        caption = _CAPTIONS[name]
+        figures[caption] = _inline(svg, name)
+    html = _page(frontier, figures, reuses)
+    page = write_atomically(folder / "frontier.html", html)
+    return [page, *written]
 
 
 def _telling_target(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> float:
@@ -102,7 +107,8 @@ def _telling_target(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> fl
         return rarely.effective / often.effective
 
     levels = {point.f1 for point in frontier.routable}
-    return max(sorted(levels, reverse=True), key=saved)
+    falling = sorted(levels, reverse=True)
+    return max(falling, key=saved)
 
 
 def write_figure(figure: Figure, directory: str | os.PathLike[str], name: str) -> list[Path]:
@@ -123,13 +129,15 @@ def write_figure(figure: Figure, directory: str | os.PathLike[str], name: str) -
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, dpi=160, metadata={metadata: None})
             path = Path(directory) / f"{name}.{kind}"
-            written.append(write_atomically(path, buffer.getvalue()))
+            file = write_atomically(path, buffer.getvalue())
+            written.append(file)
     return written
 
 
 def _inline(svg: str, name: str) -> str:
     """The SVG element alone, its ids made unique, as all figures share one page."""
-    element = svg[svg.index("<svg") :]
+    start = svg.index("<svg")
+    element = svg[start:]
     for mark in ('id="', "url(#", 'href="#'):
         element = element.replace(mark, f"{mark}{name}-")
     return element
@@ -137,15 +145,19 @@ def _inline(svg: str, name: str) -> str:
 
 def _page(frontier: EfficiencyFrontier, figures: Mapping[str, str], reuses: Sequence[float]) -> str:
     sure = frontier.measurements is not None
+    title = f"Efficiency Frontier {frontier.provenance.data}"
+    transitions = {}
+    for reuse in reuses:
+        transitions[reuse] = frontier.transitions(reuse, intervals=sure)
     return rendered(
         "frontier.html.j2",
-        f"Efficiency Frontier {frontier.provenance.data}".strip(),
+        title.strip(),
         frontier=frontier,
         figures=figures,
         reuses=reuses,
         amount=amount,
         regimes=frontier.regimes(reuses),
-        transitions={reuse: frontier.transitions(reuse, intervals=sure) for reuse in reuses},
+        transitions=transitions,
         columns=POINT_COLUMNS,
         points=point_rows(frontier, reuses),
     )
@@ -154,14 +166,22 @@ def _page(frontier: EfficiencyFrontier, figures: Mapping[str, str], reuses: Sequ
 def point_rows(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterator[list[str]]:
     """The cells of `POINT_COLUMNS` and the cost at each N, best F1 first."""
     for point in sorted(frontier.points, key=lambda p: -p.f1):
-        costs = (point.stage1, point.stage2, *(point.effective(reuse) for reuse in reuses))
-        yield [
-            point.label + ("" if point.routable else " (upper bound)"),
-            f"{point.f1:.3f}",
-            str(frontier.f1_interval(point)),
-            "" if point.em is None else f"{point.em:.3f}",
-            *(f"{cost:,.0f}" if cost >= 100 or cost == 0 else f"{cost:.4g}" for cost in costs),
-        ]
+        name = point.label
+        if not point.routable:
+            name += " (upper bound)"
+        exact = ""
+        if point.em is not None:
+            exact = f"{point.em:.3f}"
+        cells = [name, f"{point.f1:.3f}", str(frontier.f1_interval(point)), exact]
+        effective = [point.effective(reuse) for reuse in reuses]
+        costs = [point.stage1, point.stage2, *effective]
+        yield cells + [_cost_cell(cost) for cost in costs]
+
+
+def _cost_cell(cost: float) -> str:
+    if cost >= 100 or cost == 0:
+        return f"{cost:,.0f}"
+    return f"{cost:.4g}"
 
 
 # Figures.
@@ -169,9 +189,9 @@ def point_rows(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterato
 
 def colours(frontier: EfficiencyFrontier) -> dict[str, str]:
     """Strategy -> colour, the same in every figure; strategies that are not routed are grey."""
+    palette = {point.strategy: GREY for point in frontier.points}
     names = dict.fromkeys(point.strategy for point in frontier.routable)
-    out = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(names)}
-    return {point.strategy: out.get(point.strategy, GREY) for point in frontier.points}
+    return palette | dict(zip(names, cycle(_COLOURS), strict=False))
 
 
 def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figure:
@@ -179,20 +199,20 @@ def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Fi
     palette = colours(frontier)
     columns = min(3, len(palette))
     rows = math.ceil(len(palette) / columns)
-    figure, axes = new_figure(rows, columns, (3.5 * columns, 2.7 * rows + 0.4))
+    width = 3.5 * columns
+    height = 2.7 * rows + 0.4
+    figure, axes = new_figure(rows, columns, (width, height))
     for axis, (name, colour) in zip(axes, palette.items(), strict=False):
         own = [point for point in frontier.points if point.strategy == name]
-        shown = reuses if any(point.stage1 > 0 for point in own) else reuses[:1]
-        for index, reuse in enumerate(shown):
-            strength = 0.35 + 0.65 * (index + 1) / len(shown)
-            path = [span.point for span in weight_spans(own, reuse)]
-            style = {"color": colour, "alpha": strength}
-            _plot(axis, own, reuse, color=colour, alpha=0.4 * strength, marker=".", ls="")
-            _plot(axis, non_dominated(own, reuse), reuse, **style, ls=(0, (3, 2)), lw=1.0)
-            _plot(axis, path, reuse, **style, marker="o", ms=5, lw=2.0)
-        title = name if own[0].routable else f"{name} (upper bound)"
+        is_prepared = any(point.stage1 > 0 for point in own)
+        shown = reuses if is_prepared else reuses[:1]
+        _draw_strategy(axis, own, shown, colour)
+        title = name
+        if not own[0].routable:
+            title += " (upper bound)"
         if len(shown) > 1:
-            title += " (light to dark: N = " + ", ".join(f"{reuse:g}" for reuse in reuses) + ")"
+            values = ", ".join(f"{reuse:g}" for reuse in reuses)
+            title += f" (light to dark: N = {values})"
         axis.set_title(title, loc="left", color=colour, fontsize=9, fontweight="bold")
         _axes_of_points(axis, frontier, reuses)
     for axis in axes[len(palette) :]:
@@ -200,12 +220,27 @@ def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Fi
     return figure
 
 
+def _draw_strategy(
+    axis: Axes, points: Sequence[StrategyPoint], reuses: Sequence[float], colour: str
+) -> None:
+    for index, reuse in enumerate(reuses):
+        strength = 0.35 + 0.65 * (index + 1) / len(reuses)
+        faint = 0.4 * strength
+        style = {"color": colour, "alpha": strength}
+        kept = non_dominated(points, reuse)
+        path = [span.point for span in weight_spans(points, reuse)]
+        _plot(axis, points, reuse, color=colour, alpha=faint, marker=".", ls="")
+        _plot(axis, kept, reuse, **style, ls=(0, (3, 2)), lw=1.0)
+        _plot(axis, path, reuse, **style, marker="o", ms=5, lw=2.0)
+
+
 def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figure:
     """Figure 2: the path of optimal choices over w, one curve per N; F1 with its interval."""
     palette = colours(frontier)
     figure, (axis,) = new_figure(1, 1, (8.0, 4.8))
     for point in frontier.points:
-        _plot(axis, [point], reuses[0], marker="o", ms=4, color=palette[point.strategy], alpha=0.3)
+        colour = palette[point.strategy]
+        _plot(axis, [point], reuses[0], marker="o", ms=4, color=colour, alpha=0.3)
     named: set[str] = set()
     lines: dict[str, Artist] = {}
     dots: dict[str, Artist] = {}
@@ -254,12 +289,18 @@ def _plot(axis: Axes, points: Sequence[StrategyPoint], reuse: float, **style: An
 def _axes_of_points(axis: Axes, frontier: EfficiencyFrontier, reuses: Sequence[float]) -> None:
     """Cost on a logarithmic axis, F1 on the other; room for every point at every N."""
     intervals = [frontier.f1_interval(point) for point in frontier.points]
-    values = [f1 for interval in intervals for f1 in (interval.low, interval.high)]
-    margin = max(0.01, 0.08 * (max(values) - min(values)))
-    axis.set_ylim(max(0.0, min(values) - margin), min(1.0, max(values) + margin))
-    costs = [point.effective(reuse) for point in frontier.points for reuse in reuses]
-    low, high = min(costs), max(costs)
-    room = (high / low) ** 0.06 if high > low else 1.2
+    bottom = min(interval.low for interval in intervals)
+    top = max(interval.high for interval in intervals)
+    margin = max(0.01, 0.08 * (top - bottom))
+    axis.set_ylim(max(0.0, bottom - margin), min(1.0, top + margin))
+    costs = []
+    for reuse in reuses:
+        costs += [point.effective(reuse) for point in frontier.points]
+    low = min(costs)
+    high = max(costs)
+    room = 1.2
+    if high > low:
+        room = (high / low) ** 0.06
     axis.set_xscale("log")
     axis.set_xlim(low / room, high * room)
     plain_log(axis.xaxis, low, high)
@@ -268,7 +309,8 @@ def _axes_of_points(axis: Axes, frontier: EfficiencyFrontier, reuses: Sequence[f
 
 
 def _legend(axis: Axes, shown: Mapping[str, Artist]) -> None:
-    handles, labels = list(shown.values()), list(shown)
+    handles = list(shown.values())
+    labels = list(shown)
     axis.legend(handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
 
 
@@ -286,7 +328,8 @@ def map_figure(frontier: EfficiencyFrontier) -> Figure:
     palette = colours(frontier)
     figure, (axis,) = new_figure(1, 1, (8.0, 4.8))
     levels = sorted({point.f1 for point in frontier.routable})
-    bottom = max(0.0, levels[0] - 0.15 * max(levels[-1] - levels[0], 0.02))
+    rise = max(levels[-1] - levels[0], 0.02)
+    bottom = max(0.0, levels[0] - 0.15 * rise)
     # Where every F1 is 0, any target that can be asked for is 0: a strip shows the choice.
     top = max(levels[-1], bottom + 0.01)
     shown: dict[str, Artist] = {}
@@ -312,21 +355,22 @@ def reuse_figure(frontier: EfficiencyFrontier, target_f1: float) -> Figure:
     palette = colours(frontier)
     figure, (axis,) = new_figure(1, 1, (8.0, 4.6))
     grid = np.geomspace(1, _MOST_REUSE, 201)
-    able = [point for point in frontier.routable if point.f1 >= target_f1]
-    costs = {
-        name: np.min([p.stage2 + p.stage1 / grid for p in able if p.strategy == name], axis=0)
-        for name in dict.fromkeys(point.strategy for point in able)
-    }
+    costs: dict[str, Array] = {}
+    for point in frontier.reaching(target_f1):
+        effective = point.stage2 + point.stage1 / grid
+        least = costs.get(point.strategy, effective)
+        costs[point.strategy] = np.minimum(least, effective)
     lines: dict[str, Artist] = {}
-    for name, line in costs.items():
-        (lines[f"always {name}"],) = axis.plot(grid, line, lw=1.4, color=palette[name])
+    for name, cost in costs.items():
+        (line,) = axis.plot(grid, cost, lw=1.4, color=palette[name])
+        lines[f"always {name}"] = line
     routed = np.min([*costs.values()], axis=0)
-    (lines["router"],) = axis.plot(grid, routed, lw=5, color="#222222", alpha=0.18, zorder=1)
-    for span in frontier.reuse_path(target_f1=target_f1)[1:]:
+    (line,) = axis.plot(grid, routed, lw=5, color="#222222", alpha=0.18, zorder=1)
+    lines["router"] = line
+    _, *later = frontier.reuse_path(target_f1=target_f1)
+    for span in later:
         if span.low < _MOST_REUSE:
-            axis.axvline(span.low, color=GREY, lw=0.8, ls=":")
-            place = (span.low, span.point.effective(span.low))
-            axis.annotate(f"N* = {span.low:.3g}", place, xytext=(5, 12), textcoords="offset points")
+            _mark_reuse(axis, span)
     _reuse_axis(axis)
     axis.set_yscale("log")
     plain_log(axis.yaxis, routed.min(), np.max([*costs.values()]))
@@ -334,6 +378,14 @@ def reuse_figure(frontier: EfficiencyFrontier, target_f1: float) -> Figure:
     axis.set_title(f"target F1 >= {target_f1:.3f}", loc="left", fontsize=10.5)
     _legend(axis, lines)
     return figure
+
+
+def _mark_reuse(axis: Axes, span: Span) -> None:
+    """Mark the N from which on a point is the choice."""
+    axis.axvline(span.low, color=GREY, lw=0.8, ls=":")
+    place = (span.low, span.point.effective(span.low))
+    name = f"N* = {span.low:.3g}"
+    axis.annotate(name, place, xytext=(5, 12), textcoords="offset points")
 
 
 def new_figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
@@ -358,6 +410,7 @@ def plain_log(axis: Axis, low: float, high: float) -> None:
     """Few round labels on a logarithmic axis, as plain numbers."""
     from matplotlib.ticker import LogLocator, NullLocator
 
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 300 else (1,)))
+    steps = (1, 2, 5) if high / low < 300 else (1,)
+    axis.set_major_locator(LogLocator(subs=steps))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter("{x:,.6g}")

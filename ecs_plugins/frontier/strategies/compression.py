@@ -111,14 +111,21 @@ class MemoryCompression:
 
     def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
         """Stage 1 of several contexts; each distinct one is written once."""
+        ready: dict[str, Prepared] = {}
+        missing = []
         distinct = {context.id: context for context in contexts}
-        ready = {name: self._read(context) for name, context in distinct.items()}
-        missing = [distinct[name] for name, known in ready.items() if known is None]
+        for name, context in distinct.items():
+            kept = self._read(context)
+            if kept is None:
+                missing.append(context)
+            else:
+                ready[name] = kept
         for start in range(0, len(missing), _BATCH):
-            for prepared in self._write(missing[start : start + _BATCH]):
+            batch = missing[start : start + _BATCH]
+            for prepared in self._write(batch):
                 ready[prepared.context.id] = prepared
                 self._keep(prepared)
-        return [known for context in contexts if (known := ready[context.id])]
+        return [ready[context.id] for context in contexts]
 
     def _write(self, contexts: Sequence[Context]) -> Iterator[Prepared]:
         """The notes of each context as soon as its last piece is written."""
@@ -127,9 +134,11 @@ class MemoryCompression:
         alike: dict[int, list[tuple[_Draft, int]]] = {}
         for draft in drafts:
             for place, piece in enumerate(draft.pieces):
-                alike.setdefault(self._limit(piece), []).append((draft, place))
+                limit = self._limit(piece)
+                alike.setdefault(limit, []).append((draft, place))
         for limit, places in sorted(alike.items()):
-            prompts = [self._fill(draft.pieces[place]) for draft, place in places]
+            pieces = [draft.pieces[place] for draft, place in places]
+            prompts = [self._fill(piece) for piece in pieces]
             for written in self._replies(prompts, limit):
                 draft, place = places[written.place]
                 draft.take(place, written)
@@ -150,9 +159,9 @@ class MemoryCompression:
             began = time.perf_counter()
             if one_by_one is None:
                 replies = self._model.complete(batch, max_new_tokens=limit)
-                share = (time.perf_counter() - began) / len(batch)
-                for place, reply in enumerate(replies):
-                    yield _Written(start + place, reply, share)
+                elapsed = time.perf_counter() - began
+                for place, reply in enumerate(replies, start):
+                    yield _Written(place, reply, elapsed / len(batch))
                 continue
             for place, reply in one_by_one(batch, max_new_tokens=limit):
                 now = time.perf_counter()
@@ -160,7 +169,8 @@ class MemoryCompression:
                 began = now
 
     def _fill(self, piece: _ContextPiece) -> str:
-        words = max(_LEAST_WORDS, int(self._ratio * piece.tokens * _WORDS_PER_TOKEN))
+        tokens = self._ratio * piece.tokens
+        words = max(_LEAST_WORDS, int(tokens * _WORDS_PER_TOKEN))
         template = COMPRESS_PROMPT.replace("{words}", str(words))
         head, _, tail = template.partition("{documents}")
         return f"{head}{piece.text}{tail}"
@@ -175,7 +185,8 @@ class MemoryCompression:
         pieces = [_ContextPiece("", 0)]
         for part, tokens in zip(parts, counts, strict=True):
             last = pieces[-1]
-            longer = _ContextPiece(last.text + part, last.tokens + tokens)
+            together = last.text + part
+            longer = _ContextPiece(together, last.tokens + tokens)
             if not last.text or longer.tokens <= _CHUNK_TOKENS:
                 pieces[-1] = longer
             else:
@@ -188,8 +199,10 @@ class MemoryCompression:
         if self._directory is None:
             return None
         key = [context.id, self._model.name, self._ratio, _CHUNK_TOKENS, COMPRESS_PROMPT]
-        digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()
-        return self._directory / digest[:2] / f"{digest}.json"
+        encoded = json.dumps(key).encode()
+        digest = hashlib.sha256(encoded).hexdigest()
+        folder = self._directory / digest[:2]
+        return folder / f"{digest}.json"
 
     def _read(self, context: Context) -> Prepared | None:
         path = self._path(context)
@@ -199,14 +212,20 @@ class MemoryCompression:
             with open(path, encoding="utf-8", opener=private) as file:
                 data = json.load(file)
             ledger = TokenLedger.from_dict(data["ledger"])
-            return Prepared(context, str(data["text"]), ledger, float(data["seconds"]), True)
+            text = str(data["text"])
+            seconds = float(data["seconds"])
+            return Prepared(context, text, ledger, seconds, reused=True)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             # Not there, or damaged: it is written again.
             return None
 
     def _keep(self, prepared: Prepared) -> None:
         path = self._path(prepared.context)
-        if path is not None:
-            ledger = prepared.ledger.to_dict()
-            data = {"text": prepared.text, "ledger": ledger, "seconds": prepared.seconds}
-            write_atomically(path, json.dumps(data, ensure_ascii=False))
+        if path is None:
+            return
+        data = {
+            "text": prepared.text,
+            "ledger": prepared.ledger.to_dict(),
+            "seconds": prepared.seconds,
+        }
+        write_atomically(path, json.dumps(data, ensure_ascii=False))

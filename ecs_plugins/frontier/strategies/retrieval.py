@@ -50,22 +50,29 @@ class Oracle(NoPreparation):
         documents = prepared.context.documents
         chosen = self._supporting.get((prepared.context.id, question))
         indices = range(len(documents)) if chosen is None else chosen
-        return BuiltContext("\n\n".join(documents[index].titled for index in indices))
+        texts = [documents[index].titled for index in indices]
+        return BuiltContext("\n\n".join(texts))
 
 
 def split_sentences(text: str) -> list[str]:
     """The sentences of a text that are not blank, without the space around them."""
-    return [part for start, end in sentence_spans(text) if (part := text[start:end].strip())]
+    sentences = []
+    for start, end in sentence_spans(text):
+        sentence = text[start:end].strip()
+        if sentence:
+            sentences.append(sentence)
+    return sentences
 
 
 def sentences_of(documents: Sequence[Document]) -> list[tuple[int, str]]:
     """Every sentence behind its document's index, in order; the data set's own where there are."""
-    return [
-        (index, part.strip())
-        for index, document in enumerate(documents)
-        for part in document.sentences or split_sentences(document.text)
-        if part.strip()
-    ]
+    sentences = []
+    for index, document in enumerate(documents):
+        for given in document.sentences or split_sentences(document.text):
+            sentence = given.strip()
+            if sentence:
+                sentences.append((index, sentence))
+    return sentences
 
 
 class Retrieval(NoPreparation):
@@ -95,14 +102,20 @@ class Retrieval(NoPreparation):
         parts = [(index, document.text) for index, document in enumerate(documents)]
         if not self._by_document:
             parts = sentences_of(documents)
-        titled = [Document(text, documents[index].title).titled for index, text in parts]
+        titled = [_titled(documents[index].title, text) for index, text in parts]
+        ranking = self._ranker.rank(question, titled)
         kept: dict[int, list[str]] = {}
-        for place in sorted(self._ranker.rank(question, titled).top(self._depth)):
+        for place in sorted(ranking.top(self._depth)):
             index, text = parts[place]
             kept.setdefault(index, []).append(text)
-        together = (
-            Document(" ".join(found), documents[index].title).titled
-            for index, found in kept.items()
-        )
-        text, seconds = "\n\n".join(together), time.perf_counter() - started
+        together = []
+        for index, texts in kept.items():
+            text = " ".join(texts)
+            together.append(_titled(documents[index].title, text))
+        text = "\n\n".join(together)
+        seconds = time.perf_counter() - started
         return BuiltContext(text, seconds=seconds, shared=not self._uses_question)
+
+
+def _titled(title: str, text: str) -> str:
+    return Document(text, title).titled

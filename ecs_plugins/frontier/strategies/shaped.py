@@ -65,10 +65,12 @@ class SharedScorer:
     @cachedmethod(attrgetter("_known"), lock=attrgetter("_lock"))
     def read(self, passages: tuple[str, ...]) -> tuple[int, float]:
         """Tokens and seconds of reading passages before anybody asks; 0 where it keeps nothing."""
-        if self.measuring and (forget := getattr(self._model, "clear_cache", None)):
+        forget = getattr(self._model, "clear_cache", None)
+        if self.measuring and forget is not None:
             forget()
         started = time.perf_counter()
-        tokens, self._held = self._shaper.prepare(passages), passages
+        tokens = self._shaper.prepare(passages)
+        self._held = passages
         return tokens, time.perf_counter() - started
 
     @cachedmethod(attrgetter("_known"), lock=attrgetter("_lock"))
@@ -92,10 +94,13 @@ class ShapedPassages:
         self._scorer = scorer
         self._depth = check_depth(depth)
         self._after = after
-        self.writes_notes = after is not None and writes_notes(after)
-        self.name = "ecs" if after is None else f"{after.name}+ecs"
-        own: dict[str, ConfigValue] = {"depth": depth, "signal": scorer.signal}
-        self.config: Mapping[str, ConfigValue] = own if after is None else {**after.config, **own}
+        self.writes_notes = False
+        self.name = "ecs"
+        self.config: Mapping[str, ConfigValue] = {"depth": depth, "signal": scorer.signal}
+        if after is not None:
+            self.writes_notes = writes_notes(after)
+            self.name = f"{after.name}+ecs"
+            self.config = {**after.config, **self.config}
 
     def prepare(self, context: Context) -> Prepared:
         """Stage 1 of what comes before, if anything does."""
@@ -103,34 +108,38 @@ class ShapedPassages:
 
     def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
         """Stage 1 of several contexts: that of what comes before, and reading the passages."""
-        after = self._after
-        before = map(Prepared, contexts) if after is None else prepare_all(after, contexts)
+        before = [Prepared(context) for context in contexts]
+        if self._after is not None:
+            before = prepare_all(self._after, contexts)
         return [self._read(each) for each in before]
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """Score, keep the best, in order."""
-        passages, ledger, seconds = self._passages(prepared), TokenLedger(), 0.0
-        if len(passages) > self._depth:
-            shaped = self._scorer.score(question, passages)
-            ledger, seconds = shaped.ledger, shaped.seconds
-            best = sorted(verdict.index for verdict in shaped.ranked[: self._depth])
-            passages = tuple(passages[index] for index in best)
         gap = "\n\n" if self._after is None else "\n"
-        return BuiltContext(gap.join(passages), ledger, seconds)
+        passages = self._passages(prepared)
+        if len(passages) <= self._depth:
+            return BuiltContext(gap.join(passages))
+        shaped = self._scorer.score(question, passages)
+        best = shaped.ranked[: self._depth]
+        places = sorted(verdict.index for verdict in best)
+        text = gap.join(passages[place] for place in places)
+        return BuiltContext(text, shaped.ledger, shaped.seconds)
 
     def _passages(self, prepared: Prepared) -> tuple[str, ...]:
         if self._after is not None:
             return tuple(split_sentences(prepared.text))
-        return tuple(d.titled for d in prepared.context.documents if d.text.strip())
+        documents = prepared.context.documents
+        return tuple(document.titled for document in documents if document.text.strip())
 
     def _read(self, before: Prepared) -> Prepared:
         passages = self._passages(before)
         if len(passages) <= self._depth:
             return before
         tokens, seconds = self._scorer.read(passages)
-        # Notes that were found are not paid again; reading them is.
-        found = before.reused and not self._scorer.measuring
-        ledger = TokenLedger({} if found else dict(before.ledger))
+        ledger = TokenLedger()
         ledger.book(Stage.PREPARE, Role.SCORER, tokens)
-        seconds += 0.0 if found else before.seconds
+        # Notes that were there are not paid again; reading them is.
+        if self._scorer.measuring or not before.reused:
+            ledger.add(before.ledger)
+            seconds += before.seconds
         return Prepared(before.context, before.text, ledger, seconds)
