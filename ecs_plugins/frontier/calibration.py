@@ -165,9 +165,18 @@ def _recorded(
         "prompt": hashlib.sha256(config.prompt.encode()).hexdigest()[:16],
     }
     if metric != "f1":
-        name = metric if isinstance(metric, str) else getattr(metric, "__name__", None)
-        recorded["metric"] = str(name or getattr(metric, "name", type(metric).__name__))
+        recorded["metric"] = _metric_name(metric)
     return recorded | dict(settings)
+
+
+def _metric_name(metric: object) -> str:
+    if isinstance(metric, str):
+        return metric
+    for attribute in ("__name__", "name"):
+        name = getattr(metric, attribute, None)
+        if name:
+            return str(name)
+    return type(metric).__name__
 
 
 def _answer_model(
@@ -191,8 +200,10 @@ def _by_key(
     arms: dict[PointKey, Strategy | AnsweringStrategy] = {}
     for given in strategies:
         # A chain of a framework says what is measured of it.
+        strategy = given
         as_strategy = getattr(given, "as_strategy", None)
-        strategy = given if as_strategy is None else as_strategy()
+        if as_strategy is not None:
+            strategy = as_strategy()
         if any(not hasattr(strategy, member) for member in _MEMBERS):
             raise ConfigurationError(
                 f"{strategy!r:.60} is no strategy; a chain of your own is measured as "
@@ -234,7 +245,10 @@ class _Calibration:
     def restore(self, record: Mapping[str, Any]) -> None:
         """Take the rows of a record of the journal."""
         key, batch = _ROWS.validate_python((record["key"], record["rows"]))
-        for row in batch:
+        self._take(key, batch)
+
+    def _take(self, key: PointKey, rows: Iterable[CalibrationRow]) -> None:
+        for row in rows:
             self.rows[key, row.question] = row
 
     def measure(self) -> None:
@@ -257,28 +271,30 @@ class _Calibration:
         try:
             rows = self._rows(key, batch)
         except InvalidInputError as error:
-            measured = sum(1 for of, _ in self.rows if of == key)
-            reason = f"could not be measured: {error}"
-            self.dropped[key] = Dropped(key[0], dict(self.arms[key].config), measured, reason)
+            self.dropped[key] = self._given_up(key, error)
             return
-        self.journal.append({"key": key, "rows": [asdict(row) for row in rows]})
-        for row in rows:
-            self.rows[key, row.question] = row
+        listed = [asdict(row) for row in rows]
+        self.journal.append({"key": key, "rows": listed})
+        self._take(key, rows)
+
+    def _given_up(self, key: PointKey, error: InvalidInputError) -> Dropped:
+        strategy, _ = key
+        config = dict(self.arms[key].config)
+        measured = [question for of, question in self.rows if of == key]
+        return Dropped(strategy, config, len(measured), f"could not be measured: {error}")
 
     def _rows(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> list[CalibrationRow]:
         arm = self.arms[key]
         ready = self._prepare(key, batch)
         if isinstance(arm, AnsweringStrategy):
-            replies = [
-                self._by_itself(arm, prepared, question.question)
-                for prepared, question in zip(ready, batch, strict=True)
-            ]
+            replies = self._by_itself(arm, ready, batch)
         else:
             replies = self._by_the_model(arm, ready, batch)
-        return [
-            self._row(question, prepared, reply)
-            for question, prepared, reply in zip(batch, ready, replies, strict=True)
-        ]
+        rows = []
+        for question, prepared, reply in zip(batch, ready, replies, strict=True):
+            row = self._row(question, prepared, reply)
+            rows.append(row)
+        return rows
 
     def _row(
         self, question: CalibrationQuestion, prepared: Prepared, reply: _Reply
@@ -301,23 +317,31 @@ class _Calibration:
             reply.seconds,
         )
 
-    def _by_itself(self, arm: AnsweringStrategy, prepared: Prepared, question: str) -> _Reply:
-        answer = arm.answer(prepared, question)
-        return _Reply(answer.text, answer.ledger, answer.shared_input, answer.seconds)
+    def _by_itself(
+        self,
+        arm: AnsweringStrategy,
+        ready: Sequence[Prepared],
+        batch: Sequence[CalibrationQuestion],
+    ) -> list[_Reply]:
+        replies = []
+        for prepared, question in zip(ready, batch, strict=True):
+            answer = arm.answer(prepared, question.question)
+            reply = _Reply(answer.text, answer.ledger, answer.shared_input, answer.seconds)
+            replies.append(reply)
+        return replies
 
     def _by_the_model(
         self, arm: Strategy, ready: Sequence[Prepared], batch: Sequence[CalibrationQuestion]
     ) -> list[_Reply]:
         assert self.model is not None, "checked before anything is measured"
         template = self.settings.prompt
-        built = [
-            arm.build(prepared, question.question)
-            for prepared, question in zip(ready, batch, strict=True)
-        ]
-        prompts = [
-            answer_prompt(context.text, question.question, template)
-            for context, question in zip(built, batch, strict=True)
-        ]
+        built = []
+        prompts = []
+        for prepared, question in zip(ready, batch, strict=True):
+            context = arm.build(prepared, question.question)
+            built.append(context)
+            prompt = answer_prompt(context.text, question.question, template)
+            prompts.append(prompt)
         began = time.perf_counter()
         completions = self.model.complete(prompts, max_new_tokens=self.settings.max_new_tokens)
         share = (time.perf_counter() - began) / len(batch)
@@ -327,15 +351,22 @@ class _Calibration:
             ledger.book(Stage.QUERY, Role.ANSWER_INPUT, completion.input_tokens)
             ledger.book(Stage.QUERY, Role.ANSWER_OUTPUT, completion.output_tokens)
             shared = completion.input_tokens * _shared_part(context, prompt, template)
-            replies.append(_Reply(completion.text, ledger, shared, context.seconds + share))
+            seconds = context.seconds + share
+            reply = _Reply(completion.text, ledger, shared, seconds)
+            replies.append(reply)
         return replies
 
     def _prepare(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> list[Prepared]:
         wanted = {question.context.id: question.context for question in batch}
         # Questions about one context tend to follow each other: only this batch's are kept.
         before = self._prepared.get(key, {})
-        kept = {name: prepared for name, prepared in before.items() if name in wanted}
-        missing = [context for name, context in wanted.items() if name not in kept]
+        kept = {}
+        missing = []
+        for name, context in wanted.items():
+            if name in before:
+                kept[name] = before[name]
+            else:
+                missing.append(context)
         for prepared in prepare_all(self.arms[key], missing):
             kept[prepared.context.id] = prepared
         self._prepared[key] = kept
@@ -343,13 +374,22 @@ class _Calibration:
 
     def measurements(self) -> Measurements:
         """All rows of the configurations that were measured on every question."""
-        kept = {key: arm for key, arm in self.arms.items() if key not in self.dropped}
-        reasons = "; ".join(f"{each.strategy}: {each.reason}" for each in self.dropped.values())
-        check_choice((key for key, arm in kept.items() if arm.routable), reasons)
-        rows = [[self.rows[key, question.id] for question in self.questions] for key in kept]
+        arms = []
+        routable = []
+        rows = []
+        for key, strategy in self.arms.items():
+            if key in self.dropped:
+                continue
+            if strategy.routable:
+                routable.append(key)
+            arms.append(Arm(strategy.name, dict(strategy.config), strategy.routable))
+            own = [self.rows[key, question.id] for question in self.questions]
+            rows.append(own)
+        reasons = [f"{each.strategy}: {each.reason}" for each in self.dropped.values()]
+        check_choice(routable, "; ".join(reasons))
         tables: dict[str, Any] = {name: _table(rows, name) for name in TABLES}
         return Measurements(
-            tuple(Arm(arm.name, dict(arm.config), arm.routable) for arm in kept.values()),
+            tuple(arms),
             tuple(question.id for question in self.questions),
             tuple(question.context.id for question in self.questions),
             tokens=_token_tables(rows),
@@ -369,15 +409,18 @@ def _shared_part(context: BuiltContext, prompt: str, template: str) -> float:
 
 
 def _table(rows: Sequence[Sequence[CalibrationRow]], name: str) -> np.ndarray:
-    return np.array([[getattr(row, name) for row in line] for line in rows])
+    values = [[getattr(row, name) for row in line] for line in rows]
+    return np.array(values)
 
 
 def _token_tables(rows: Sequence[Sequence[CalibrationRow]]) -> dict[Account, np.ndarray]:
     """A table of tokens for every account that something was booked to."""
-    spent: list[list[dict[Account, int]]] = [[flat(row.tokens) for row in line] for line in rows]
-    accounts = sorted({account for line in spent for tokens in line for account in tokens})
-    tables = {}
-    for account in accounts:
-        counts = [[tokens.get(account, 0) for tokens in line] for line in spent]
-        tables[account] = np.array(counts)
-    return tables
+    shape = (len(rows), len(rows[0]))
+    tables: dict[Account, np.ndarray] = {}
+    for place, line in enumerate(rows):
+        for question, row in enumerate(line):
+            spent: dict[Account, int] = flat(row.tokens)
+            for account, tokens in spent.items():
+                table = tables.setdefault(account, np.zeros(shape))
+                table[place, question] = tokens
+    return dict(sorted(tables.items()))

@@ -74,7 +74,9 @@ def exchange_rate(weight: float, gain: float = 0.01) -> float:
     if weight == 1:
         return math.inf
     exponent = weight / (1 - weight) * gain
-    return math.expm1(exponent) if exponent < _LARGEST_EXPONENT else math.inf
+    if exponent >= _LARGEST_EXPONENT:
+        return math.inf
+    return math.expm1(exponent)
 
 
 def weight_crossover(f1_a: float, cost_a: float, f1_b: float, cost_b: float) -> float | None:
@@ -121,8 +123,10 @@ def config_json(config: Mapping[str, ConfigValue]) -> str:
 
 def label_of(strategy: str, config: Mapping[str, ConfigValue]) -> str:
     """``strategy(key=value, ...)``: what a point is called by people."""
+    if not config:
+        return strategy
     inner = ", ".join(f"{name}={value}" for name, value in sorted(config.items()))
-    return f"{strategy}({inner})" if inner else strategy
+    return f"{strategy}({inner})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,8 @@ class StrategyPoint:
         em: Mean exact match, where measured.
         routable: False for upper bounds such as the oracle, which are shown and never chosen.
         usage: Tokens per stage and role, needed to price the point.
+        key: What it is called in tables and ledgers.
+        label: What people call it: ``strategy(key=value, ...)``.
 
     Raises:
         InvalidInputError: F1 outside [0, 1] or NaN, a stage that is negative, not finite, or a
@@ -157,10 +163,12 @@ class StrategyPoint:
     routable: bool = True
     usage: Usage | None = None
     key: PointKey = field(init=False, compare=False, repr=False)
+    label: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         self._check_name()
         object.__setattr__(self, "key", (self.strategy, config_json(self.config)))
+        object.__setattr__(self, "label", label_of(self.strategy, self.config))
         object.__setattr__(self, "config", dict(self.config))
         fault = self._fault()
         if fault:
@@ -211,15 +219,12 @@ class StrategyPoint:
             return f"usage must be a Usage, got {type(self.usage).__name__}"
         return ""
 
-    @property
-    def label(self) -> str:
-        """``strategy(key=value, ...)``."""
-        return label_of(self.strategy, self.config)
-
     def effective(self, reuse: float, *, sunk: bool = False) -> float:
         """Cost per query at N = ``reuse`` (Eq. 1); ``sunk`` leaves a stage 1 already paid out."""
         shared_by = check_reuse(reuse)
-        return self.stage2 if sunk else self.stage2 + self.stage1 / shared_by
+        if sunk:
+            return self.stage2
+        return self.stage2 + self.stage1 / shared_by
 
     def priced(self, prices: PriceVector) -> StrategyPoint:
         """This point in another unit.

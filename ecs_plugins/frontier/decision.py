@@ -88,6 +88,22 @@ class Terms(NamedTuple):
     due: Mapping[PointKey, float]
 
 
+def due_of(prepared: Iterable[PointKey] | Mapping[PointKey, float]) -> Mapping[PointKey, float]:
+    """What of a stage 1 is due of the points that a context is prepared for.
+
+    Raises:
+        InvalidInputError: They are no keys of points.
+    """
+    if isinstance(prepared, Mapping):
+        return prepared
+    try:
+        return dict.fromkeys(prepared, 0.0)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"prepared must hold keys of points, such as point.key, got {prepared!r:.60}"
+        ) from error
+
+
 @dataclass(frozen=True, slots=True)
 class RoutingDecision:
     """One decision of a frontier.
@@ -326,7 +342,8 @@ def effective_cost(point: StrategyPoint, terms: Terms, lapsing: Mapping[PointKey
     if terms.run == terms.reuse:
         return point.stage2 + due / terms.reuse
     entry = min(due, lapsing.get(point.key, 0.0))
-    return point.stage2 + (due - entry) / terms.reuse + entry / terms.run
+    stays = due - entry
+    return point.stage2 + stays / terms.reuse + entry / terms.run
 
 
 def amount(value: float, unit: str) -> str:

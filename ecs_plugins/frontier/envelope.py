@@ -35,6 +35,7 @@ from ecs_plugins.frontier.decision import (
     RoutingDecision,
     Terms,
     UnreachableTargetError,
+    due_of,
     effective_cost,
     effective_costs,
     objectives,
@@ -207,7 +208,10 @@ class EfficiencyFrontier(MeasuredPoints):
         if len(asked) != 1:
             raise InvalidInputError("give exactly one of target_f1, budget and weight")
         queries = check_reuse(reuse)
-        terms = Terms(queries, queries if run is None else check_reuse(run), due_of(prepared))
+        in_run = queries
+        if run is not None:
+            in_run = check_reuse(run)
+        terms = Terms(queries, in_run, due_of(prepared))
         if target_f1 is None:
             pool = self.in_time(max_seconds)
         else:
@@ -308,22 +312,6 @@ class EfficiencyFrontier(MeasuredPoints):
             InvalidInputError: It is not a valid artefact; see `from_json`.
         """
         return cls.from_json(read_text(path, "the frontier"), source=str(path))
-
-
-def due_of(prepared: Iterable[PointKey] | Mapping[PointKey, float]) -> Mapping[PointKey, float]:
-    """What of a stage 1 is due of the points that a context is prepared for.
-
-    Raises:
-        InvalidInputError: They are no keys of points.
-    """
-    if isinstance(prepared, Mapping):
-        return prepared
-    try:
-        return dict.fromkeys(prepared, 0.0)
-    except TypeError as error:
-        raise InvalidInputError(
-            f"prepared must hold keys of points, such as point.key, got {prepared!r:.60}"
-        ) from error
 
 
 def _by_score(choice: _PricedPoint, weight: float) -> tuple[float, float, float]:

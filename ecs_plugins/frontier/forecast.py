@@ -106,11 +106,13 @@ def fit_carefully(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseMo
     """`fit_reuse`, beside a fit where all contexts count as ended."""
     counts = Counter(ended) + Counter(alive)
     contexts = counts.total()
+    share = sum(ended.values()) / max(1, contexts)
     model = fit_reuse(ended, alive)
+    cautious = fit_reuse(counts, {})
     return replace(
         model,
-        ended=sum(ended.values()) / max(1, contexts),
-        cautious=fit_reuse(counts, {}),
+        ended=share,
+        cautious=cautious,
         counts=tuple(sorted(counts.items())),
     )
 

@@ -32,13 +32,18 @@ def normalize_answer(text: str) -> str:
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
     """1.0 if the prediction equals one of the answers after normalisation, else 0.0."""
     given = normalize_answer(prediction)
-    return float(any(given == normalize_answer(answer) for answer in answers))
+    expected = [normalize_answer(answer) for answer in answers]
+    return float(given in expected)
 
 
 def token_f1(prediction: str, answers: Sequence[str]) -> float:
     """The best F1 over the answers, in [0, 1]; 0.0 without answers."""
     given = normalize_answer(prediction)
-    return max((_f1(given, normalize_answer(answer)) for answer in answers), default=0.0)
+    best = 0.0
+    for answer in answers:
+        expected = normalize_answer(answer)
+        best = max(best, _f1(given, expected))
+    return best
 
 
 def _f1(given: str, expected: str) -> float:
@@ -46,8 +51,10 @@ def _f1(given: str, expected: str) -> float:
         return 0.0
     ours = Counter(given.split())
     theirs = Counter(expected.split())
+    shared = ours & theirs
+    both = ours.total() + theirs.total()
     # The harmonic mean of precision and recall.
-    return 2 * (ours & theirs).total() / max(1, ours.total() + theirs.total())
+    return 2 * shared.total() / max(1, both)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,8 @@ def _of_langsmith(evaluator: Callable[..., Any]) -> Metric:
             "outputs": {"answer": judged.prediction},
             "reference_outputs": {"answer": judged.answers[0], "answers": list(judged.answers)},
         }
-        return _checked(evaluator(**{name: values[name] for name in values if name in wanted}))
+        arguments = {name: value for name, value in values.items() if name in wanted}
+        return _checked(evaluator(**arguments))
 
     return score
 

@@ -88,7 +88,8 @@ class LapsingGame:
         """The lines that need no more than a level, and are prepared for at one of the levels."""
         allowed = []
         for index, line in enumerate(self.lines):
-            if line.prepare <= level and line.prepare in self.levels:
+            is_prepared = line.prepare in self.levels
+            if is_prepared and line.prepare <= level:
                 allowed.append(index)
         return allowed
 
@@ -109,7 +110,8 @@ class LapsingGame:
         worst = 0.0
         for level in self.levels[1:]:
             lines = self._of(level)
-            prepared = sum(line.prepare for line in lines if line.prepare == level)
+            bought = [line.prepare for line in lines if line.prepare == level]
+            prepared = sum(bought)
             written = sum(line.write for line in _chain(lines))
             purchases.append(_Purchase(prepared, written))
             left = _least_ratio(lines, self._of(base))

@@ -31,11 +31,13 @@ def check_choice(routable: Iterable[PointKey], why: str = "") -> None:
     """Refuse a choice between fewer than two points; ``why`` ends the message."""
     keys = set(routable)
     if len(keys) < 2:
-        names = ", ".join(sorted(strategy for strategy, _ in keys)) or "none"
-        raise InvalidInputError(
+        strategies = sorted(strategy for strategy, _ in keys)
+        names = ", ".join(strategies) or "none"
+        message = (
             "a frontier chooses between strategies and needs at least two that can be "
-            f"routed, got {names}; measure another one as well. {why}".strip()
+            f"routed, got {names}; measure another one as well. {why}"
         )
+        raise InvalidInputError(message.strip())
 
 
 class MeasuredPoints:
@@ -47,6 +49,9 @@ class MeasuredPoints:
         prices: What the costs of the points are counted in.
         provenance: Where the points come from.
         dropped: Configurations that calibration gave up.
+
+    Attributes:
+        unit: What costs are counted in.
 
     Raises:
         InvalidInputError: Fewer than two routable points, or a duplicate.
@@ -64,6 +69,7 @@ class MeasuredPoints:
         self.points: tuple[StrategyPoint, ...] = tuple(points)
         self.measurements = measurements
         self.prices = prices or PriceVector()
+        self.unit = self.prices.unit
         self.provenance = provenance or Provenance()
         self.dropped = tuple(dropped)
         self.routable = tuple(point for point in self.points if point.routable)
@@ -113,19 +119,20 @@ class MeasuredPoints:
                 left.
         """
         wanted = set(names)
-        known_names = {name for point in self.points for name in (point.label, point.strategy)}
-        unknown = wanted - known_names
+        unknown = set(wanted)
+        points = []
+        for point in self.points:
+            own_names = {point.label, point.strategy}
+            unknown -= own_names
+            if own_names & wanted:
+                points.append(point)
         if unknown:
             raise self._not_measured(", ".join(sorted(unknown)))
-        rows = [
-            row
-            for row, point in enumerate(self.points)
-            if not wanted.isdisjoint((point.label, point.strategy))
-        ]
         kept = None
         if self.measurements is not None:
+            rows = [self.row(point) for point in points]
             kept = self.measurements.select(rows)
-        return self.with_points([self.points[row] for row in rows], measurements=kept)
+        return self.with_points(points, measurements=kept)
 
     def get(self, strategy: str, **config: ConfigValue) -> StrategyPoint:
         """The point of a strategy and configuration.
@@ -142,11 +149,6 @@ class MeasuredPoints:
         labels = ", ".join(point.label for point in self.points)
         return InvalidInputError(f"{what} was not measured; measured are {labels}")
 
-    @property
-    def unit(self) -> str:
-        """What costs are counted in."""
-        return self.prices.unit
-
     def row(self, point: StrategyPoint) -> int:
         """Row of a point in `points` and in the measurements."""
         return self._rows[point.key]
@@ -158,10 +160,12 @@ class MeasuredPoints:
             return {}
         written = {}
         for point in self.points:
-            if point.usage is not None:
-                cost = min(point.stage1, float(self.prices.lapsing(point.usage)))
-                if cost > 0:
-                    written[point.key] = cost
+            if point.usage is None:
+                continue
+            entry = float(self.prices.lapsing(point.usage))
+            cost = min(point.stage1, entry)
+            if cost > 0:
+                written[point.key] = cost
         return written
 
     @cached_property
@@ -203,14 +207,17 @@ class MeasuredPoints:
 
     def latency(self, point: StrategyPoint) -> Latency | None:
         """Seconds of a query, p50 and p95; None without measurements."""
-        return self._latencies[self.row(point)] if self._latencies else None
+        if not self._latencies:
+            return None
+        return self._latencies[self.row(point)]
 
     @cached_property
     def _latencies(self) -> list[Latency]:
         if self.measurements is None:
             return []
         quantiles = np.quantile(self.measurements.query_seconds, [0.5, 0.95], axis=1)
-        return [Latency(float(p50), float(p95)) for p50, p95 in quantiles.T]
+        pairs = quantiles.T.tolist()
+        return [Latency(p50, p95) for p50, p95 in pairs]
 
     @property
     def caution(self) -> str:

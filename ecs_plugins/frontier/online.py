@@ -72,10 +72,16 @@ def decide_online(
     position = Position(at, at) if isinstance(at, int) else at
     given = frozenset(free)
     due = dict.fromkeys(given, 0.0)
-    due |= prepared if isinstance(prepared, Mapping) else dict.fromkeys(prepared, 0.0)
+    if isinstance(prepared, Mapping):
+        due.update(prepared)
+    else:
+        due.update(dict.fromkeys(prepared, 0.0))
     able = frontier.reaching(target_f1, max_seconds)
-    lines = tuple(_line(point, frontier, free=point.key in given) for point in able)
-    play = _play(able, lines, position, frontier.unit, draw)
+    lines = []
+    for point in able:
+        written = frontier.lapsing.get(point.key, 0.0)
+        lines.append(_line(point, written, free=point.key in given))
+    play = _play(able, tuple(lines), position, frontier.unit, draw)
     chosen = play.point
     ready = [point for point in able if due.get(point.key) == 0]
     if ready:
@@ -83,7 +89,9 @@ def decide_online(
         if best.stage2 <= chosen.stage2:
             chosen = best
             play = play._replace(more="from this query on, however many follow")
-    most = "Never more than" if draw is None else "In expectation at most"
+    most = "Never more than"
+    if draw is not None:
+        most = "In expectation at most"
     note = (
         f"{play.step} of this context: {chosen.label} {play.more}. {most} {play.bound:.2f} times "
         f"the optimum for its queries at this target, however many queries come"
@@ -96,10 +104,11 @@ def decide_online(
     )
 
 
-def _line(point: StrategyPoint, frontier: EfficiencyFrontier, *, free: bool) -> CostLine:
-    write = frontier.lapsing.get(point.key, 0.0)
-    prepare = 0.0 if free else point.stage1 - write
-    return CostLine(max(0.0, prepare), write, point.stage2)
+def _line(point: StrategyPoint, written: float, *, free: bool) -> CostLine:
+    prepare = 0.0
+    if not free:
+        prepare = max(0.0, point.stage1 - written)
+    return CostLine(prepare, written, point.stage2)
 
 
 def _play(
@@ -135,12 +144,13 @@ def _planned(
     place = plan.at(query)
     chosen = able[plan.choices[place]]
     more = "from this query on, however many follow"
-    for start, choice in zip(plan.starts[place + 1 :], plan.choices[place + 1 :], strict=True):
-        following = able[choice]
-        if following.stage2 < chosen.stage2:
-            less = chosen.stage2 - following.stage2
+    for later in range(place + 1, len(plan.starts)):
+        following = able[plan.choices[later]]
+        less = chosen.stage2 - following.stage2
+        if less > 0:
+            queries = plan.starts[later] - query
             more = (
-                f"for {start - query} queries yet, then {following.label}, whose preparation "
+                f"for {queries} queries yet, then {following.label}, whose preparation "
                 f"costs {amount(following.stage1, unit)} and which costs {amount(less, unit)} "
                 "less per query"
             )
@@ -150,7 +160,8 @@ def _planned(
 
 def coin(context_id: str) -> float:
     """The coin of a context, in [0, 1): the same in every process, at every query."""
-    digest = hashlib.blake2b(context_id.encode("utf-8", "surrogatepass"), digest_size=6).digest()
+    encoded = context_id.encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(encoded, digest_size=6).digest()
     return int.from_bytes(digest, "big") / 2**48
 
 
@@ -170,12 +181,17 @@ def forecast_gain(slopes: tuple[Slope, ...], model: ReuseModel) -> Gain:
     """
     counts = [(min(queries, HORIZON), contexts) for queries, contexts in model.counts]
     longest = max((queries for queries, _ in counts), default=0)
+    expected = [model.expected(seen) for seen in range(1, longest + 1)]
     careful = plan_rental(slopes)
-    bold = plan_forecast(slopes, [model.expected(seen) for seen in range(1, longest + 1)])
-    carefully_paid = sum(contexts * careful.cost(slopes, n) for n, contexts in counts)
-    boldly_paid = sum(contexts * bold.cost(slopes, n) for n, contexts in counts)
-    bought = [slopes[choice][0] for plan in (careful, bold) for choice in plan.choices]
-    return Gain(carefully_paid - boldly_paid, max(bought))
+    bold = plan_forecast(slopes, expected)
+    saved = 0.0
+    for queries, contexts in counts:
+        carefully_paid = careful.cost(slopes, queries)
+        boldly_paid = bold.cost(slopes, queries)
+        saved += contexts * (carefully_paid - boldly_paid)
+    bought = {*careful.choices, *bold.choices}
+    price = max(slopes[choice][0] for choice in bought)
+    return Gain(saved, price)
 
 
 def expected_run(model: ReuseModel, at: Position) -> float:
@@ -193,15 +209,21 @@ def trusted_gain(
     Where some are prepared and others cached, an entry counts as what it costs per query of the
     mean run.
     """
-    lines = [_line(point, frontier, free=False) for point in able]
-    if model.runs is None or not any(line.write for line in lines):
-        slopes = tuple((line.prepare + line.write, line.rate) for line in lines)
+    slopes = tuple((point.stage1, point.stage2) for point in able)
+    written = [frontier.lapsing.get(point.key, 0.0) for point in able]
+    if model.runs is None or not any(written):
         return forecast_gain(slopes, model)
-    if not any(line.prepare for line in lines):
-        slopes = tuple((line.write, line.rate) for line in lines)
+    stays = any(price > part for (price, _), part in zip(slopes, written, strict=True))
+    if not stays:
         return forecast_gain(slopes, model.runs)
-    runs = sum(times for _, times in model.runs.counts)
-    queries = sum(length * times for length, times in model.runs.counts)
+    runs = 0
+    queries = 0
+    for length, times in model.runs.counts:
+        runs += times
+        queries += length * times
     mean = max(1.0, queries / max(1, runs))
-    slopes = tuple((line.prepare, line.rate + line.write / mean) for line in lines)
-    return forecast_gain(slopes, model)
+    spread = []
+    for (price, rate), part in zip(slopes, written, strict=True):
+        slope = (price - part, rate + part / mean)
+        spread.append(slope)
+    return forecast_gain(tuple(spread), model)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import TypeIs
+
 _IN_THE_MAP = {
     "input": "input_cost_per_token",
     "output": "output_cost_per_token",
@@ -52,19 +54,18 @@ def _entry(listed: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]
     if not name:
         raise ValueError(f"name the model of the role {role}, to find its price")
     exact = listed.get(name)
-    if isinstance(exact, Mapping) and exact.get("input_cost_per_token") is not None:
+    if _is_priced(exact):
         return exact
-    candidates = {
-        key: entry
-        for key, entry in listed.items()
-        if key.endswith(f"/{name}") and isinstance(entry, Mapping) and _is_priced(entry)
-    }
+    by_provider = [key for key in listed if key.endswith(f"/{name}")]
+    candidates = {key: listed[key] for key in by_provider if _is_priced(listed[key])}
     if not candidates:
         raise ValueError(f"it has no price of {name!r}, the model of the role {role}")
-    first = next(iter(candidates.values()))
-    if all(_quoted(entry) == _quoted(first) for entry in candidates.values()):
+    first, *others = candidates.values()
+    quoted = _quoted(first)
+    if all(_quoted(entry) == quoted for entry in others):
         return first
-    shown = ", ".join(sorted(candidates)[:_MOST_CANDIDATES])
+    names = sorted(candidates)
+    shown = ", ".join(names[:_MOST_CANDIDATES])
     more = len(candidates) - _MOST_CANDIDATES
     rest = f" and {more} more" if more > 0 else ""
     raise ValueError(
@@ -72,7 +73,9 @@ def _entry(listed: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]
     )
 
 
-def _is_priced(entry: Mapping[str, Any]) -> bool:
+def _is_priced(entry: object) -> TypeIs[Mapping[str, Any]]:
+    if not isinstance(entry, Mapping):
+        return False
     return entry.get("input_cost_per_token") is not None
 
 
@@ -85,17 +88,25 @@ def _price(entry: Mapping[str, Any]) -> dict[str, Any]:
     tiers: dict[int, dict[str, Any]] = {}
     setting_of = {name: setting for setting, name in _IN_THE_MAP.items()}
     for key, value in entry.items():
-        tier = _TIER.match(key)
-        if tier is not None and tier["price"] in setting_of and value is not None:
-            above = int(tier["thousands"]) * 1000
-            tiers.setdefault(above, {})[setting_of[tier["price"]]] = value
-    listed_tiers = [{"above": above, **tiers[above]} for above in sorted(tiers)]
-    return {**_given(entry), "tiers": listed_tiers}
+        match = _TIER.match(key)
+        if match is None or value is None:
+            continue
+        setting = setting_of.get(match["price"])
+        if setting is not None:
+            above = int(match["thousands"]) * 1000
+            tier = tiers.setdefault(above, {"above": above})
+            tier[setting] = value
+    rising = [tiers[above] for above in sorted(tiers)]
+    return {**_given(entry), "tiers": rising}
 
 
 def _given(entry: Mapping[str, Any]) -> dict[str, Any]:
-    prices = {setting: entry.get(name) for setting, name in _IN_THE_MAP.items()}
-    return {setting: price for setting, price in prices.items() if price is not None}
+    prices = {}
+    for setting, name in _IN_THE_MAP.items():
+        price = entry.get(name)
+        if price is not None:
+            prices[setting] = price
+    return prices
 
 
 def _batch_factor(entry: Mapping[str, Any]) -> float:

@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from ecs_plugins.frontier.hull import upper_envelope
@@ -51,13 +52,15 @@ class RentalPlan:
     def cost(self, slopes: Sequence[Slope], queries: int) -> float:
         """What it has cost after so many queries."""
         last = queries + 1
-        ends = (*self.starts[1:], last)
+        edges = pairwise([*self.starts, last])
         total = 0.0
-        for start, end, choice in zip(self.starts, ends, self.choices, strict=True):
-            if start < last:
-                price, rate = slopes[choice]
-                served = min(end, last) - start
-                total += price + served * rate
+        for (start, end), choice in zip(edges, self.choices, strict=True):
+            if start >= last:
+                break
+            price, rate = slopes[choice]
+            served = min(end, last) - start
+            total += price
+            total += served * rate
         return total
 
 

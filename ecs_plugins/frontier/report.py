@@ -26,6 +26,7 @@ from ecs_plugins.frontier.cost import StrategyPoint, check_reuse
 from ecs_plugins.frontier.decision import amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.hull import Span, non_dominated, weight_spans
+from ecs_plugins.frontier.intervals import Interval
 from ecs_plugins.frontier.measurements import Array
 
 if TYPE_CHECKING:
@@ -85,9 +86,9 @@ def write_report(
     written = []
     figures = {}
     for name, figure in drawn.items():
-        files = write_figure(figure, folder, name)
-        written += files
-        svg = files[0].read_text("utf-8")
+        svg_file, png_file = write_figure(figure, folder, name)
+        written += [svg_file, png_file]
+        svg = svg_file.read_text("utf-8")
         caption = _CAPTIONS[name]
         figures[caption] = _inline(svg, name)
     html = _page(frontier, figures, reuses)
@@ -197,8 +198,9 @@ def colours(frontier: EfficiencyFrontier) -> dict[str, str]:
 def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figure:
     """Figure 1: per strategy all points, the non-dominated ones (dashed) and the path over w."""
     palette = colours(frontier)
-    columns = min(3, len(palette))
-    rows = math.ceil(len(palette) / columns)
+    strategies = len(palette)
+    columns = min(3, strategies)
+    rows = math.ceil(strategies / columns)
     width = 3.5 * columns
     height = 2.7 * rows + 0.4
     figure, axes = new_figure(rows, columns, (width, height))
@@ -244,22 +246,21 @@ def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figu
     named: set[str] = set()
     lines: dict[str, Artist] = {}
     dots: dict[str, Artist] = {}
+    steps = max(1, len(reuses) - 1)
     for index, reuse in enumerate(reuses):
-        rank = index / max(1, len(reuses) - 1)
-        path = [span.point for span in frontier.envelope(reuse)]
+        rank = index / steps
         grey = str(0.75 - 0.6 * rank)
         width = 1.2 + 1.2 * rank
+        path = [span.point for span in frontier.envelope(reuse)]
         line = _plot(axis, path, reuse, color=grey, lw=width, zorder=2)
         lines[f"N = {reuse:g}"] = line
         for point in path:
             colour = palette[point.strategy]
             dots[point.strategy] = _dot(axis, point, reuse, colour)
-            interval = frontier.f1_interval(point)
-            cost = point.effective(reuse)
-            axis.vlines(cost, interval.low, interval.high, colour, alpha=0.4, lw=1.0)
+            _draw_interval(axis, point, reuse, frontier.f1_interval(point), colour)
             if point.label not in named:
                 named.add(point.label)
-                _name(axis, point, cost)
+                _name(axis, point, reuse)
     _axes_of_points(axis, frontier, reuses)
     _legend(axis, lines | dots)
     return figure
@@ -269,10 +270,18 @@ def _dot(axis: Axes, point: StrategyPoint, reuse: float, colour: str) -> Artist:
     return _plot(axis, [point], reuse, marker="o", ms=7, mec="w", ls="", color=colour)
 
 
-def _name(axis: Axes, point: StrategyPoint, cost: float) -> None:
+def _draw_interval(
+    axis: Axes, point: StrategyPoint, reuse: float, interval: Interval, colour: str
+) -> None:
+    cost = point.effective(reuse)
+    axis.vlines(cost, interval.low, interval.high, colour, alpha=0.4, lw=1.0)
+
+
+def _name(axis: Axes, point: StrategyPoint, reuse: float) -> None:
+    place = (point.effective(reuse), point.f1)
     axis.annotate(
         point.label,
-        (cost, point.f1),
+        place,
         xytext=(5, -9),
         fontsize=7,
         textcoords="offset points",
@@ -335,13 +344,17 @@ def map_figure(frontier: EfficiencyFrontier) -> Figure:
     shown: dict[str, Artist] = {}
     for low, level in pairwise([bottom, *levels]):
         high = level if levels[-1] else top
+        height = high - low
         for span in frontier.reuse_path(target_f1=level):
-            if span.low < _MOST_REUSE:
-                width = min(span.high, _MOST_REUSE) - span.low
-                # Edges of its own colour: neighbours of one colour are one area.
-                colour = palette[span.point.strategy]
-                area = Rectangle((span.low, low), width, high - low, fc=colour, ec=colour, lw=0.3)
-                shown[span.point.strategy] = axis.add_patch(area)
+            if span.low >= _MOST_REUSE:
+                continue
+            end = min(span.high, _MOST_REUSE)
+            width = end - span.low
+            corner = (span.low, low)
+            # Edges of its own colour: neighbours of one colour are one area.
+            colour = palette[span.point.strategy]
+            area = Rectangle(corner, width, height, fc=colour, ec=colour, lw=0.3)
+            shown[span.point.strategy] = axis.add_patch(area)
     _reuse_axis(axis)
     axis.set_ylim(bottom, top)
     axis.set_ylabel("target F1")
@@ -383,7 +396,8 @@ def reuse_figure(frontier: EfficiencyFrontier, target_f1: float) -> Figure:
 def _mark_reuse(axis: Axes, span: Span) -> None:
     """Mark the N from which on a point is the choice."""
     axis.axvline(span.low, color=GREY, lw=0.8, ls=":")
-    place = (span.low, span.point.effective(span.low))
+    cost = span.point.effective(span.low)
+    place = (span.low, cost)
     name = f"N* = {span.low:.3g}"
     axis.annotate(name, place, xytext=(5, 12), textcoords="offset points")
 

@@ -182,10 +182,11 @@ class ReuseLedger:
         self, connection: Connection, where: tuple[str, str]
     ) -> dict[PointKey, Preparation]:
         now = self._clock()
-        return {
-            (strategy, config): Preparation(cost, now - at)
-            for strategy, config, cost, at in connection.execute(_PREPARED, where).fetchall()
-        }
+        preparations = {}
+        for strategy, config, cost, at in connection.execute(_PREPARED, where).fetchall():
+            age = now - at
+            preparations[strategy, config] = Preparation(cost, age)
+        return preparations
 
     def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
         """Note that stage 1 of a point was paid for this context, so it is sunk from now on."""
@@ -199,7 +200,9 @@ class ReuseLedger:
         now = self._clock()
         holder = f"{self._name}-{os.getpid()}"
         where = (self._namespace, stored_id(context), *key)
-        return bool(self._run(_LEASE, (*where, holder, now + seconds, now)))
+        values = (*where, holder, now + seconds, now)
+        with self._database.write(scope=self._namespace) as connection:
+            return connection.execute(_LEASE, values).fetchone() is not None
 
     def end_preparation(self, context: str, key: PointKey) -> None:
         """It was not paid after all: the next may try."""
@@ -232,18 +235,20 @@ class ReuseLedger:
             StorageError: It cannot be written; nothing of it was.
         """
         now = self._clock()
+        name = stored_id(context)
         with self._database.write(scope=self._namespace) as connection:
             for key, cost in prepared.items():
-                where = (self._namespace, stored_id(context), *key)
-                connection.execute(_PREPARE, (*where, cost, now))
+                values = (self._namespace, name, *key, cost, now)
+                connection.execute(_PREPARE, values)
             if spent is None:
                 return
             if ratio is not None:
-                values = (self._namespace, *spent.key, "cost", ratio, ratio * ratio)
-                connection.execute(_OBSERVE, values)
+                observed = (self._namespace, *spent.key, "cost", ratio, ratio * ratio)
+                connection.execute(_OBSERVE, observed)
             day = int(now // _DAY)
             costs = (spent.unit, spent.cost, spent.baseline)
-            connection.execute(_SPEND, (self._namespace, day, *spent.key, *costs))
+            booked = (self._namespace, day, *spent.key, *costs)
+            connection.execute(_SPEND, booked)
 
     def forget(self, context: str) -> bool:
         """Delete everything about a context; returns whether there was anything."""
@@ -440,4 +445,6 @@ class ReuseLedger:
                 return list(connection.execute(statement, values).fetchall())
         with database.write(scope=self._namespace) as connection:
             cursor = connection.execute(statement, values)
-            return list(cursor.fetchall()) if cursor.description else []
+            if not cursor.description:
+                return []
+            return list(cursor.fetchall())

@@ -20,11 +20,13 @@ from ecs_plugins.frontier.decision import (
     Objective,
     RoutingDecision,
     UnreachableTargetError,
+    due_of,
     objectives,
 )
-from ecs_plugins.frontier.envelope import EfficiencyFrontier, due_of
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.forecast import ReuseModel
-from ecs_plugins.frontier.ledger import Booking, Ledger, Preparation
+from ecs_plugins.frontier.ledger import Booking, Ledger
+from ecs_plugins.frontier.lifetimes import Lifetimes
 from ecs_plugins.frontier.observing import cautious_frontier, drift_alarms, key_of
 from ecs_plugins.frontier.online import (
     Position,
@@ -46,12 +48,23 @@ _LEASE_SECONDS = 120.0  # how long a preparation may take before the next may tr
 
 
 class _Known(NamedTuple):
-    """What the ledger knows at a query: its place in the game, and what of a stage 1 is due."""
+    """What the ledger knows at a query.
+
+    Attributes:
+        at: Its place in the game.
+        due: What of a stage 1 is due.
+        free: Points that were prepared before the first query.
+        reuse: N, where the caller gave it.
+        forecast: Of the queries to come.
+        unfitted: Contexts that the forecast does not know yet.
+    """
 
     at: Position
     due: Mapping[PointKey, float]
     free: frozenset[PointKey]
-    reuse: float | ReuseModel
+    reuse: float | None
+    forecast: ReuseModel
+    unfitted: int
 
 
 @dataclass(eq=False, repr=False)
@@ -72,6 +85,10 @@ class Router:
     _lower: EfficiencyFrontier | None = field(default=None, init=False)
     _learned: float = field(default=0.0, init=False)
     _read: ContextReadings = field(default_factory=ContextReadings, init=False)
+    _lifetimes: Lifetimes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lifetimes = Lifetimes.of(self.frontier)
 
     def route(
         self,
@@ -108,12 +125,18 @@ class Router:
         ready = frozenset(due_of(prepared))
         if context_id is not None and not isinstance(context_id, str):
             raise InvalidInputError(f"context_id must be a text, got {context_id!r:.60}")
-        queries = 1.0 if reuse is None else check_reuse(reuse)
-        note = "" if reuse is not None else self._why_alone()
+        queries = 1.0
+        note = ""
+        if reuse is None:
+            note = self._why_alone()
+        else:
+            queries = check_reuse(reuse)
         if self.ledger is not None and context_id:
             try:
-                known = self._known(self.ledger, context_id, asked, ready, reuse, count=count)
-                if is_capped(self.config.spend_cap, self.ledger, self.frontier.unit):
+                given = None if reuse is None else queries
+                known = self._known(self.ledger, context_id, asked, ready, given, count=count)
+                cap = self.config.spend_cap
+                if cap is not None and is_capped(cap, self.ledger, self.frontier.unit):
                     return self._cheapest(known)
                 decision = self._by_ledger(context_id, asked, known)
                 return self._unless_leased(decision, context_id, asked, known, count=count)
@@ -135,11 +158,15 @@ class Router:
             raise InvalidInputError("give at most one of target_f1, budget and weight")
         for name, value in given.items():
             check_number(name, value)
-        asked: dict[str, Any] = given or self.config.objective
-        if not asked:
+        chosen = given or self._configured
+        if not chosen:
             raise ConfigurationError(f"exactly one objective is needed: {', '.join(Objective)}")
-        asked["max_seconds"] = self.config.max_seconds
-        return asked
+        return {**chosen, "max_seconds": self.config.max_seconds}
+
+    @cached_property
+    def _configured(self) -> Mapping[str, float]:
+        """The objective of queries that bring none."""
+        return self.config.objective
 
     def _why_alone(self) -> str:
         if self.ledger is None:
@@ -157,35 +184,27 @@ class Router:
         count: bool,
     ) -> _Known:
         """Ask the ledger, and count the query."""
+        lifetimes = self._lifetimes
+        life = lifetimes.cache_seconds
         game = self._game(asked)
-        counted = ledger.count_query(context_id, game=game, life=self._life, add=count)
+        counted = ledger.count_query(context_id, game=game, life=life, add=count)
         finished: Mapping[int, int] = {}
-        if counted.lapses and self._mixed:
+        if counted.lapses and lifetimes.is_mixed:
             finished = ledger.finished_runs(context_id, game)
-        due = dict.fromkeys(self._read.costs(context_id, self._scored), 0.0)
-        due |= self._due(counted.preparations)
+        due: dict[PointKey, float] = {}
+        if lifetimes.in_memory:
+            read = self._read.costs(context_id, lifetimes.in_memory)
+            due = dict.fromkeys(read, 0.0)
+        if counted.preparations:
+            due |= lifetimes.due(counted.preparations)
         due |= dict.fromkeys(given, 0.0)
-        found = {key for key, each in counted.preparations.items() if not each.cost and key in due}
-        return _Known(
-            Position(counted.queries, counted.run, finished, counted.lapses),
-            due,
-            given | found,
-            ledger.latest_model(self._life) if reuse is None else check_reuse(reuse),
-        )
-
-    def _due(self, preparations: Mapping[PointKey, Preparation]) -> dict[PointKey, float]:
-        """What of a stage 1 that was paid is due all the same: an entry that has lapsed."""
-        due = {}
-        for key, preparation in preparations.items():
-            if key in self._scored:
-                continue  # the process that read it may be gone
-            written = self.frontier.lapsing.get(key, 0.0)
-            alive = self._life is None or preparation.age <= self._life
-            if alive or not written:
-                due[key] = 0.0
-            elif written < self._stage1.get(key, 0.0):
-                due[key] = written
-        return due
+        free = set(given)
+        for key, preparation in counted.preparations.items():
+            if not preparation.cost and key in due:
+                free.add(key)
+        position = Position(counted.queries, counted.run, finished, counted.lapses)
+        forecast = ledger.latest_model(life)
+        return _Known(position, due, frozenset(free), reuse, forecast, ledger.unfitted)
 
     def _cheapest(self, known: _Known) -> RoutingDecision:
         """What costs the least for this query, whatever was asked for."""
@@ -216,37 +235,51 @@ class Router:
         self, context_id: str, asked: Mapping[str, Any], known: _Known
     ) -> RoutingDecision:
         """Decide with what the ledger knows, for a given N or a forecast of it."""
-        reuse = known.reuse
-        if not isinstance(reuse, ReuseModel):
-            return self._judged.decide(reuse=reuse, prepared=known.due, **asked)
-        seen = known.at.seen
-        more = reuse.expected(seen)
-        run = 1 + min(more, expected_run(reuse, known.at)) if self._life else None
-        decision = self._judged.decide(reuse=1 + more, run=run, prepared=known.due, **asked)
+        frontier = self._judged
+        if known.reuse is not None:
+            return frontier.decide(reuse=known.reuse, prepared=known.due, **asked)
+        more = known.forecast.expected(known.at.seen)
         target = asked.get("target_f1")
-        if target is None or (self.config.policy is None and self._trusted(reuse, target)):
-            note = f"N = {1 + more:.1f}: query {seen} of this context, {more:.1f} more expected"
-            if run is not None:
-                note += f", {run - 1:.1f} of them before a prompt cache lapses"
-            return replace(decision, note=note)
-        online = decide_online(
-            self._judged,
+        if target is None or self._is_trusted(frontier, target, known):
+            return self._by_forecast(frontier, more, asked, known)
+        draw = None
+        if self.config.policy == "randomised":
+            draw = coin(context_id)
+        decision = decide_online(
+            frontier,
             target,
             known.at,
             prepared=known.due,
             free=known.free,
             max_seconds=self.config.max_seconds,
-            draw=coin(context_id) if self.config.policy == "randomised" else None,
+            draw=draw,
         )
-        effective = online.stage2 + online.stage1 / (1 + more)
-        return replace(online, reuse=1 + more, effective=effective)
+        effective = decision.stage2 + decision.stage1 / (1 + more)
+        return replace(decision, reuse=1 + more, effective=effective)
 
-    def _trusted(self, model: ReuseModel, target: float) -> bool:
+    def _by_forecast(
+        self, frontier: EfficiencyFrontier, more: float, asked: Mapping[str, Any], known: _Known
+    ) -> RoutingDecision:
+        """Decide for this query and so many ``more``."""
+        note = (
+            f"N = {1 + more:.1f}: query {known.at.seen} of this context, {more:.1f} more expected"
+        )
+        run = None
+        if self._lifetimes.cache_seconds:
+            until_lapse = min(more, expected_run(known.forecast, known.at))
+            run = 1 + until_lapse
+            note += f", {until_lapse:.1f} of them before a prompt cache lapses"
+        decision = frontier.decide(reuse=1 + more, run=run, prepared=known.due, **asked)
+        return replace(decision, note=note)
+
+    def _is_trusted(self, frontier: EfficiencyFrontier, target: float, known: _Known) -> bool:
         """Whether the forecast would have paid off so far, by more than one mistake costs."""
-        able = self._judged.reaching(target, self.config.max_seconds)
+        if self.config.policy is not None:
+            return False
+        able = frontier.reaching(target, self.config.max_seconds)
+        gain = trusted_gain(frontier, able, known.forecast)
         # Each context since the fit may have been a mistake, and this one may be the next.
-        mistakes = 1 + (self.ledger.unfitted if self.ledger is not None else 0)
-        gain = trusted_gain(self._judged, able, model)
+        mistakes = 1 + known.unfitted
         return gain.saved >= mistakes * gain.price
 
     def _unless_leased(
@@ -312,13 +345,14 @@ class Router:
         if self.ledger is None:
             return settlement
         if prepared is None:
-            paid = actual.total(Stage.PREPARE) > 0
-            prepared = {decision.point.key: actual} if paid else {}
+            prepared = {}
+            if actual.total(Stage.PREPARE) > 0:
+                prepared = {decision.point.key: actual}
         read = actual.total(Stage.QUERY, Role.ANSWER_INPUT) > 0
         noted = newly_prepared(decision, prepared, self.frontier, cached=read and answered)
         if whole:
             noted[decision.point.key] = settlement.actual_stage1
-        for key in self._scored & noted.keys():
+        for key in self._lifetimes.in_memory & noted.keys():
             self._read.note(context_id or "", key, noted.pop(key))
         try:
             self._book(self.ledger, context_id or "", noted, settlement, decision, answered)
@@ -338,21 +372,28 @@ class Router:
     ) -> None:
         total = settlement.actual_stage1 + settlement.actual_stage2
         spent = Booking(decision.point.key, settlement.unit, total, self._baseline(decision))
-        ratio = settlement.ratio if answered and context_id else None
-        ledger.book(context_id, noted if context_id else {}, ratio, spent)
+        ratio = None
+        if answered and context_id:
+            ratio = settlement.ratio
+        if not context_id:
+            noted = {}
+        ledger.book(context_id, noted, ratio, spent)
 
     def _baseline(self, decision: RoutingDecision) -> float:
         """What this query would have cost with always the full context, or with the dearest."""
         full = self._full_context
+        if decision.due.get(full.key) == 0:
+            return full.stage2
         written = self.frontier.lapsing.get(full.key, 0.0)
-        alive = decision.due.get(full.key) == 0
-        return full.stage2 + (0.0 if alive else written)
+        return full.stage2 + written
 
     @cached_property
     def _full_context(self) -> StrategyPoint:
         points = self.frontier.routable
-        named = [point for point in points if point.strategy == "full_context"]
-        return named[0] if named else max(points, key=lambda point: point.stage2)
+        for point in points:
+            if point.strategy == "full_context":
+                return point
+        return max(points, key=lambda point: point.stage2)
 
     def observe(self, decision: RoutingDecision | Mapping[str, Any], score: float) -> None:
         """Note how good an answer was, in [0, 1], as F1 is measured; kept in the ledger.
@@ -378,7 +419,9 @@ class Router:
         Raises:
             StorageError: The ledger cannot be read.
         """
-        return [] if self.ledger is None else drift_alarms(self.frontier, self.ledger)
+        if self.ledger is None:
+            return []
+        return drift_alarms(self.frontier, self.ledger)
 
     @property
     def _judged(self) -> EfficiencyFrontier:
@@ -395,31 +438,3 @@ class Router:
             self._lower = cautious_frontier(self.frontier, observed)
             self._learned = now
         return self._lower
-
-    @cached_property
-    def _life(self) -> float | None:
-        """How long an entry of the prompt cache lives; None where nothing is cached."""
-        return self.frontier.prices.answer.cache_seconds if self.frontier.lapsing else None
-
-    @cached_property
-    def _stage1(self) -> dict[PointKey, float]:
-        return {point.key: point.stage1 for point in self.frontier.points}
-
-    @cached_property
-    def _mixed(self) -> bool:
-        """Whether there are both caches that lapse and preparations that stay."""
-        lapsing = self.frontier.lapsing
-        stays = any(cost > lapsing.get(key, 0.0) for key, cost in self._stage1.items())
-        return bool(lapsing) and stays
-
-    @cached_property
-    def _scored(self) -> frozenset[PointKey]:
-        """The points whose stage 1 is what the scoring model has in memory."""
-        scored = set()
-        for point in self.frontier.points:
-            if point.stage1 and point.usage is not None:
-                tokens = point.usage.tokens.items()
-                paid = {role for (stage, role), n in tokens if n and stage == Stage.PREPARE}
-                if paid == {Role.SCORER}:
-                    scored.add(point.key)
-        return frozenset(scored)

@@ -114,12 +114,12 @@ class MemoryCompression:
         ready: dict[str, Prepared] = {}
         missing = []
         distinct = {context.id: context for context in contexts}
-        for name, context in distinct.items():
+        for context in distinct.values():
             kept = self._read(context)
             if kept is None:
                 missing.append(context)
             else:
-                ready[name] = kept
+                ready[context.id] = kept
         for start in range(0, len(missing), _BATCH):
             batch = missing[start : start + _BATCH]
             for prepared in self._write(batch):

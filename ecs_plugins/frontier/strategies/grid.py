@@ -55,11 +55,13 @@ class Grid(Config):
             yield Configuration("memory_compression", {"ratio": ratio})
         for depth in self.shaped:
             yield Configuration("ecs", {"depth": depth, "signal": SIGNAL})
-        if self.ratios:
-            for depth in self.shaped_notes:
-                notes: dict[str, ConfigValue]
-                notes = {"ratio": self.ratios[-1], "depth": depth, "signal": SIGNAL}
-                yield Configuration("memory_compression+ecs", notes)
+        if not self.ratios:
+            return
+        ratio = self.ratios[-1]
+        for depth in self.shaped_notes:
+            yield Configuration(
+                "memory_compression+ecs", {"ratio": ratio, "depth": depth, "signal": SIGNAL}
+            )
 
 
 def default_strategies(

@@ -80,7 +80,9 @@ class StrategySet:
             if self._embedder is None:
                 raise LacksModelError("it needs an embedder")
             given: Any = self._embedder
-            embedder = given if hasattr(given, "embed_query") else given()
+            embedder = given
+            if not hasattr(given, "embed_query"):
+                embedder = given()
             self._dense = DenseRanker(embedder)
         return self._dense
 
@@ -90,7 +92,9 @@ class StrategySet:
             given: Any = self._scoring_model
             if given is None:
                 raise LacksModelError("it needs a scorer")
-            model = given if isinstance(given, LanguageModel) else given()
+            model = given
+            if not isinstance(given, LanguageModel):
+                model = given()
             ranker: Ranker | str = "convex"
             if self._embedder is not None:
                 ranker = ConvexRanker(CoverageRanker(), self.dense)
@@ -125,7 +129,8 @@ class StrategySet:
             raise type(error)(f"{wanted}: {error}") from error
         except (KeyError, TypeError) as error:
             raise ConfigurationError(f"{wanted} lacks a setting: {error}") from error
-        if made.name != name or config_json(made.config) != config_json(config):
+        made_key = (made.name, config_json(made.config))
+        if made_key != (name, config_json(config)):
             raise ConfigurationError(
                 f"there is no {wanted}: it would be {made.name} {dict(made.config)}"
             )
