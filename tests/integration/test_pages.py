@@ -22,6 +22,8 @@ WORDS_OF_THE_README = 900
 LINES_OF_A_GUIDE = 150
 BLOCKS_PER_THOUSAND_WORDS = 15
 CLICKS = 2
+CELL = 150
+"""Characters of a table's cell at most, its links included."""
 
 
 def prose(page: Path) -> str:
@@ -69,6 +71,13 @@ def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
 def test_lines_are_wrapped(page: Path) -> None:
     lines = [line for line in prose(page).splitlines() if not line.startswith(("|", "    "))]
     assert [line for line in lines if len(INLINE.sub("", line)) > 100] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_cell_of_a_table_is_no_paragraph(page: Path) -> None:
+    rows = [line for line in prose(page).splitlines() if line.startswith("|")]
+    cells = [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+    assert [cell for cell in cells if len(cell) > CELL] == []
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
