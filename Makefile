@@ -41,7 +41,7 @@ check: $(VENV)/.installed-dev ## Lint, format, strict types, unsafe code, known 
 
 test: check ## Run every check and every test, with the bundled model.
 	$(BIN)/ecs-plugins model install
-	$(BIN)/python -m pytest -n auto --maxprocesses 4
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 fast: $(VENV)/.installed-dev ## The quick tests of the package, without a model.
 	ECS_PLUGINS_FUZZ=10 $(BIN)/python -m pytest tests -m "not model and not slow and not gpu" -n auto --maxprocesses 4 --dist loadfile

@@ -10,6 +10,11 @@ from hypothesis import settings
 settings.register_profile("fixed", derandomize=True)
 settings.load_profile("fixed")
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # There is a worker per core already: threads of their own would only wait for each other.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("MKL_NUM_THREADS", "1")
+
 OF_ALL = re.compile(r"^pytestmark = (.+)", re.MULTILINE)
 
 

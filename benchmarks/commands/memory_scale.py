@@ -84,8 +84,8 @@ def _of_sentences(file: Path) -> ScaleResult:
 
 def _sleep() -> ScaleResult | None:
     """A sleep phase beside one embedding batch, where the default embedder is installed."""
+    from benchmarks.memory_scale import sleep_cost
     from benchmarks.memory_scale.growth import ScaleResult
-    from benchmarks.memory_scale.sleep_cost import MESSAGES, measure_sleep
     from ecs_plugins.ranking.embedder import default_embedder
 
     try:
@@ -93,8 +93,9 @@ def _sleep() -> ScaleResult | None:
     except ModelNotFoundError as error:
         typer.echo(f"no sleep phase beside an embedding batch: {error}", err=True)
         return None
-    typer.echo(f"{MESSAGES} messages: a sleep phase beside an embedding batch", err=True)
-    return ScaleResult(MESSAGES, "slept over", measure_sleep(embedder))
+    typer.echo(f"{sleep_cost.MESSAGES} messages: a sleep phase beside an embedding batch", err=True)
+    figures = sleep_cost.measure_sleep(embedder)
+    return ScaleResult(sleep_cost.MESSAGES, "slept over", figures)
 
 
 def _write(out: Path, results: list[ScaleResult]) -> None:

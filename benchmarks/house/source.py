@@ -7,6 +7,7 @@ import io
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -74,7 +75,7 @@ class SourceFile:
 
 
 def read_folder(folder: str) -> list[SourceFile]:
-    """Every Python file below a folder of the checkout."""
+    """Every Python file below a folder of the checkout; each is read once in a process."""
     return [_read(path) for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
@@ -111,6 +112,7 @@ def _line_count(path: Path) -> int:
     return len(path.read_text("utf-8").splitlines())
 
 
+@cache
 def _read(path: Path) -> SourceFile:
     text = path.read_text("utf-8")
     tree = ast.parse(text)

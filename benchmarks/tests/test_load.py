@@ -7,7 +7,7 @@ import pytest
 @pytest.mark.parametrize("place", [(), ("--address", "private")])
 def test_load_measures_both_apps_and_bursts_that_are_shed(bench, tmp_path, place):
     out = tmp_path / "load.json"
-    run = ("--clients", "3", "--minutes", "0.05", "--pause", "0", "--out", out)
+    run = ("--clients", "3", "--minutes", "0.02", "--pause", "0", "--out", out)
     shown = bench("load", *run, *place)
     (found,) = json.loads(out.read_text())
     assert found["rounds"] >= 3

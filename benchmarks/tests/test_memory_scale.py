@@ -1,9 +1,11 @@
 import json
+from functools import partial
 
 import pytest
 
 from benchmarks.memory_scale import growth, sleep_cost
 from benchmarks.memory_scale.server import measure_server
+from benchmarks.memory_scale.sleep_cost import measure_sleep
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
@@ -36,6 +38,7 @@ def test_the_table_has_a_row_per_figure(result):
 
 def test_the_command_writes_what_it_measured(bench, tmp_path, monkeypatch, result):
     monkeypatch.setattr(growth, "measure", lambda *_, **__: result)
+    monkeypatch.setattr(sleep_cost, "measure_sleep", partial(measure_sleep, repeats=2))
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", lambda: FakeEmbedder(64))
     bench("memory-scale", "--size", "600", "--out", tmp_path / "out")
     written = json.loads((tmp_path / "out" / "memory_scale.json").read_text())
@@ -47,7 +50,7 @@ def test_the_command_writes_what_it_measured(bench, tmp_path, monkeypatch, resul
 
 def test_adding_and_sleeping_are_measured_beside_the_embedding_of_the_messages():
     embedder = FakeEmbedder(64)
-    figures = sleep_cost.measure_sleep(embedder, repeats=3)
+    figures = measure_sleep(embedder, repeats=3)
     for what in ("sleep_over_embedding", "add_over_embedding"):
         for kind in ("", "_cpu"):
             low, middle, high = (figures[f"{what}{kind}{n}"] for n in ("_low", "", "_high"))

@@ -1,6 +1,6 @@
 """Sixteen users on one store at once, and eight processes on one namespace, sleep phases on.
 
-Each runs for two seconds by default; `ECS_PLUGINS_SOAK_SECONDS=60 python -m pytest -s` on this file
+Each runs for a second by default; `ECS_PLUGINS_SOAK_SECONDS=60 python -m pytest -s` on this file
 prints the latencies that docs/measurements/performance.md reports.
 """
 
@@ -22,7 +22,7 @@ from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 USERS = 16
-SECONDS = float(os.environ.get("ECS_PLUGINS_SOAK_SECONDS", "2"))
+SECONDS = float(os.environ.get("ECS_PLUGINS_SOAK_SECONDS", "1"))
 WORDS = [f"word{n}" for n in range(500)]
 
 

@@ -39,10 +39,13 @@ _under_way: Counter[str] = Counter()
 
 
 def _number(variable: str, default: int) -> int:
-    given = os.environ.get(variable, str(default))
-    if not given.isdecimal() or not int(given):
+    given = os.environ.get(variable)
+    if given is None:
+        return default
+    number = int(given) if given.isdecimal() else 0
+    if number == 0:
         raise ConfigurationError(f"{variable} is {given!r}; it must be a positive number")
-    return int(given)
+    return number
 
 
 def _admit(kind: str) -> ThreadPoolExecutor:
@@ -51,10 +54,12 @@ def _admit(kind: str) -> ThreadPoolExecutor:
     with _lock:
         if kind not in _pools:
             size = _number(f"ECS_PLUGINS_{kind}_THREADS", MAX_WORKERS)
-            _pools[kind] = ThreadPoolExecutor(size, thread_name_prefix=f"ecs-{kind.lower()}")
-        if _under_way[kind] >= _number(bound, MAX_WAITING):
+            name = f"ecs-{kind.lower()}"
+            _pools[kind] = ThreadPoolExecutor(size, thread_name_prefix=name)
+        calls = _under_way[kind]
+        if calls >= _number(bound, MAX_WAITING):
             busy = ModelBusyError if kind == "MODEL" else StorageError
-            raise busy(f"{_under_way[kind]} calls are under way; try again later, or raise {bound}")
+            raise busy(f"{calls} calls are under way; try again later, or raise {bound}")
         _under_way[kind] += 1
         return _pools[kind]
 
@@ -72,11 +77,13 @@ if hasattr(os, "register_at_fork"):
 
 
 async def _run(kind: str, fn: Callable[[], T]) -> T:
-    context, event = contextvars.copy_context(), threading.Event()
+    context = contextvars.copy_context()
+    event = threading.Event()
     context.run(_abandoned.set, event)
     pool = _admit(kind)
+    loop = asyncio.get_running_loop()
     try:
-        return await asyncio.get_running_loop().run_in_executor(pool, context.run, fn)
+        return await loop.run_in_executor(pool, context.run, fn)
     except asyncio.CancelledError:
         event.set()
         raise
@@ -96,12 +103,14 @@ async def run_sync(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> 
         ModelBusyError: Too many calls are under way; this one did nothing.
         Exception: Whatever ``fn`` raises.
     """
-    return await _run("MODEL", functools.partial(fn, *args, **kwargs))
+    call = functools.partial(fn, *args, **kwargs)
+    return await _run("MODEL", call)
 
 
 async def run_memory(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """As `run_sync`, for what embeds, reads and writes; `StorageError` if too many do."""
-    return await _run("MEMORY", functools.partial(fn, *args, **kwargs))
+    call = functools.partial(fn, *args, **kwargs)
+    return await _run("MEMORY", call)
 
 
 def abandoned() -> threading.Event | None:
@@ -121,7 +130,9 @@ def check_awaited() -> None:
 
 
 def bridged(
-    method: Callable[Concatenate[Any, P], T], *, asks_model: bool = False
+    method: Callable[Concatenate[Any, P], T],
+    *,
+    asks_model: bool = False,
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """The async form of a method, off the event loop; a recall by ``shaper`` asks a model too."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ParamSpec, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import ErrorDetails, PydanticSerializationError
 
 from ecs_plugins.errors import ConfigurationError
 
@@ -31,7 +31,11 @@ class Config(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        arbitrary_types_allowed=True,
     )
 
     def __init__(self, **settings: Any) -> None:
@@ -43,7 +47,9 @@ class Config(BaseModel):
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some settings changed, checked like a new one."""
-        return type(self)(**{**dict(self), **changes})
+        settings = dict(self)
+        settings.update(changes)
+        return type(self)(**settings)
 
     def to_json(self) -> dict[str, Any]:
         """The settings as JSON values.
@@ -54,8 +60,9 @@ class Config(BaseModel):
         try:
             return self.model_dump(mode="json")
         except PydanticSerializationError as error:
-            said = str(error).rpartition("ValueError: ")[2]
-            raise ConfigurationError(f"{type(self).__name__}: {said}") from None
+            _, _, reason = str(error).rpartition("ValueError: ")
+            kind = type(self).__name__
+            raise ConfigurationError(f"{kind}: {reason}") from None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -68,12 +75,17 @@ class Config(BaseModel):
             raise ConfigurationError(
                 f"{cls.__name__} is made from an object of settings, got {data!r:.80}"
             )
-        return cls(**{str(name): value for name, value in data.items()})
+        settings = {str(name): value for name, value in data.items()}
+        return cls(**settings)
 
     @classmethod
     def from_any(cls, given: Self | Mapping[str, Any] | None) -> Self:
         """A configuration that is given as one, as JSON, or not at all."""
-        return given if isinstance(given, cls) else cls.from_json({} if given is None else given)  # type: ignore[arg-type]
+        if given is None:
+            return cls()
+        if isinstance(given, cls):
+            return given
+        return cls.from_json(given)  # type: ignore[arg-type]
 
 
 class StrictFields(BaseModel):
@@ -86,15 +98,13 @@ class StrictFields(BaseModel):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     def __init__(self, *args: Any, **fields: Any) -> None:
-        for name in fields:
-            # Not by the model's configuration, which the framework's class may replace.
-            if name not in type(self).model_fields:
-                known = type(self).model_fields
-                raise ConfigurationError(f"{type(self).__name__}: {unknown(name, known)}")
+        kind = type(self)
+        # Not by the model's configuration, which the framework's class may replace.
+        _require_known(kind.__name__, fields, kind.model_fields)
         try:
             super().__init__(*args, **fields)
         except ValidationError as error:
-            raise ConfigurationError(explained(type(self), error)) from None
+            raise ConfigurationError(explained(kind, error)) from None
 
     # LlamaIndex's own deletes what cannot be pickled, such as a live model, and the copy silently
     # works with a default in place of it. Here a pickle holds all of the fields, or fails.
@@ -112,33 +122,48 @@ def strict_keywords(init: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(init)
     def checked(*args: P.args, **keywords: P.kwargs) -> None:
-        for name in keywords:
-            if name not in known:
-                raise ConfigurationError(f"{type(args[0]).__name__}: {unknown(name, known)}")
+        owner = type(args[0]).__name__
+        _require_known(owner, keywords, known)
         init(*args, **keywords)
 
     return checked
 
 
+def _require_known(owner: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse a name that ``owner`` does not know."""
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(f"{owner}: {unknown(name, known)}")
+
+
 def _plain(value: Any) -> Any:
-    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+    """The Python number behind a scalar of NumPy."""
+    module = type(value).__module__
+    if module == "numpy" and hasattr(value, "item"):
+        return value.item()
+    return value
 
 
 def explained(kind: type[BaseModel], error: ValidationError) -> str:
     """What is wrong with the fields of a model, each by its name and the nearest known one."""
-    return f"{kind.__name__}: " + "; ".join(
-        _explained_one(kind, str(each["loc"][0]) if each["loc"] else "", each["msg"], each)
-        for each in error.errors(include_url=False)
-    )
+    faults = error.errors(include_url=False)
+    reasons = [_explained_one(kind, fault) for fault in faults]
+    return f"{kind.__name__}: " + "; ".join(reasons)
 
 
-def _explained_one(kind: type[BaseModel], name: str, message: str, details: Any) -> str:
-    if details["type"] == "extra_forbidden":
+def _explained_one(kind: type[BaseModel], fault: ErrorDetails) -> str:
+    location = fault["loc"]
+    name = str(location[0]) if location else ""
+    if fault["type"] == "extra_forbidden":
         return unknown(name, kind.model_fields)
-    message = message.removeprefix("Value error, ").removeprefix("Input ")
-    where = f"{name} " if name and not message.startswith(name) else ""
-    given = f", got {details['input']!r:.80}" if name and ", got" not in message else ""
-    return f"{where}{message}{given}"
+    message = fault["msg"]
+    for prefix in ("Value error, ", "Input "):
+        message = message.removeprefix(prefix)
+    if not name:
+        return message
+    if ", got" not in message:
+        message += f", got {fault['input']!r:.80}"
+    return message if message.startswith(name) else f"{name} {message}"
 
 
 def unknown(name: str, known: Collection[str]) -> str:

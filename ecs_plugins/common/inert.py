@@ -31,12 +31,12 @@ _INVISIBLE = [
     *range(0xE0000, 0xE0080),  # tags, which spell ASCII that nobody sees
 ]
 _BREAKS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"
-_TABLE: dict[int, str | None] = {
-    **dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\ufffd"),
-    **dict.fromkeys(_INVISIBLE),
-    **dict.fromkeys(map(ord, _BREAKS), "\n"),
-}
-for _code in (*map(ord, "\t\n\r"), *_JOINERS):
+_CONTROL = [*range(0x20), *range(0x7F, 0xA0)]
+_KEPT = [*map(ord, "\t\n\r"), *_JOINERS]
+_TABLE: dict[int, str | None] = dict.fromkeys(_CONTROL, "\ufffd")
+_TABLE.update(dict.fromkeys(_INVISIBLE))
+_TABLE.update(dict.fromkeys(map(ord, _BREAKS), "\n"))
+for _code in _KEPT:
     del _TABLE[_code]
 
 # Joiners make one sign of several in emoji and in Persian, and nothing beside ASCII.
@@ -105,18 +105,26 @@ def _folded(character: str) -> str:
     """The ASCII character that one looks like; itself if there is none."""
     if character.isascii():
         return character
-    plain = unicodedata.normalize("NFKC", character).casefold().translate(_LOOKALIKES)
+    normal = unicodedata.normalize("NFKC", character)
+    plain = normal.casefold().translate(_LOOKALIKES)
     return plain if len(plain) == 1 else character
 
 
 @lru_cache(maxsize=16)
 def _expression(tokens: tuple[str, ...]) -> re.Pattern[str] | None:
     # One character alone is no token that a template is made of.
-    names = sorted({token for token in tokens if len(token.strip()) > 1}, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, names))) if names else None
+    names = {token for token in tokens if len(token.strip()) > 1}
+    if not names:
+        return None
+    longest_first = sorted(names, key=len, reverse=True)
+    escaped = map(re.escape, longest_first)
+    return re.compile("|".join(escaped))
 
 
 def _broken(token: str) -> str:
     """A special token as a text that is none."""
     first = token[0]
-    return _BROKEN[first] + token[1:] if first in _BROKEN else f"{first} {token[1:]}"
+    rest = token[1:]
+    if first in _BROKEN:
+        return _BROKEN[first] + rest
+    return f"{first} {rest}"
