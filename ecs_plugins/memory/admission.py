@@ -23,6 +23,10 @@ HALF_LIFE: Final = 1000.0
 Item = TypeVar("Item", bound=HotItem | ColdMemory)
 
 
+_VANISHING: Final = 1e-6
+"""A sum of unit vectors that is shorter has no direction."""
+
+
 def admit(
     new: HotItem,
     *,
@@ -39,9 +43,11 @@ def admit(
         nearer. Else the new item: a message that says something else than a near item (`wording`)
         does not repeat it, and ``Evidence.unlike`` says in what it differs from the nearest.
     """
+    text = as_reply(new.text, new.asked)
     unlike: Difference | None = None
     for item in _near_enough(nearest_cold, nearest_hot, config):
-        differs = difference(as_reply(new.text, new.asked), as_reply(item.text, item.asked))
+        near = as_reply(item.text, item.asked)
+        differs = difference(text, near)
         if differs is None:
             return repeated(item, new, config)
         if unlike is None:
@@ -77,9 +83,11 @@ def joined(
 
     It keeps its own words if `update` set them.
     """
-    vector, resultant = moved_centroid(item.vector, item.evidence.resultant, repeat)
-    both = replace(item, evidence=replace(evidence, resultant=resultant))
-    if not item.evidence.edited and may_replace(repeat.text, item.text):
+    before = item.evidence
+    vector, resultant = moved_centroid(item.vector, before.resultant, repeat)
+    evidence = replace(evidence, resultant=resultant)
+    both = replace(item, evidence=evidence)
+    if not before.edited and may_replace(repeat.text, item.text):
         both = replace(both, text=repeat.text, asked=repeat.asked)
     if isinstance(both, HotItem):
         members = (*both.members, repeat.id)
@@ -100,19 +108,20 @@ def moved_centroid(
     vector: Vector, resultant: float, repeat: HotItem | ColdMemory
 ) -> tuple[Vector, float]:
     """Return direction and length of the sum of all observations: the running centroid."""
+    before = vector * np.float32(resultant)
     addition = repeat.vector * np.float32(repeat.evidence.resultant)
-    total: Vector = vector * np.float32(resultant) + addition
+    total: Vector = before + addition
     length = float(np.sqrt(total @ total))
-    if length <= 1e-6:
+    if length <= _VANISHING:
         return vector, 0.0
     return total / np.float32(length), length
 
 
 def decayed(evidence: Evidence, step: int) -> Evidence:
     """Return the evidence with its decaying counts brought to ``step``."""
-    if step <= evidence.updated:
-        return evidence
     elapsed = step - evidence.updated
+    if elapsed <= 0:
+        return evidence
     factor = 2.0 ** (-elapsed / HALF_LIFE)
     return replace(
         evidence,
@@ -132,15 +141,18 @@ def in_demand(evidence: Evidence, step: int, events: float = 1.0) -> Evidence:
     evidence = decayed(evidence, step)
     if evidence.last_seen == step:
         return evidence
-    return replace(evidence, last_seen=step, demand=evidence.demand + events)
+    demand = evidence.demand + events
+    return replace(evidence, last_seen=step, demand=demand)
 
 
 def with_outcome(evidence: Evidence, success: bool, step: int) -> Evidence:
     """Return the evidence after using the memory helped or failed at ``step``."""
     evidence = decayed(evidence, step)
     if success:
-        return replace(evidence, agreements=evidence.agreements + 1.0)
-    return replace(evidence, contradictions=evidence.contradictions + 1.0)
+        agreements = evidence.agreements + 1.0
+        return replace(evidence, agreements=agreements)
+    contradictions = evidence.contradictions + 1.0
+    return replace(evidence, contradictions=contradictions)
 
 
 def merged(older: Evidence, newer: Evidence) -> Evidence:

@@ -16,12 +16,23 @@ _TIERS: Mapping[str, tuple[Tier, ...]] = {"both": TIERS, "hot": ("hot",), "cold"
 
 def check_wanted(k: int | None, threshold: float | None, at: float | None) -> None:
     """Refuse arguments of a recall that are out of range."""
-    if k is not None and not (isinstance(k, Integral) and k >= 1):
+    if k is not None and not _is_count(k):
         raise InvalidInputError(f"k is {k!r:.80}; it must be a number of at least 1")
-    if threshold is not None and not (isinstance(threshold, Real) and -1 <= threshold <= 1):
+    if threshold is not None and not _is_within(threshold, 1):
         raise InvalidInputError(f"threshold is {threshold!r:.80}; it must be a number up to 1")
-    if at is not None and not (isinstance(at, Real) and abs(at) < _FAR):
+    if at is not None and not _is_within(at, _FAR):
         raise InvalidInputError(f"at is {at!r:.80}; it must be a Unix time in seconds")
+
+
+def _is_count(value: Any) -> bool:
+    is_whole = isinstance(value, Integral)
+    return is_whole and bool(value >= 1)
+
+
+def _is_within(value: Any, limit: float) -> bool:
+    """Whether something is a number no farther from 0 than a limit."""
+    is_number = isinstance(value, Real)
+    return is_number and bool(-limit <= value <= limit)
 
 
 def searched_tiers(tiers: str | None, config: MemoryConfig) -> tuple[Tier, ...]:

@@ -74,13 +74,17 @@ def consolidate(
     least = needed_support(config, [*hot, *cold])
     supported, unsupported = _split(hot, vectors[: len(hot)], config, seed, least)
     if config.rule == "default":
-        waiting = len(hot) - sum(map(len, supported))
-        unsupported = _leaving(unsupported, waiting, config)
+        proposed = sum(len(members) for members in supported)
+        unsupported = _leaving(unsupported, len(hot) - proposed, config)
     proposals = [_propose(each, config, seed, summarise) for each in supported]
     proposals += [_propose(each, config, seed, None) for each in unsupported]
     candidates = [proposal.memory for proposal in proposals]
     terms = free_energies(
-        [*cold, *candidates], config=config, step=step, queries=queries, utility=utility
+        [*cold, *candidates],
+        config=config,
+        step=step,
+        queries=queries,
+        utility=utility,
     )
     contest = ColdContest(cold, proposals, terms, config=config, seed=seed, least_support=least)
     contest.shrink()
@@ -103,10 +107,9 @@ def free_energies(
     if config.rule == "default":
         outdated = np.array([memory.superseded for memory in memories], dtype=np.float64)
         values = values - SUPERSEDED * outdated
-    return [
-        free_energy(value, entropy, config.entropy_weight)
-        for value, entropy in zip(values.tolist(), disorder.tolist(), strict=True)
-    ]
+    weight = config.entropy_weight
+    pairs = zip(values.tolist(), disorder.tolist(), strict=True)
+    return [free_energy(value, entropy, weight) for value, entropy in pairs]
 
 
 def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matrix:
@@ -136,21 +139,17 @@ def _split(
     supported: list[list[HotItem]] = []
     unsupported: list[list[HotItem]] = []
     texts = [as_reply(item.text, item.asked) for item in hot]
+    attestations = [item.evidence.attestations for item in hot]
     for rows in cluster(vectors, texts, config, seed):
         members = [hot[row] for row in rows]
-        if config.rule == "default" and not any(map(_has_gained, members)):
+        gained = any(attestations[row] > hot[row].judged for row in rows)
+        if config.rule == "default" and not gained:
             continue
-        attestations = sum(item.evidence.attestations for item in members)
-        if attestations >= least:
+        if sum(attestations[row] for row in rows) >= least:
             supported.append(members)
         else:
             unsupported.append(members)
     return supported, unsupported
-
-
-def _has_gained(item: HotItem) -> bool:
-    """Whether an item was observed or asked for since it was last judged."""
-    return item.evidence.attestations > item.judged
 
 
 def _leaving(
@@ -190,24 +189,27 @@ def _propose(
         asked = ""
         if config.proposal == "summary":
             vector = summary_vector
-    messages = tuple(message for item in members for message in item.members)
+    messages: list[str] = []
+    for item in members:
+        messages += item.members
     memory = ColdMemory(
-        _name_of(messages, seed),
-        vector,
-        evidence,
-        text,
+        id=_name_of(messages, seed),
+        vector=vector,
+        evidence=evidence,
+        text=text,
         entropy=_entropy_of(vectors, vector, config),
         asked=asked,
         superseded=all(item.superseded for item in members),
     )
     sources = tuple(item.id for item in members)
-    return Proposal(memory, members=messages, sources=sources)
+    return Proposal(memory, members=tuple(messages), sources=sources)
 
 
 def _name_of(messages: Sequence[str], seed: int) -> str:
     """The id of a proposal: a hash, so that the same sleep phase makes the same one again."""
     content = "\0".join([str(seed), *messages])
-    return hashlib.sha256(content.encode()).hexdigest()[:32]
+    digest = hashlib.sha256(content.encode())
+    return digest.hexdigest()[:32]
 
 
 def _entropy_of(members: Matrix, proposal: Vector, config: MemoryConfig) -> float:
@@ -229,7 +231,8 @@ def _pooled(members: Sequence[HotItem]) -> tuple[Vector, Evidence]:
     evidence = first.evidence
     for item in others:
         vector, resultant = moved_centroid(vector, evidence.resultant, item)
-        evidence = replace(merged(evidence, item.evidence), resultant=resultant)
+        both = merged(evidence, item.evidence)
+        evidence = replace(both, resultant=resultant)
     return vector, evidence
 
 
@@ -275,7 +278,8 @@ def link_labels(vectors: Matrix, threshold: float, texts: Sequence[str]) -> list
     root = list(range(len(vectors)))
     members = [[row] for row in root]
     for one, other in _links(vectors, threshold):
-        low, high = sorted((root[one], root[other]))
+        low = min(root[one], root[other])
+        high = max(root[one], root[other])
         if low == high or _says_something_else(members[low], members[high], texts):
             continue
         for row in members[high]:
@@ -296,26 +300,32 @@ def _links(vectors: Matrix, threshold: float) -> list[tuple[int, int]]:
     """The pairs of rows that are linked, the nearest first, without a matrix of all pairs."""
     count = max(1, len(vectors))
     step = max(1, _BLOCK // count)
-    parts = []
+    ones, others, cosines = [], [], []
     for start in range(0, count, step):
-        cosines = vectors[start : start + step] @ vectors[start:].T
-        rows, columns = np.nonzero(np.triu(cosines >= threshold, k=1))
-        parts.append((rows + start, columns + start, cosines[rows, columns]))
-    rows, columns, cosines = (np.concatenate(part) for part in zip(*parts, strict=True))
-    nearest_first = np.argsort(-cosines, kind="stable")
-    pairs = zip(rows[nearest_first].tolist(), columns[nearest_first].tolist(), strict=True)
-    return list(pairs)
+        products = vectors[start : start + step] @ vectors[start:].T
+        is_linked = np.triu(products >= threshold, k=1)
+        rows, columns = np.nonzero(is_linked)
+        ones.append(rows + start)
+        others.append(columns + start)
+        cosines.append(products[rows, columns])
+    nearest_first = np.argsort(-np.concatenate(cosines), kind="stable")
+    first = np.concatenate(ones)[nearest_first]
+    second = np.concatenate(others)[nearest_first]
+    return list(zip(first.tolist(), second.tolist(), strict=True))
 
 
 def kmeans_labels(vectors: Matrix, clusters: int, seed: int) -> list[int]:
     """Return the k-means labels of the rows, with at most as many clusters as distinct rows."""
     from sklearn.cluster import KMeans
 
-    count = min(clusters, len(np.unique(vectors, axis=0)))
+    distinct = len(np.unique(vectors, axis=0))
+    count = min(clusters, distinct)
     model = KMeans(n_clusters=count, n_init=1, random_state=seed % 2**32)
-    return [int(label) for label in model.fit_predict(vectors)]
+    labels = model.fit_predict(vectors)
+    return [int(label) for label in labels]
 
 
 def medoid(vectors: Matrix) -> int:
     """Return the row of ``vectors`` [m, d] nearest to their mean."""
-    return int(np.argmax(vectors @ vectors.mean(axis=0)))
+    mean = vectors.mean(axis=0)
+    return int(np.argmax(vectors @ mean))

@@ -12,6 +12,7 @@ from itertools import compress
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ecs_plugins.memory.admission import joined, merged
 from ecs_plugins.memory.config import MemoryConfig
@@ -59,7 +60,7 @@ class ColdContest:
         self._there = np.arange(len(self._memories)) < len(cold)
         self._pinned = np.array([memory.pinned for memory in self._memories], dtype=bool)
         self._weakness = np.array([self._weakness_of(each) for each in terms])
-        self._fills = np.array([self._is_filler(each) for each in self._memories], dtype=bool)
+        self._fills = self._fillers(self._memories)
         self._temperature = self._temperature_of(terms)
         self._decisions: list[SleepDecision] = []
         self._changed: set[int] = set()
@@ -120,20 +121,20 @@ class ColdContest:
     def plan(self, hot: Sequence[HotItem]) -> SleepPlan:
         """Return everything that was decided. Under the paper's rule the hot items stay."""
         count = len(self._cold)
-        changed = [at for at in sorted(self._changed) if at < count and self._there[at]]
+        stays = self._there[:count]
+        changed = [at for at in sorted(self._changed) if at < count and stays[at]]
         moving = [] if self._config.rule == "paper" else hot
         consumed = [item.id for item in moving if item.id in self._consumed]
-        staying = self._judged - self._consumed
-        judged = [
-            replace(item, judged=item.evidence.attestations)
-            for item in moving
-            if item.id in staying
-        ]
+        judged = []
+        for item in moving:
+            if item.id in self._judged and item.id not in self._consumed:
+                attestations = item.evidence.attestations
+                judged.append(replace(item, judged=attestations))
         return SleepPlan(
             decisions=tuple(self._decisions),
             inserted=tuple(compress(self._memories[count:], self._there[count:])),
             updated=tuple(self._memories[at] for at in changed),
-            removed=tuple(compress(self._cold, ~self._there[:count])),
+            removed=tuple(compress(self._cold, ~stays)),
             consumed=tuple(consumed),
             judged=tuple(judged),
             temperature=self._temperature,
@@ -144,17 +145,21 @@ class ColdContest:
     def _weakness_of(self, terms: FreeEnergy) -> float:
         return terms.energy if self._config.rule == "paper" else terms.total
 
-    def _is_filler(self, memory: ColdMemory) -> bool:
-        """Whether a memory only fills the store: it is superseded, or for want of support."""
+    def _fillers(self, memories: Sequence[ColdMemory]) -> npt.NDArray[np.bool_]:
+        """Which memories only fill the store: they are superseded, or want support."""
         if self._config.rule == "paper":
-            return False
-        return memory.superseded or memory.evidence.attestations < self._least_support
+            return np.zeros(len(memories), dtype=bool)
+        attestations = [memory.evidence.attestations for memory in memories]
+        outdated = [memory.superseded for memory in memories]
+        wanting = np.array(attestations) < self._least_support
+        return np.array(outdated, dtype=bool) | wanting
 
-    def _weakest(self, among: np.ndarray[Any, np.dtype[np.bool_]]) -> int | None:
+    def _weakest(self, among: npt.NDArray[np.bool_]) -> int | None:
         """The position of the victim, or None if every memory is pinned; fillers come first."""
         free = among & self._there & ~self._pinned
         fillers = free & self._fills
-        positions = np.flatnonzero(fillers if fillers.any() else free)
+        rivals = fillers if fillers.any() else free
+        positions = np.flatnonzero(rivals)
         if not len(positions):
             return None
         weakest = np.argmax(self._weakness[positions])
@@ -183,7 +188,7 @@ class ColdContest:
         new = self._terms[len(self._cold) + number]
         self._terms[at] = min(own, new, key=lambda terms: terms.total)
         self._weakness[at] = self._weakness_of(self._terms[at])
-        self._fills[at] = self._is_filler(memory)
+        self._fills[at] = self._fillers([memory])[0]
         self._changed.add(at)
         self._consumed.update(proposal.sources)
         return True
@@ -192,10 +197,12 @@ class ColdContest:
         """The nearest memory that says the same, with its cosine; None if none is near."""
         proposal = self._proposals[number].memory
         cosines = self._vectors @ proposal.vector
-        near = np.flatnonzero(self._there & (cosines >= self._config.merge_threshold))
+        is_near = cosines >= self._config.merge_threshold
+        near = np.flatnonzero(self._there & is_near)
         nearest_first = near[np.argsort(-cosines[near], kind="stable")]
         for at in nearest_first.tolist():
-            if difference(proposal.text, self._memories[at].text) is None:
+            memory = self._memories[at]
+            if difference(proposal.text, memory.text) is None:
                 return at, float(cosines[at])
         return None
 

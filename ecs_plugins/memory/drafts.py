@@ -34,8 +34,8 @@ def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMe
     if "at" in given:
         given["at"] = moment(given["at"])
     if _is_one(messages):
-        draft = _draft(messages, given)
-        return [] if draft is None else [draft]
+        only = _draft(messages, given)
+        return [] if only is None else [only]
     if not isinstance(messages, Iterable):
         raise InvalidInputError(f"messages are texts or mappings, got {messages!r:.80}")
     drafts: list[NewMessage] = []
@@ -59,8 +59,9 @@ def moment(at: object) -> object:
     if not isinstance(at, datetime):
         return at
     if at.tzinfo is None:
+        written = at.isoformat()
         raise InvalidInputError(
-            f"at is {at.isoformat()}, without a zone; write {at.isoformat()}+00:00, or give seconds"
+            f"at is {written}, without a zone; write {written}+00:00, or give seconds"
         )
     return at.timestamp()
 
@@ -82,7 +83,8 @@ def _is_pair(message: object) -> bool:
 
 def _is_of_framework(message: object) -> bool:
     """Whether it is a message of LangChain (with a ``type``) or LlamaIndex (with a ``role``)."""
-    return hasattr(message, "content") and (hasattr(message, "type") or hasattr(message, "role"))
+    has_kind = hasattr(message, "type") or hasattr(message, "role")
+    return has_kind and hasattr(message, "content")
 
 
 def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage | None:
@@ -141,9 +143,10 @@ def _fields_of(message: object) -> Mapping[str, object]:
 
 def _framework_fields(message: Any) -> dict[str, object]:
     """A message of LangChain or LlamaIndex as the mapping that chat models take."""
-    role = getattr(message, "role", None) or getattr(message, "type", "")
-    role = str(getattr(role, "value", role))
-    fields: dict[str, object] = {"role": _ROLES.get(role, role), "content": message.content}
+    named = getattr(message, "role", None) or getattr(message, "type", "")
+    role = str(getattr(named, "value", named))
+    fields: dict[str, object] = {"content": message.content}
+    fields["role"] = _ROLES.get(role, role)
     for key in ("name", "tool_calls"):
         value = getattr(message, key, None)
         if value:
@@ -157,5 +160,9 @@ def _text_of(content: object) -> Any:
         return ""
     if not isinstance(content, list | tuple):
         return content
-    texts = [block.get("text") if isinstance(block, Mapping) else block for block in content]
-    return " ".join(text for text in texts if isinstance(text, str))
+    texts = []
+    for block in content:
+        text = block.get("text") if isinstance(block, Mapping) else block
+        if isinstance(text, str):
+            texts.append(text)
+    return " ".join(texts)

@@ -21,7 +21,8 @@ SUPERSEDED = 10.0
 def free_energy(utility: float, entropy: float, entropy_weight: float) -> FreeEnergy:
     """Return ``F = E + lambda * S`` with ``E = -utility`` (paper, section 2)."""
     energy = -utility
-    return FreeEnergy(energy, entropy, energy + entropy_weight * entropy)
+    total = energy + entropy_weight * entropy
+    return FreeEnergy(energy, entropy, total)
 
 
 def acceptance_probability(delta: float, temperature: float) -> float:

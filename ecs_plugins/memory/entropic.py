@@ -30,7 +30,7 @@ from ecs_plugins.memory.records import (
 )
 from ecs_plugins.memory.relevance import read
 from ecs_plugins.memory.sleep import SleepRunner
-from ecs_plugins.memory.store import changes, erasure, intake, namespaces, search
+from ecs_plugins.memory.store import changes, erasing, intake, namespaces, search
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.engines import open_engine
 from ecs_plugins.memory.store.identity import RecordedEmbedder
@@ -410,7 +410,7 @@ class EntropicMemory(MemoryReader):
             InvalidInputError: Nothing of such an id is stored.
         """
         own = [self._required(item_id, namespace) for item_id in item_ids]
-        return erasure.delete(self._store, own, evidence=evidence)
+        return erasing.delete(self._store, own, evidence=evidence)
 
     def forget(
         self, namespace: Sequence[str], *, filter: Filter | None = None, below: bool = False
@@ -425,7 +425,7 @@ class EntropicMemory(MemoryReader):
             below: The namespaces below it too.
         """
         condition = None if filter is None else checked_filter(filter)
-        return erasure.forget(self._store, checked(namespace), condition, below=below)
+        return erasing.forget(self._store, checked(namespace), condition, below=below)
 
     aclose = bridged(close)
     aadd = bridged(add)

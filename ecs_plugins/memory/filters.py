@@ -35,9 +35,8 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[object, object], 
         other = _number(wanted)
         if one is not None and other is not None:
             return compare(one, other)
-        if isinstance(value, str) and isinstance(wanted, str):
-            return compare(value, wanted)
-        return False
+        are_texts = isinstance(value, str) and isinstance(wanted, str)
+        return are_texts and compare(value, wanted)
 
     return test
 
@@ -98,11 +97,12 @@ def _check_operators(condition: Filter) -> None:
 
 def _check_parts(joint: str, parts: object) -> None:
     """Refuse what does not hold a list of filters."""
+    refused = f"{joint} holds a list of filters, got"
     if not isinstance(parts, list | tuple) or not parts:
-        raise InvalidInputError(f"{joint} holds a list of filters, got {parts!r:.80}")
+        raise InvalidInputError(f"{refused} {parts!r:.80}")
     for part in parts:
         if not isinstance(part, Mapping):
-            raise InvalidInputError(f"{joint} holds a list of filters, got {part!r:.80} in it")
+            raise InvalidInputError(f"{refused} {part!r:.80} in it")
         _check_operators(part)
 
 
@@ -136,14 +136,23 @@ def _at(metadata: object, key: str) -> object:
 
 def _meets(value: object, wanted: object) -> bool:
     if isinstance(wanted, Mapping):
-        if _has_operators(wanted):
-            return all(_OPERATORS[name](value, operand) for name, operand in wanted.items())
-        return isinstance(value, Mapping) and matches(value, wanted)
+        return _meets_mapping(value, wanted)
     if not isinstance(wanted, list | tuple):
         return value == wanted
     if not isinstance(value, list | tuple) or len(value) != len(wanted):
         return False
     return all(map(_meets, value, wanted))
+
+
+def _meets_mapping(value: object, wanted: Mapping[str, object]) -> bool:
+    """Whether a value meets every operator, or a nested object every condition."""
+    if not _has_operators(wanted):
+        return isinstance(value, Mapping) and matches(value, wanted)
+    for name, operand in wanted.items():
+        holds = _OPERATORS[name]
+        if not holds(value, operand):
+            return False
+    return True
 
 
 def _has_operators(wanted: Mapping[Any, object]) -> bool:

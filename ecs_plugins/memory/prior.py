@@ -15,9 +15,9 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from ecs_plugins.common.text import UNSPACED, WORD, asks, sentence_spans, terms
 from ecs_plugins.memory.wording import word_list
@@ -71,8 +71,17 @@ def worth(text: str) -> float:
     >>> worth("I moved to Lisbon in May 2019.") > worth("Wow! How are you?")
     True
     """
-    known, values = features(text)
-    return log_odds(values, WEIGHTS[known], MOST)
+    (only,) = worths([text])
+    return only
+
+
+def worths(texts: Sequence[str]) -> list[float]:
+    """Return `worth` of each of several texts."""
+    found = []
+    for statement in _read(texts):
+        known, values = _features(statement)
+        found.append(log_odds(values, WEIGHTS[known], MOST))
+    return found
 
 
 def log_odds(
@@ -88,42 +97,76 @@ def log_odds(
 
 def features(text: str) -> tuple[Known, dict[str, float]]:
     """Return what is known of a text's language, and every feature by name; all are 0 or more."""
-    statement = _SPEAKER.sub("", _plain(text))
-    words = terms(statement)
-    stems = [word.partition("'")[0] for word in words]
-    counts = _sizes(words) | _looks(statement) | _tenses(stems)
+    (statement,) = _read([text])
+    return _features(statement)
+
+
+class _Statement(NamedTuple):
+    """A text without its speaker, and how it reads.
+
+    Attributes:
+        text: In its simplest characters.
+        words: Its words, casefolded.
+        sentences: Where each of its sentences begins and ends.
+        asks: Whether it ends with a question.
+    """
+
+    text: str
+    words: list[str]
+    sentences: Sequence[tuple[int, int]]
+    asks: bool
+
+
+def _read(texts: Sequence[str]) -> list[_Statement]:
+    """Texts as they read; each step is taken for all of them."""
+    plain = [_SPEAKER.sub("", _plain(text)) for text in texts]
+    words = [terms(text) for text in plain]
+    sentences = [[*sentence_spans(text)] for text in plain]
+    asking = [asks(text) for text in plain]
+    return [*map(_Statement, plain, words, sentences, asking)]
+
+
+def _features(statement: _Statement) -> tuple[Known, dict[str, float]]:
+    stems = [word.partition("'")[0] for word in statement.words]
+    counts = _sizes(statement.words) | _looks(statement) | _tenses(stems)
     values = {name: math.log1p(count) for name, count in counts.items()}
-    values["asks"] = float(asks(statement))
-    values["first person"] = float(not _FIRST_PERSON.isdisjoint(stems))
-    values["second person"] = _count(stems, _SECOND_PERSON) / (len(stems) or 1)
-    return _language(statement, stems), values
+    values["asks"] = float(statement.asks)
+    speaks_of_oneself = not _FIRST_PERSON.isdisjoint(stems)
+    values["first person"] = float(speaks_of_oneself)
+    addressed = _count(stems, _SECOND_PERSON)
+    values["second person"] = addressed / max(len(stems), 1)
+    return _language(statement.text, stems), values
 
 
 def _plain(text: str) -> str:
     """A text in its simplest characters, without vowel signs."""
     if text.isascii():
         return text
-    text = unicodedata.normalize("NFKC", text).replace("’", "'")
-    return "".join(each for each in text if unicodedata.category(each)[0] != "M")
+    text = unicodedata.normalize("NFKC", text)
+    text = text.replace("’", "'")
+    letters = [each for each in text if not unicodedata.category(each).startswith("M")]
+    return "".join(letters)
 
 
 def _sizes(words: list[str]) -> dict[str, float]:
     distinct = set(words)
-    bigrams = {word for word in distinct if _UNSPACED.match(word)}
+    bigrams = [word for word in distinct if _UNSPACED.match(word)]
     numbers = [word for word in words if any(map(str.isdigit, word))]
+    long = [word for word in distinct if len(word) >= _LONG]
+    spaced = len(distinct) - len(bigrams)
     return {
-        "words": len(distinct) - (1 - _WORDS_PER_BIGRAM) * len(bigrams),
+        "words": spaced + _WORDS_PER_BIGRAM * len(bigrams),
         "numbers": len(numbers),
-        "long words": sum(len(word) >= _LONG for word in distinct),
+        "long words": len(long),
     }
 
 
-def _looks(statement: str) -> dict[str, float]:
+def _looks(statement: _Statement) -> dict[str, float]:
     """How many sentences there are, and how many words in them are written large."""
     sentences = 0
     capitals = 0
-    for start, end in sentence_spans(statement):
-        words = WORD.findall(statement[start:end])
+    for start, end in statement.sentences:
+        words = WORD.findall(statement.text[start:end])
         sentences += bool(words)
         names = [word for word in words[1:] if word[0].isupper()]
         capitals += sum(word.casefold() not in _FIRST_PERSON for word in names)

@@ -23,6 +23,7 @@ from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.types import DEFAULT_NAMESPACE, Namespace, UtilityFunction
+from ecs_plugins.storage.base import Connection
 
 
 class MemoryReader:
@@ -46,17 +47,16 @@ class MemoryReader:
         with self._store.database.read() as connection:
             message = log.get(connection, own)
             if message is not None:
-                if message.expires is not None and message.expires <= time.time():
-                    return None
-                valid = claims.validity(connection, [own], messages=True)[own]
-                return replace(message, valid_until=valid.until, superseded_by=valid.by)
+                return _valid(connection, message)
             versions = inspection.history(connection, own)
         live = next((each for each in versions if each.live), None)
         if live is None or live.expires is None:
             return live
         # Something behind it may have expired: what is left of it is what is recalled.
-        left = (each for each in self.memories(live.namespace) if each.id == own)
-        return next(left, None)
+        for memory in self.memories(live.namespace):
+            if memory.id == own:
+                return memory
+        return None
 
     def history(self, memory_id: str, *, namespace: Sequence[str] | None = None) -> list[Memory]:
         """Every stored version of a memory, oldest first."""
@@ -122,7 +122,13 @@ class MemoryReader:
         with self._store.reading(checked(namespace)) as (connection, space):
             if space is None:
                 return []
-            return sleeps.decisions(connection, space.id, sleep=sleep_id, item=item_id, limit=limit)
+            return sleeps.decisions(
+                connection,
+                space.id,
+                sleep=sleep_id,
+                item=item_id,
+                limit=limit,
+            )
 
     def replay(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[ReplayedDecision]:
         """Recompute every decision of a namespace from what was recorded about it."""
@@ -155,3 +161,12 @@ class MemoryReader:
     asleeps = bridged(sleeps)
     adecisions = bridged(decisions)
     areplay = bridged(replay)
+
+
+def _valid(connection: Connection, message: Message) -> Message | None:
+    """A message that knows what corrected it; None if it has expired."""
+    if message.expires is not None and message.expires <= time.time():
+        return None
+    validities = claims.validity(connection, [message.id], messages=True)
+    valid = validities[message.id]
+    return replace(message, valid_until=valid.until, superseded_by=valid.by)

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from ecs_plugins.errors import EcsPluginsError, ModelError
@@ -23,7 +24,7 @@ from ecs_plugins.lm.base import Generation, LanguageModel, Segment, Segments
 from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.records import SleepReport
 from ecs_plugins.memory.store import sleeps
-from ecs_plugins.memory.store.erasure import purge
+from ecs_plugins.memory.store.erasing import purge
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import key_of
 from ecs_plugins.memory.store.retention import has_expired
@@ -65,9 +66,11 @@ class BackgroundThread:
         """Run a job soon, unless one of that name is waiting."""
         with self._lock:
             self._jobs = {each: future for each, future in self._jobs.items() if not future.done()}
-            is_waiting = name in self._jobs and not self._jobs[name].running()
-            if not is_waiting and not self._stop.is_set():
-                self._jobs[name] = self._executor.submit(self._run, name, job)
+            earlier = self._jobs.get(name)
+            is_waiting = earlier is not None and not earlier.running()
+            if is_waiting or self._stop.is_set():
+                return
+            self._jobs[name] = self._executor.submit(self._run, name, job)
 
     def _run(self, name: str, job: Job) -> None:
         try:
@@ -82,7 +85,8 @@ class BackgroundThread:
         """Wait until nothing is left to do; returns whether that was so in time."""
         with self._lock:
             jobs = list(self._jobs.values())
-        return not wait(jobs, timeout).not_done
+        left = wait(jobs, timeout).not_done
+        return not left
 
     def close(self) -> None:
         """Tell the running job to give up, and wait for it."""
@@ -117,42 +121,51 @@ class SleepRunner:
         With ``least``, None as well if fewer messages came since another process slept, or if one
         sleeps it now, for which nobody waits.
         """
-        claim = self._store.database.claim(key_of(namespace), wait=not least)
+        store = self._store
+        claim = store.database.claim(key_of(namespace), wait=not least)
         with self._locks[namespace], claim as claimed:
-            if not claimed or (least and self._since(namespace) < least):
+            if not claimed:
                 return None
-            self._store.flush(namespace)
+            if least and self._since(namespace) < least:
+                return None
+            store.flush(namespace)
             if self._purge_due():
-                purge(self._store)
-            model = self._model if self._store.config.proposal == "summary" else None
-            return self._run(namespace, None if model is None else Summariser(self._store, model))
+                purge(store)
+            summariser = None
+            if self._model is not None and store.config.proposal == "summary":
+                summariser = Summariser(store, self._model)
+            return self._run(namespace, summariser)
 
     def _run(self, namespace: Namespace, summariser: Summariser | None) -> SleepReport | None:
         """Decide on a view until one can be applied; in the end, within the transaction."""
+        store = self._store
         started = time.perf_counter()
         attempts = 0
-        while (view := self._view(namespace)) is not None:
+        while True:
+            view = self._view(namespace)
+            if view is None:
+                return None
             attempts += 1
             plan: SleepPlan | None = None
             if attempts <= _OPTIMISTIC_ATTEMPTS:
                 plan = self._decide(view, summariser)
             elif summariser is not None:
                 summariser.may_generate = False
-            with self._store.writing_to(namespace, flush=False) as (connection, space):
+            with store.writing_to(namespace, flush=False) as (connection, space):
                 if space is None:
                     return None
                 if plan is None:
-                    view = sleeps.view(connection, space, self._store.dimension)
+                    view = sleeps.view(connection, space, store.dimension)
                     plan = self._decide(view, summariser)
                 elif view.space.revision != space.revision:
                     continue  # others wrote since: nothing has changed
-                report = sleeps.apply(connection, space, view, plan, self._store.config)
-                report = replace(report, attempts=attempts, seconds=time.perf_counter() - started)
+                report = sleeps.apply(connection, space, view, plan, store.config)
+                seconds = time.perf_counter() - started
+                report = replace(report, attempts=attempts, seconds=seconds)
                 if summariser is not None:
                     report = summariser.reported(report)
                 sleeps.write_report(connection, report)
                 return report
-        return None
 
     def _decide(self, view: SleepView, summariser: Summariser | None) -> SleepPlan:
         config = self._store.config
@@ -182,9 +195,10 @@ class SleepRunner:
 
     def _purge_due(self) -> bool:
         """Whether something has expired, or the log's retention was last seen to an hour ago."""
-        retained = self._store.settings.log_retention is not None
-        if retained and time.monotonic() >= self._retention_due:
-            self._retention_due = time.monotonic() + _RETENTION_EVERY
+        now = time.monotonic()
+        is_retained = self._store.settings.log_retention is not None
+        if is_retained and now >= self._retention_due:
+            self._retention_due = now + _RETENTION_EVERY
             return True
         return has_expired(self._store, time.time())
 
@@ -198,21 +212,26 @@ class SleepRunner:
         What was added is on disk, so ``add`` does not fail when sleeping does; after a failure
         the namespace is left alone for another ``sleep_every`` messages.
         """
-        if not committed or since_sleep < self._retry_at.get(namespace, 0):
+        retry_at = self._retry_at.get(namespace, 0)
+        if not committed or since_sleep < retry_at:
             return
         if self._store.settings.sleep == "background":
-            self.background.submit(
-                f"sleep in {namespace}", lambda _: self._try_sleep(namespace, since_sleep)
-            )
+            job = partial(self._sleep_later, namespace, since_sleep)
+            self.background.submit(f"sleep in {namespace}", job)
         elif not self._locks[namespace].locked():
             self._try_sleep(namespace, since_sleep)
 
+    def _sleep_later(self, namespace: Namespace, since_sleep: int, _: threading.Event) -> None:
+        """A job of the background thread."""
+        self._try_sleep(namespace, since_sleep)
+
     def _try_sleep(self, namespace: Namespace, since_sleep: int) -> None:
+        every = self._store.config.sleep_every
         try:
-            self.sleep(namespace, self._store.config.sleep_every)
+            self.sleep(namespace, every)
             self._retry_at.pop(namespace, None)
         except EcsPluginsError as error:
-            self._retry_at[namespace] = since_sleep + self._store.config.sleep_every
+            self._retry_at[namespace] = since_sleep + every
             logger.warning(
                 "a sleep phase in %s failed; nothing has changed, it will be tried again: %s",
                 namespace,
@@ -250,15 +269,7 @@ class Summariser:
 
     def _summarise(self, cluster: Sequence[HotItem]) -> tuple[str, Vector] | None:
         try:
-            if not self.may_generate:
-                raise ModelError("others wrote while it was being made")
-            text = " ".join(self._generate(cluster).text.split())
-            if not text:
-                raise ModelError("the model wrote nothing")
-            written = self._model.count_tokens([text])[0]
-            if written > 2 * MAX_TOKENS:
-                raise ModelError(f"the model wrote {written} tokens where {MAX_TOKENS} were due")
-            return text, self._store.embed([text])[0]
+            return self._written(cluster)
         except Exception as error:
             if self._store.settings.on_summary_error == "raise":
                 raise ModelError(
@@ -268,11 +279,26 @@ class Summariser:
             # A report outlives what it is about: of an unknown exception, whose message may quote
             # the cluster, it keeps the type only.
             reason = error if isinstance(error, ModelError) else "see the log"
+            kind = type(error).__name__
             self.problems.append(
                 f"a cluster of {len(cluster)} was not summarised "
-                f"({type(error).__name__}: {reason}); its text was taken from the cluster"
+                f"({kind}: {reason}); its text was taken from the cluster"
             )
             return None
+
+    def _written(self, cluster: Sequence[HotItem]) -> tuple[str, Vector]:
+        """The sentence that the model writes, and its vector; a `ModelError` if it is none."""
+        if not self.may_generate:
+            raise ModelError("others wrote while it was being made")
+        generation = self._generate(cluster)
+        text = " ".join(generation.text.split())
+        if not text:
+            raise ModelError("the model wrote nothing")
+        (tokens,) = self._model.count_tokens([text])
+        if tokens > 2 * MAX_TOKENS:
+            raise ModelError(f"the model wrote {tokens} tokens where {MAX_TOKENS} were due")
+        (vector,) = self._store.embed([text])
+        return text, vector
 
     def reported(self, report: SleepReport) -> SleepReport:
         """The report with what became of the summaries."""
@@ -318,5 +344,7 @@ class Summariser:
                 raise
             raise ModelError(f"no answer within the deadline of {self._deadline} s") from None
         read, written = self.tokens
-        self.tokens = read + outcome.prompt_tokens, written + outcome.completion_tokens
+        read += outcome.prompt_tokens
+        written += outcome.completion_tokens
+        self.tokens = (read, written)
         return outcome

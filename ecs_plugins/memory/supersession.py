@@ -128,9 +128,11 @@ def claims(text: str) -> list[Claim]:
     for start, end in sentence_spans(text):
         sentence = text[start:end].strip()
         words = sentence.count(" ") + 1
-        if words <= _MOST_WORDS and not asks(sentence):
-            falls = words >= _SHARE * length
-            made += [Claim(*assertion, falls) for assertion in _of_sentence(sentence)]
+        if words > _MOST_WORDS or asks(sentence):
+            continue
+        falls = words >= _SHARE * length
+        assertions = _of_sentence(sentence)
+        made += [Claim(*assertion, falls) for assertion in assertions]
     return list(dict.fromkeys(made))
 
 
@@ -321,13 +323,16 @@ def _states(plain: Statement) -> Iterator[_Assertion]:
     rest = words[at + 1 :]
     if not rest or rest[0] not in _STATE_OF:
         return
-    group = _STATE_OF[rest[0]]
+    state = rest[0]
+    group = _STATE_OF[state]
     aside = list(without_tail(rest[1:], _ASIDES))
     if aside and group != _MARRIAGE:
         return
-    yield _Assertion(" ".join([*subject, "state", str(group)]), rest[0])
-    if rest[0] in _WORKLESS:
-        yield _Assertion(" ".join([*subject, "work", "name"]), "nowhere")
+    key = " ".join([*subject, "state", str(group)])
+    yield _Assertion(key, state)
+    if state in _WORKLESS:
+        workplace = " ".join([*subject, "work", "name"])
+        yield _Assertion(workplace, "nowhere")
 
 
 # Plans
@@ -345,21 +350,26 @@ def _plans(clause: str) -> Iterator[_Assertion]:
         return
     days = [word for word in words if is_number(word, names)]
     with_whom = sorted(names.difference(days, IN_WORDS, {"i"}))
-    key = " ".join(["plan", *_described(words, event), event, *with_whom])
+    described = _described(words, event)
+    key = " ".join(["plan", *described, event, *with_whom])
     is_off = bool(_CALLED_OFF.search(text) or _GIVEN_UP.search(text))
-    is_on_again = bool(_ON_AGAIN.search(text)) and not is_off
+    is_on_again = not is_off and bool(_ON_AGAIN.search(text))
     value = "off" if is_off else "on"
     corrects = is_off or is_on_again
     if days:
-        yield _Assertion(" ".join([key, *days]), value, corrects)
+        dated = " ".join([key, *days])
+        yield _Assertion(dated, value, corrects)
     if not days or not corrects:
         yield _Assertion(key, value, corrects)
 
 
 def _event(words: list[str]) -> str | None:
     """What is planned; a journey only if it says where to."""
-    event = next((word for word in words if word in _EVENTS), None)
-    is_journey = event in _TRAVELS or (event is None and not _TRAVELS.isdisjoint(words))
+    events = [word for word in words if word in _EVENTS]
+    event = events[0] if events else None
+    is_journey = event in _TRAVELS
+    if event is None:
+        is_journey = not _TRAVELS.isdisjoint(words)
     if not is_journey:
         return event
     return "trip" if "to" in words else None
@@ -391,11 +401,13 @@ def _versions(plain: Statement) -> Iterator[_Assertion]:
     ]
     if len(versions) != 1:
         return
-    at = versions[0]
+    (at,) = versions
+    thing = words[at - 1]
     around = words[: at - 1] + words[at + 1 :]
     where = sorted(stem(word) for word in around if word not in _NO_CONTEXT)
     corrects = plain.is_marked or not _UPGRADES.isdisjoint(words)
-    yield _Assertion(" ".join(["version", words[at - 1], *where]), words[at], corrects)
+    key = " ".join(["version", thing, *where])
+    yield _Assertion(key, words[at], corrects)
 
 
 def _record(text: str) -> Mapping[str, object] | None:
@@ -412,7 +424,11 @@ def _record(text: str) -> Mapping[str, object] | None:
 def _of_record(record: Mapping[str, object]) -> Iterator[_Assertion]:
     """The status of what the other fields of a record name."""
     about = {name: value for name, value in record.items() if name not in _STATUS_KEYS}
-    named = all(isinstance(value, str | int) for value in about.values())
+    are_names = [isinstance(value, str | int) for value in about.values()]
+    if not about or not all(are_names):
+        return
     for name in _STATUS_KEYS:
-        if about and named and isinstance(record.get(name), str):
-            yield _Assertion(json.dumps([name, about], sort_keys=True), str(record[name]))
+        status = record.get(name)
+        if isinstance(status, str):
+            key = json.dumps([name, about], sort_keys=True)
+            yield _Assertion(key, status)

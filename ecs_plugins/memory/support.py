@@ -27,9 +27,12 @@ def needed_support(config: MemoryConfig, items: Iterable[HotItem | ColdMemory]) 
     if config.min_support is not None:
         return config.min_support
     supports = [item.evidence.support for item in items]
-    return support_among(sum(support > 1 for support in supports), len(supports))
+    repeated = [support for support in supports if support > 1]
+    return support_among(len(repeated), len(supports))
 
 
 def support_among(repeated: int, count: int) -> int:
     """The same, of so many items of which so many were said again."""
-    return 2 if count and repeated >= REPEATED * count else 1
+    if count and repeated >= REPEATED * count:
+        return 2
+    return 1

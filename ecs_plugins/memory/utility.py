@@ -17,7 +17,7 @@ from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult, Segmen
 from ecs_plugins.memory.admission import HALF_LIFE
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import effective_age, log_demand_rate, query_utility
-from ecs_plugins.memory.prior import worth
+from ecs_plugins.memory.prior import worths
 from ecs_plugins.memory.types import ColdMemory, Evidence, Floats, QueryEvent, UtilityFunction
 
 QUERY_WINDOW: Final = 100
@@ -42,19 +42,27 @@ def utilities(
         return np.zeros(0)
     recent = list(queries)[-QUERY_WINDOW:]
     if utility is not None:
-        return _checked(utility(items, recent, step), len(items))
-    if config.utility != "query_mean":
-        demand = observed_utility([item.evidence for item in items], step)
-        if config.utility == "demand":
-            return demand
-        prior: Floats = np.array([worth(item.text) for item in items])
-        return demand + prior
+        given = utility(items, recent, step)
+        return _checked(given, len(items))
+    if config.utility == "query_mean":
+        return _query_mean(items, recent, step)
+    demand = observed_utility([item.evidence for item in items], step)
+    if config.utility == "demand":
+        return demand
+    prior: Floats = np.array(worths([item.text for item in items]))
+    return demand + prior
+
+
+def _query_mean(items: Sequence[ColdMemory], recent: Sequence[QueryEvent], step: int) -> Floats:
+    """The paper's utility: how near each item is to the recent queries."""
     if not recent:
         return np.zeros(len(items))
     ages = [max(step - query.step, 0) for query in recent]
+    memories = [item.vector for item in items]
+    asked = [query.vector for query in recent]
     return query_utility(
-        np.array([item.vector for item in items]),
-        np.array([query.vector for query in recent]),
+        np.array(memories),
+        np.array(asked),
         np.array(ages, dtype=np.float64),
         decay=_QUERY_DECAY,
     )
@@ -77,11 +85,12 @@ def observed_utility(evidence: Sequence[Evidence], step: int) -> Floats:
     The prior of the Gamma-Poisson estimate has the mean rate over the memories given, so it follows
     the stream.
     """
-    age = np.array([step - item.created for item in evidence], dtype=np.float64)
-    exposure = effective_age(age, HALF_LIFE)
-    lag = np.array([step - item.updated for item in evidence], dtype=np.float64)
-    decay = 2.0 ** (-lag / HALF_LIFE)
-    demand = decay * np.array([item.demand for item in evidence])
+    ages = [step - item.created for item in evidence]
+    lags = [step - item.updated for item in evidence]
+    demands = [item.demand for item in evidence]
+    exposure = effective_age(np.array(ages, dtype=np.float64), HALF_LIFE)
+    decay = 2.0 ** (-np.array(lags, dtype=np.float64) / HALF_LIFE)
+    demand = decay * np.array(demands)
     events = float(demand.sum()) + 1.0
     mean_rate = events / (float(exposure.sum()) + 1.0)
     return log_demand_rate(demand, exposure, mean_rate)
@@ -105,9 +114,12 @@ def mean_surprise(evidence: Sequence[Evidence]) -> Floats:
     """
     agreements = np.array([item.agreements for item in evidence])
     contradictions = np.array([item.contradictions for item in evidence])
-    surprise = -agreements * math.log1p(-_FAILURE) - contradictions * math.log(_FAILURE)
+    of_success = -math.log1p(-_FAILURE)
+    of_failure = -math.log(_FAILURE)
+    surprise = of_success * agreements + of_failure * contradictions
     outcomes = agreements + contradictions
-    typical = float(surprise.sum()) / max(float(outcomes.sum()), 1.0)
+    observed = max(float(outcomes.sum()), 1.0)
+    typical = float(surprise.sum()) / observed
     shrunk = (surprise + _PRIOR_OUTCOMES * typical) / (outcomes + _PRIOR_OUTCOMES)
     return np.asarray(shrunk, dtype=np.float64)
 
@@ -146,7 +158,8 @@ def answer_utility(
         for query, result in zip(answered, results, strict=True):
             if 0 in result.unscored:
                 continue  # question and answer alone exceed the window: nothing to compare
-            weight = decay ** max(0, step - query.step)
+            age = max(0, step - query.step)
+            weight = decay**age
             totals += weight * _gains(result)
             weights += weight
         if not np.isfinite(totals).all():

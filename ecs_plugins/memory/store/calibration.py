@@ -20,6 +20,16 @@ LEAST: Final = 50
 """Items without which nothing can be measured."""
 _MOST = 1000
 _KEY = "cosines"
+_NEWEST = """
+    SELECT id, vector, vector_crc FROM tiers
+    WHERE live = 1
+    ORDER BY row DESC
+    LIMIT ?
+"""
+_RECORD = """
+    INSERT INTO meta (key, value) VALUES (?, ?)
+    ON CONFLICT (key) DO UPDATE SET value = excluded.value
+"""
 
 
 def recorded_scale(connection: Connection, epoch: int) -> Scale:
@@ -39,27 +49,21 @@ def measured_scale(connection: Connection, dimension: int) -> Scale:
     Raises:
         InvalidInputError: There are fewer than `LEAST`.
     """
-    rows = connection.execute(
-        "SELECT id, vector, vector_crc FROM tiers WHERE live = 1 ORDER BY row DESC LIMIT ?",
-        (_MOST,),
-    ).fetchall()
+    rows = connection.execute(_NEWEST, (_MOST,)).fetchall()
     if len(rows) < LEAST:
         raise InvalidInputError(
             f"{len(rows)} items are too few to measure how near unrelated texts lie; "
             f"add {LEAST} or more"
         )
-    vectors = np.array(
-        [unpack(data, checksum, dimension, f"item {name}") for name, data, checksum in rows]
-    )
-    cosines = (vectors @ vectors.T)[np.triu_indices(len(vectors), k=1)]
+    vectors = np.empty((len(rows), dimension), dtype=np.float32)
+    for at, (name, data, checksum) in enumerate(rows):
+        vectors[at] = unpack(data, checksum, dimension, f"item {name}")
+    products = vectors @ vectors.T
+    cosines = products[np.triu_indices(len(vectors), k=1)]
     return Scale(float(cosines.mean()), float(cosines.std()))
 
 
 def record_scale(connection: Connection, scale: Scale, epoch: int) -> None:
     """Record a scale for the vectors of an epoch."""
-    value = json.dumps({"mean": scale.mean, "deviation": scale.deviation, "epoch": epoch})
-    connection.execute(
-        "INSERT INTO meta (key, value) VALUES (?, ?)"
-        " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        (_KEY, value),
-    )
+    measured = {"mean": scale.mean, "deviation": scale.deviation, "epoch": epoch}
+    connection.execute(_RECORD, (_KEY, json.dumps(measured)))

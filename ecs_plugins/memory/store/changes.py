@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ecs_plugins.common.text import as_reply
@@ -11,6 +11,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import namespaces, rereading, tiers
+from ecs_plugins.memory.store.erased_record import Content
 from ecs_plugins.memory.store.erasure import Erasure, erasing, namespace_of, unknown
 from ecs_plugins.memory.store.intake import check_room_to_pin, evict_overflow, insert_pinned
 from ecs_plugins.memory.store.memory_store import MemoryStore
@@ -19,6 +20,9 @@ from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.tiers import Metadata, TierRow
 from ecs_plugins.memory.store.values import dump
 from ecs_plugins.storage.base import Connection
+
+_MOMENT = 1e-3
+"""Seconds that something lives at least."""
 
 
 def update(
@@ -88,20 +92,25 @@ def _foreseen(connection: Connection, name: str, text: str) -> list[str]:
 def _update_message(
     erasure: Erasure, space: Space, message: Message, text: str | None, metadata: Metadata | None
 ) -> None:
-    connection, name = erasure.connection, message.id
-    contents = erasure.contents_of([name]) if text is not None else []
+    connection = erasure.connection
+    name = message.id
+    contents: list[Content] = []
     changed = frozenset([name])
     if text is not None:
-        changed = changed.union(rereading.reread(erasure.store, connection, [name], text))
+        contents = erasure.contents_of([name])
+        replies = rereading.reread(erasure.store, connection, [name], text)
+        changed = changed.union(replies)
     before = {each: _live_on(erasure, each) for each in sorted(changed)}
     if text is not None:
         rereading.write_text(erasure.store, connection, name, text, message.asked)
     if metadata is not None:
-        connection.execute("UPDATE messages SET metadata = ? WHERE id = ?", (dump(metadata), name))
+        stored = dump(metadata)
+        connection.execute("UPDATE messages SET metadata = ? WHERE id = ?", (stored, name))
     affected = erasure.derive(space, changed, frozenset())
     for each, rows in before.items():
         if rows and not _live_on(erasure, each):
-            _found_again(erasure, space, each, pinned=any(row.is_pinned for row in rows))
+            pinned = any(row.is_pinned for row in rows)
+            _found_again(erasure, space, each, pinned=pinned)
     erasure.clean_record((), affected, contents)
 
 
@@ -118,10 +127,12 @@ def _live_on(erasure: Erasure, message: str) -> list[TierRow]:
 
 def _found_again(erasure: Erasure, space: Space, name: str, *, pinned: bool) -> None:
     """Let a message that parted from all others found an item of its own."""
-    connection, config = erasure.connection, erasure.store.config
+    connection = erasure.connection
+    config = erasure.store.config
     message = log.get(connection, name)
-    ((item, metadata, expires),) = log.alone(connection, [name], erasure.store.dimension)
     assert message is not None
+    (alone,) = log.alone(connection, [name], erasure.store.dimension)
+    item, metadata, expires = alone
     row = TierRow(item, metadata, message.created, time.time(), expires)
     if pinned:
         insert_pinned(connection, space, row, item.members, config)
@@ -152,39 +163,58 @@ def _update_memory(
     metadata: Metadata | None,
     pinned: bool | None,
 ) -> None:
-    store, connection, memory = erasure.store, erasure.connection, old.memory
+    connection = erasure.connection
+    memory = old.memory
     if pinned and not memory.pinned:
-        check_room_to_pin(connection, space, store.config)
+        check_room_to_pin(connection, space, erasure.store.config)
     if pinned is not None:
         memory = replace(memory, pinned=pinned)
     if text is None and metadata is None:
         tiers.update(connection, old.row, memory)
         return
-    now = time.time()
     new = replace(
         old,
         item=memory,
         version=old.version + 1,
         metadata=old.metadata if metadata is None else metadata,
-        changed=now,
+        changed=time.time(),
         born=None,
     )
     if text is None:
         tiers.delete(connection, space, [old])
         tiers.insert(connection, space, new)
-        return
-    vectors = store.embed([text])
-    behind = tiers.provenance(connection, [memory.id]).get(memory.id, ())
-    contents = erasure.erase_versions(space, memory.id)
+    else:
+        _rewrite_memory(erasure, space, new, text)
+
+
+def _rewrite_memory(erasure: Erasure, space: Space, new: TierRow, text: str) -> None:
+    """Let a memory say something else, from now on and in its history."""
+    connection = erasure.connection
+    memory = new.memory
+    name = memory.id
+    vectors = erasure.store.embed([text])
+    behind = [*tiers.provenance(connection, [name]).get(name, ())]
+    contents = erasure.erase_versions(space, name)
     erasure.note_quotes(behind, contents)
-    erasure.clean_record((), {memory.id}, contents)
+    erasure.clean_record((), {name}, contents)
     # A message says the new text from here on, so that nothing derives the old one again.
-    ids, ttl = log.new_ids(1), None if old.expires is None else max(old.expires - now, 1e-3)
-    roles = [each.role for name in behind if (each := log.get(connection, name))]
-    role = roles[-1] if roles else "user"
+    ttl = None
+    if new.expires is not None:
+        ttl = max(new.expires - new.changed, _MOMENT)
+    role = _latest_role(connection, behind)
     message = NewMessage(text, role=role, metadata=new.metadata, ttl=ttl)
-    log.insert(connection, space, [message], ids, vectors, now)
+    ids = log.new_ids(1)
+    log.insert(connection, space, [message], ids, vectors, new.changed)
     space.step += 1
     evidence = replace(memory.evidence, edited=True)
     item = replace(memory, text=text, asked="", vector=vectors[0], evidence=evidence)
     tiers.insert(connection, space, replace(new, item=item), ids)
+
+
+def _latest_role(connection: Connection, names: Sequence[str]) -> str:
+    """Who said the last of some messages that the log still has."""
+    for name in reversed(names):
+        message = log.get(connection, name)
+        if message is not None:
+            return message.role
+    return "user"

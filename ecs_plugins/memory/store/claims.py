@@ -17,6 +17,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from ecs_plugins.common.files import statements
@@ -26,6 +27,10 @@ from ecs_plugins.storage.base import Connection
 _BEHIND, _SAID, _FIRST_CORRECTIONS, _FALLING, _CORRECTIONS = statements(__package__, "claims.sql")
 
 Item = TypeVar("Item", HotItem, ColdMemory)
+
+
+_Timelines = dict[tuple[int, int], list["_Correction"]]
+"""What was said of each key of a namespace, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +59,19 @@ class _Span(NamedTuple):
     until: float = math.inf
     by: str | None = None
 
-    def holds(self, at: float) -> bool:
-        return self.since <= at < self.until
+
+_end = attrgetter("until")
+
+
+class _Falling(NamedTuple):
+    """A claim that a later one may correct, of a key of a namespace."""
+
+    message: str
+    space: int
+    key: int
+    value: int
+    at: float
+    row: int
 
 
 class _Correction(NamedTuple):
@@ -67,27 +83,34 @@ class _Correction(NamedTuple):
     message: str
 
 
+_UNKNOWN = Validity()
+"""Of what the log knows nothing about."""
+
+
 def validity(
     connection: Connection, ids: Collection[str], at: float | None = None, *, messages: bool = False
 ) -> dict[str, Validity]:
     """Whether items, or single messages, hold now or at a Unix time: something behind them does."""
     moment = sys.float_info.max if at is None else at
-    behind = {name: [name] for name in ids} if messages else _behind(connection, ids)
+    behind = {name: [name] for name in ids}
+    if not messages:
+        behind = _behind(connection, ids)
     spans = _spans_of_ends(connection, behind)
-    found: dict[str, Validity] = {}
+    validities: dict[str, Validity] = {}
     undecided: dict[str, list[str]] = {}
     for item, joined in behind.items():
+        validities[item] = _UNKNOWN
         if _is_decided(joined, spans, at):
-            found[item] = _validity(joined, spans, moment)
+            validities[item] = _validity(joined, spans, moment)
         else:
-            found[item] = Validity()
             undecided[item] = joined
     if undecided:
-        every = {message for joined in undecided.values() for message in joined}
+        every: set[str] = set()
+        every.update(*undecided.values())
         spans = _spans(connection, every, _corrections(connection, every))
         for item, joined in undecided.items():
-            found[item] = _validity(joined, spans, moment)
-    return found
+            validities[item] = _validity(joined, spans, moment)
+    return validities
 
 
 def _spans_of_ends(connection: Connection, behind: Mapping[str, Sequence[str]]) -> dict[str, _Span]:
@@ -101,14 +124,19 @@ def _spans_of_ends(connection: Connection, behind: Mapping[str, Sequence[str]]) 
 
 def judged(connection: Connection, items: Sequence[Item]) -> list[Item]:
     """Items that know whether they are superseded."""
-    found = validity(connection, [item.id for item in items])
-    return [item if found[item.id].holds else replace(item, superseded=True) for item in items]
+    validities = validity(connection, [item.id for item in items])
+    known = []
+    for item in items:
+        holds = validities[item.id].holds
+        known.append(item if holds else replace(item, superseded=True))
+    return known
 
 
 def _behind(connection: Connection, items: Collection[str]) -> dict[str, list[str]]:
     """The messages behind items, in the order of their joining."""
     behind: dict[str, list[str]] = {item: [] for item in items}
-    for item, messages in connection.execute(_BEHIND, (json.dumps([*items]),)):
+    rows = connection.execute(_BEHIND, (json.dumps([*items]),))
+    for item, messages in rows:
         behind[item] = messages.split(" ")
     return behind
 
@@ -117,17 +145,21 @@ def _is_decided(joined: Sequence[str], spans: Mapping[str, _Span], at: float | N
     """Whether the first and the last message behind an item say all of it."""
     if len(joined) <= 2:
         return True
-    ends = (spans[joined[0]], spans[joined[-1]])
-    return at is None and all(span.by is None for span in ends)
+    if at is not None:
+        return False
+    first = spans[joined[0]]
+    last = spans[joined[-1]]
+    return first.by is None and last.by is None
 
 
 def _validity(joined: Sequence[str], spans: Mapping[str, _Span], at: float) -> Validity:
     if not joined:
-        return Validity()
-    times = [spans[message] for message in joined if message in spans]
-    held = [span for span in times if span.holds(at)]
-    since = min(span.since for span in held or times)
-    last = max(held or times, key=lambda span: span.until)
+        return _UNKNOWN
+    known = [spans[message] for message in joined if message in spans]
+    held = [span for span in known if span.since <= at < span.until]
+    telling = held or known
+    since = min(span.since for span in telling)
+    last = max(telling, key=_end)
     return Validity(
         holds=bool(held),
         since=None if since == -math.inf else since,
@@ -140,65 +172,89 @@ def _validity(joined: Sequence[str], spans: Mapping[str, _Span], at: float) -> V
 def _spans(
     connection: Connection,
     messages: Collection[str],
-    corrections: Mapping[str, tuple[float, str]],
+    corrections: Mapping[str, _First],
 ) -> dict[str, _Span]:
     """Since and until when messages held, by what corrected each of them first."""
     spans: dict[str, _Span] = {}
-    for message, since in connection.execute(_SAID, (json.dumps([*messages]),)):
-        until, by = corrections.get(message, (math.inf, None))
+    rows = connection.execute(_SAID, (json.dumps([*messages]),))
+    for message, since in rows:
+        until, by = corrections.get(message, _NEVER)
         spans[message] = _Span(since, until, by)
     for message in messages:  # of some the log has nothing any more, and they claim nothing
         spans.setdefault(message, _Span())
     return spans
 
 
-def _first_corrections(
-    connection: Connection, messages: Collection[str]
-) -> dict[str, tuple[float, str]]:
+_First = tuple[float, str | None]
+"""When something was first corrected, and by which message."""
+
+_NEVER: _First = (math.inf, None)
+
+
+_NEVER = (math.inf, None)
+"""When and by what something is corrected that is not."""
+
+
+def _first_corrections(connection: Connection, messages: Collection[str]) -> dict[str, _First]:
     """When and by what messages were first corrected, one seek for each of their claims."""
-    rows = connection.execute(_FIRST_CORRECTIONS, (json.dumps([*messages]), time.time()))
-    return _earliest((message, at, by) for message, at, by in rows if by is not None)
+    values = (json.dumps([*messages]), time.time())
+    rows = connection.execute(_FIRST_CORRECTIONS, values)
+    corrected = [(message, at, by) for message, at, by in rows if by is not None]
+    return _earliest(corrected)
 
 
-def _corrections(connection: Connection, messages: Collection[str]) -> dict[str, tuple[float, str]]:
+def _corrections(connection: Connection, messages: Collection[str]) -> dict[str, _First]:
     """When and by what messages were first corrected: every claim of their keys is read once."""
-    falling = connection.execute(_FALLING, (json.dumps([*messages]),)).fetchall()
+    rows = connection.execute(_FALLING, (json.dumps([*messages]),)).fetchall()
+    falling = [_Falling(*row) for row in rows]
+    timelines = _timelines(connection, falling)
+    different = {key: _next_different(timeline) for key, timeline in timelines.items()}
+    corrected = []
+    for each in falling:
+        key = (each.space, each.key)
+        if key not in timelines:
+            continue
+        claim = _Correction(each.at, each.row, each.value, each.message)
+        first = _first_after(claim, timelines[key], different[key])
+        if first is not None:
+            corrected.append((each.message, first.at, first.message))
+    return _earliest(corrected)
+
+
+def _timelines(connection: Connection, falling: Sequence[_Falling]) -> _Timelines:
+    """What was said of the keys of some claims until now, in its order, by namespace and key."""
     keys: dict[int, set[int]] = {}
-    for _, space, key, *_ in falling:
-        keys.setdefault(space, set()).add(key)
+    for each in falling:
+        keys.setdefault(each.space, set()).add(each.key)
     now = time.time()
-    timelines: dict[tuple[int, int], list[_Correction]] = {}
+    timelines: _Timelines = {}
     for space, own in keys.items():
         rows = connection.execute(_CORRECTIONS, (space, json.dumps([*own]), now))
         for key, at, row, value, message in rows:
-            timelines.setdefault((space, key), []).append(_Correction(at, row, value, message))
-    different = {key: _next_different(timeline) for key, timeline in timelines.items()}
-    found = []
-    for message, space, key, value, at, row in falling:
-        claim = _Correction(at, row, value, message)
-        timeline = timelines.get((space, key), [])
-        first = _first_after(claim, timeline, different.get((space, key), []))
-        if first is not None:
-            found.append((message, first.at, first.message))
-    return _earliest(found)
+            correction = _Correction(at, row, value, message)
+            timelines.setdefault((space, key), []).append(correction)
+    return timelines
 
 
-def _earliest(corrections: Iterable[tuple[str, float, str]]) -> dict[str, tuple[float, str]]:
+def _earliest(corrections: Iterable[tuple[str, float, str]]) -> dict[str, _First]:
     """The first of the corrections of each message."""
-    earliest: dict[str, tuple[float, str]] = {}
+    earliest: dict[str, _First] = {}
     for message, at, by in corrections:
-        if message not in earliest or at < earliest[message][0]:
+        first, _ = earliest.get(message, _NEVER)
+        if at < first:
             earliest[message] = (at, by)
     return earliest
 
 
 def _next_different(timeline: Sequence[_Correction]) -> list[int]:
     """For each correction the place of the next one of another value."""
-    places = [len(timeline)] * len(timeline)
-    for place in range(len(timeline) - 2, -1, -1):
+    count = len(timeline)
+    places = [count] * count
+    for place in reversed(range(count - 1)):
         follower = place + 1
-        same = timeline[place].value == timeline[follower].value
-        places[place] = places[follower] if same else follower
+        places[place] = follower
+        if timeline[place].value == timeline[follower].value:
+            places[place] = places[follower]
     return places
 
 

@@ -17,8 +17,9 @@ from ecs_plugins.storage.base import Connection
 
 def refolded(messages: Sequence[HotItem], config: MemoryConfig, *, edited: bool = False) -> HotItem:
     """One item made of these messages alone, in their order."""
-    item, *others = messages
-    item = replace(item, evidence=replace(item.evidence, edited=edited))
+    first, *others = messages
+    evidence = replace(first.evidence, edited=edited)
+    item = replace(first, evidence=evidence)
     for each in others:
         item = repeated(item, each, config)
     return item
@@ -35,20 +36,27 @@ def derived(
     left = log.alone(connection, members, store.dimension, now)
     if not left:
         return None
+    messages = []
     metadata = left[0][1]
-    for _, own, _ in left:
+    expires = None
+    for message, own, ends in left:
+        messages.append(message)
         metadata = shared(metadata, own)
-    evidence = old.item.evidence
-    item = refolded([each for each, _, _ in left], store.config, edited=evidence.edited)
+        expires = earliest(expires, ends)
+    before = old.item.evidence
+    item = refolded(messages, store.config, edited=before.edited)
     new: HotItem | ColdMemory
     if old.tier == "hot":
-        new = replace(item, judged=min(old.hot.judged, item.evidence.support))
+        judged = min(old.hot.judged, item.evidence.support)
+        new = replace(item, judged=judged)
     else:
-        known = replace(item.evidence, hits=evidence.hits)
         new = replace(
-            old.memory, vector=item.vector, text=item.text, asked=item.asked, evidence=known
+            old.memory,
+            vector=item.vector,
+            text=item.text,
+            asked=item.asked,
+            evidence=replace(item.evidence, hits=before.hits),
         )
-    expires = earliest(*(expires for _, _, expires in left))
     return replace(old, item=new, metadata=metadata, expires=expires)
 
 
@@ -60,21 +68,28 @@ def alive(
         if row.expires is None or row.expires > now:
             yield row
             continue
-        behind = tiers.provenance(connection, [row.item.id]).get(row.item.id, ())
+        name = row.item.id
+        behind = tiers.provenance(connection, [name]).get(name, ())
         left = derived(connection, row, behind, store, now)
         if left is not None:  # under its own id, which a hot item has from its first message
-            yield replace(left, item=replace(left.item, id=row.item.id))
+            item = replace(left.item, id=name)
+            yield replace(left, item=item)
 
 
 def is_strange(
     connection: Connection, name: str, members: Collection[str], store: MemoryStore
 ) -> bool:
     """Whether a message says something else than the others behind an item."""
-    found = [each for each, _, _ in log.alone(connection, members, store.dimension)]
-    rest = [each for each in found if each.id != name]
-    own = [each for each in found if each.id == name]
-    if not rest or not own:
+    own: HotItem | None = None
+    rest = []
+    for message, _, _ in log.alone(connection, members, store.dimension):
+        if message.id == name:
+            own = message
+        else:
+            rest.append(message)
+    if own is None or not rest:
         return False
     item = refolded(rest, store.config)
-    cosine = float(item.vector @ own[0].vector)
-    return admit(own[0], config=store.config, nearest_hot=(item, cosine)).id == name
+    cosine = float(item.vector @ own.vector)
+    admitted = admit(own, config=store.config, nearest_hot=(item, cosine))
+    return admitted.id == name

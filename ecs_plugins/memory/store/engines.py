@@ -39,7 +39,8 @@ def open_engine(
 ) -> tuple[SqlDatabase, MakeIndexes]:
     """The database behind a path or an address, and what makes its indexes."""
     if is_address(path):
-        from ecs_plugins.memory.store.postgres import ServerIndexes, open_postgres
+        from ecs_plugins.memory.store.postgres import open_postgres
+        from ecs_plugins.memory.store.server_index import ServerIndexes
 
         server = open_postgres(path, settings, read_only=read_only)
         return server, partial(ServerIndexes, server)

@@ -22,6 +22,11 @@ _QUOTE = 12
 """Characters from which on an erased text is looked for in recorded queries."""
 
 _AMONG = "IN (SELECT value FROM json_each(?))"
+_MENTIONING = f"""
+    SELECT DISTINCT d.id, d.record
+    FROM decision_items i JOIN decisions d ON d.id = i.decision
+    WHERE i.item {_AMONG}
+"""
 
 
 class Content(NamedTuple):
@@ -34,12 +39,11 @@ class Content(NamedTuple):
 def mark_decisions(connection: Connection, gone: Collection[str], erased: Erased) -> None:
     """Replace the ids of what is gone in the decisions that mention them."""
     ids = (dump(list(gone)),)
-    mentioning = connection.execute(
-        "SELECT DISTINCT d.id, d.record FROM decision_items i JOIN decisions d"
-        f" ON d.id = i.decision WHERE i.item {_AMONG}",
-        ids,
-    ).fetchall()
-    changed = [(dump(without(json.loads(record), gone)), number) for number, record in mentioning]
+    mentioning = connection.execute(_MENTIONING, ids).fetchall()
+    changed = []
+    for number, record in mentioning:
+        marked = without(json.loads(record), gone)
+        changed.append((dump(marked), number))
     connection.executemany("UPDATE decisions SET record = ?, erased = 1 WHERE id = ?", changed)
     connection.execute(f"DELETE FROM decision_items WHERE item {_AMONG}", ids)
     erased.decisions += len(changed)
@@ -105,9 +109,12 @@ def erase_queries(
     gone = []
     queries = connection.execute("SELECT id, text, answer, recalled, vector FROM queries")
     for number, text, answer, recalled, vector in queries:
-        if traces.are_in(text, answer, recalled, vector):
-            gone.append(number)
-            erased.contents += [text.encode(), (answer or "").encode(), vector]
+        if not traces.are_in(text, answer, recalled, vector):
+            continue
+        gone.append(number)
+        erased.contents.append(text.encode())
+        erased.contents.append((answer or "").encode())
+        erased.contents.append(vector)
     connection.executemany("DELETE FROM queries WHERE id = ?", [(number,) for number in gone])
     erased.note_rows("queries", gone)
     erased.queries += len(gone)
@@ -115,5 +122,7 @@ def erase_queries(
 
 def _matrix(contents: Sequence[Content], dimension: int) -> Matrix:
     """The vectors that are whole; damaged ones can be erased too."""
-    whole = [content.vector for content in contents if len(content.vector) == 4 * dimension]
-    return np.frombuffer(b"".join(whole), dtype="<f4").reshape(-1, dimension)
+    size = 4 * dimension
+    whole = [content.vector for content in contents if len(content.vector) == size]
+    values = np.frombuffer(b"".join(whole), dtype="<f4")
+    return values.reshape(-1, dimension)

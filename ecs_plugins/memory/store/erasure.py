@@ -26,13 +26,25 @@ from ecs_plugins.memory.store.erased import Erased
 from ecs_plugins.memory.store.erased_record import Content, erase_queries, mark_decisions
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space, key_of
-from ecs_plugins.memory.store.retention import drop_old, expired, has_expired
+from ecs_plugins.memory.store.retention import drop_old, expired
 from ecs_plugins.memory.store.tiers import TierRow
 from ecs_plugins.memory.store.values import dump
 from ecs_plugins.memory.types import Namespace
 from ecs_plugins.storage.base import Connection
 
 _AMONG = "IN (SELECT value FROM json_each(?))"
+_MESSAGES = "SELECT id FROM messages WHERE namespace = ?"
+_MEMORIES = "SELECT DISTINCT id FROM tiers WHERE namespace = ? AND tier = 'cold'"
+_DECISIONS = "SELECT count(*) FROM decisions WHERE namespace = ?"
+_DROP_QUERIES = "DELETE FROM queries WHERE namespace = ? RETURNING id"
+_DROP_PROVENANCE = """
+    DELETE FROM provenance
+    WHERE item IN (SELECT id FROM tiers WHERE namespace = ?)
+"""
+_LOGGED = """
+    SELECT 1 FROM provenance p JOIN messages m ON m.id = p.message
+    WHERE p.item = ?
+"""
 
 
 class Erasure:
@@ -86,7 +98,8 @@ class Erasure:
             versions = tiers.versions(self.connection, name)
             if not versions:
                 raise unknown(name)
-            memories.setdefault(versions[0].space, []).append(name)
+            number = versions[0].space
+            memories.setdefault(number, []).append(name)
         spaces: dict[int, Space] = {}
         for namespace, ids in messages.items():
             space = self.space_of(namespace)
@@ -117,20 +130,23 @@ class Erasure:
         spaces = namespaces.list_spaces(self.connection, namespace)
         if not below:
             spaces = [space for space in spaces if space.namespace == namespace]
-        if condition is None:
-            where, bounds = namespaces.under(namespace, "namespace")
-            if not below:
-                where, bounds = "namespace = ?", (key_of(namespace),)
-            self._erase_items(where, bounds)
-        for space in spaces:
-            if condition is None:
-                self._drop_namespace(space)
-            else:
+        if condition is not None:
+            for space in spaces:
                 self._forget_matching(space, condition)
                 self.save(space)
+            return
+        if below:
+            where, bounds = namespaces.under(namespace, "namespace")
+        else:
+            where = "namespace = ?"
+            bounds = (key_of(namespace),)
+        self._erase_items(where, bounds)
+        for space in spaces:
+            self._drop_namespace(space)
 
     def _erase_items(self, where: str, values: Sequence[object]) -> None:
-        gone = self.connection.execute(f"DELETE FROM items WHERE {where}", values)
+        sql = f"DELETE FROM items WHERE {where}"
+        gone = self.connection.execute(sql, values)
         self.erased.items += gone.rowcount
 
     def _forget_matching(self, space: Space, condition: Filter) -> None:
@@ -139,45 +155,42 @@ class Erasure:
             self._erase_messages(space, messages)
         # Memories whose messages the log no longer has can only be judged by themselves.
         for row in tiers.tier_rows(self.connection, space.id, "cold"):
-            in_the_log = self.connection.execute(
-                "SELECT 1 FROM provenance p JOIN messages m ON m.id = p.message WHERE p.item = ?",
-                (row.item.id,),
-            ).fetchone()
-            if in_the_log is None and matches(row.metadata, condition):
-                self._erase_memory(space, row.item.id)
+            name = row.item.id
+            logged = self.connection.execute(_LOGGED, (name,)).fetchone()
+            if logged is None and matches(row.metadata, condition):
+                self._erase_memory(space, name)
 
     def _drop_namespace(self, space: Space) -> None:
         """Erase a namespace with everything in it, its name included."""
-        connection, erased = self.connection, self.erased
-        for name in self._column("SELECT id FROM messages WHERE namespace = ?", space):
-            erased.messages[name] = None
-        memories = "SELECT DISTINCT id FROM tiers WHERE namespace = ? AND tier = 'cold'"
-        for name in self._column(memories, space):
-            erased.memories[name] = None
-        (decisions,) = self._column("SELECT count(*) FROM decisions WHERE namespace = ?", space)
+        erased = self.erased
+        erased.messages.update(dict.fromkeys(self._column(_MESSAGES, space)))
+        erased.memories.update(dict.fromkeys(self._column(_MEMORIES, space)))
+        (decisions,) = self._column(_DECISIONS, space)
         erased.hot += space.count["hot"]
         erased.decisions += decisions
         erased.namespaces.append(space.namespace)
-        queries = self._column("DELETE FROM queries WHERE namespace = ? RETURNING id", space)
+        queries = self._column(_DROP_QUERIES, space)
         erased.queries += len(queries)
         erased.note_rows("queries", queries)
         for table, number in (("messages", "seq"), ("tiers", "row")):
-            stored = connection.execute(
-                f"SELECT {number}, text, vector FROM {table} WHERE namespace = ?", (space.id,)
-            ).fetchall()
-            erased.note_rows(table, (row for row, _, _ in stored))
-            self._contents += [Content(text, vector) for _, text, vector in stored]
-        connection.execute(
-            "DELETE FROM provenance WHERE item IN (SELECT id FROM tiers WHERE namespace = ?)",
-            (space.id,),
-        )
-        self.store.indexes.clear(connection, space.id)
+            sql = f"SELECT {number}, text, vector FROM {table} WHERE namespace = ?"
+            self._note_contents(table, sql, space.id)
+        self.connection.execute(_DROP_PROVENANCE, (space.id,))
+        self.store.indexes.clear(self.connection, space.id)
         # All other tables follow their namespace.
-        connection.execute("DELETE FROM namespaces WHERE id = ?", (space.id,))
+        self.connection.execute("DELETE FROM namespaces WHERE id = ?", (space.id,))
         self.dropped.append(space.id)
 
+    def _note_contents(self, table: str, sql: str, value: object) -> None:
+        """Note rows of a table that are erased, and what stands in them."""
+        for row, text, vector in self.connection.execute(sql, (value,)).fetchall():
+            self.erased.note_rows(table, [row])
+            self._contents.append(Content(text, vector))
+
     def _column(self, sql: str, space: Space) -> list[Any]:
-        return [value for (value,) in self.connection.execute(sql, (space.id,)).fetchall()]
+        """The values of one column that a statement finds in a namespace."""
+        rows = self.connection.execute(sql, (space.id,)).fetchall()
+        return [value for (value,) in rows]
 
     def purge(self, now: float) -> None:
         """Erase the messages and items that have expired, and what the log's retention ends."""
@@ -187,25 +200,31 @@ class Erasure:
             self._erase_messages(space, names)
             self.save(space)
         retention = self.store.settings.log_retention
-        if retention is not None:
-            for name in drop_old(self.connection, now - retention):
-                self.erased.messages[name] = None
+        if retention is None:
+            return
+        dropped = drop_old(self.connection, now - retention)
+        self.erased.messages.update(dict.fromkeys(dropped))
 
     def _erase_messages(self, space: Space, ids: Collection[str]) -> None:
         """Erase messages of this namespace and follow their provenance."""
+        store = self.store
         connection = self.connection
-        among = (dump(list(ids)),)
+        erased = self.erased
         contents = self.contents_of(ids)
-        replies = rereading.reread(self.store, connection, ids)
-        affected = self.derive(space, frozenset(ids).union(replies), frozenset(ids))
+        replies = rereading.reread(store, connection, ids)
+        gone = frozenset(ids)
+        affected = self.derive(space, gone.union(replies), gone)
         questions = {asked_at_end(content.text) for content in contents}
-        self.erased.note_rows("tiers", rereading.take_out(self.store, connection, space, questions))
+        erased.note_rows("tiers", rereading.take_out(store, connection, space, questions))
+        among = (dump(list(ids)),)
         connection.execute(f"DELETE FROM provenance WHERE message {_AMONG}", among)
-        gone = connection.execute(f"DELETE FROM messages WHERE id {_AMONG} RETURNING seq", among)
-        self.erased.note_rows("messages", (row for (row,) in gone.fetchall()))
+        numbers = connection.execute(
+            f"DELETE FROM messages WHERE id {_AMONG} RETURNING seq", among
+        ).fetchall()
+        erased.note_rows("messages", [number for (number,) in numbers])
         log.forget_claims(connection, ids)
-        self.erased.messages.update(dict.fromkeys(ids))
-        self.erased.replies.update(dict.fromkeys(replies))
+        erased.messages.update(dict.fromkeys(ids))
+        erased.replies.update(dict.fromkeys(replies))
         self.clean_record(ids, affected, contents)
 
     def _erase_memory(self, space: Space, name: str) -> list[Content]:
@@ -217,37 +236,41 @@ class Erasure:
 
     def erase_versions(self, space: Space, name: str) -> list[Content]:
         """Erase every version of an item and return what they said."""
-        stored = self.connection.execute(
-            "SELECT row, text, vector FROM tiers WHERE id = ?", (name,)
-        ).fetchall()
-        self.erased.note_rows("tiers", (row for row, _, _ in stored))
-        tiers.delete(self.connection, space, tiers.versions(self.connection, name))
+        sql = "SELECT row, text, vector FROM tiers WHERE id = ?"
+        rows = self.connection.execute(sql, (name,)).fetchall()
+        self.erased.note_rows("tiers", [row for row, _, _ in rows])
+        versions = tiers.versions(self.connection, name)
+        tiers.delete(self.connection, space, versions)
         tiers.forget_provenance(self.connection, [name])
-        return [Content(text, vector) for _, text, vector in stored]
+        return [Content(text, vector) for _, text, vector in rows]
 
     def contents_of(self, ids: Collection[str]) -> list[Content]:
         """The texts of messages, and their vectors."""
         sql = f"SELECT text, vector FROM messages WHERE id {_AMONG}"
-        return [Content(*row) for row in self.connection.execute(sql, (dump(list(ids)),))]
+        rows = self.connection.execute(sql, (dump(list(ids)),))
+        return [Content(text, vector) for text, vector in rows]
 
     def note_quotes(self, behind: Collection[str], contents: Sequence[Content]) -> None:
         """Note whether messages that stay still say what is erased of a memory."""
         texts = {content.text for content in contents}
         for left in self.contents_of(behind):
-            self.erased.quoted |= any(text in left.text for text in texts)
+            if any(text in left.text for text in texts):
+                self.erased.quoted = True
 
     # The tiers
 
     def derive(self, space: Space, changed: frozenset[str], gone: frozenset[str]) -> set[str]:
         """Derive what rests on changed messages without those that are gone; returns its ids."""
-        rows = self.connection.execute(
-            f"SELECT item FROM provenance WHERE message {_AMONG}", (dump(list(changed)),)
-        )
-        affected = {name for (name,) in rows.fetchall()}
-        behind = tiers.provenance(self.connection, sorted(affected))
-        for name in sorted(affected):
-            self._derive_item(space, name, behind.get(name, {}), changed, gone)
-        tiers.forget_provenance(self.connection, affected)
+        connection = self.connection
+        sql = f"SELECT item FROM provenance WHERE message {_AMONG}"
+        rows = connection.execute(sql, (dump(list(changed)),)).fetchall()
+        affected = {name for (name,) in rows}
+        names = sorted(affected)
+        behind = tiers.provenance(connection, names)
+        for name in names:
+            joined = behind.get(name, {})
+            self._derive_item(space, name, joined, changed, gone)
+        tiers.forget_provenance(connection, names)
         return affected
 
     def _derive_item(
@@ -271,13 +294,16 @@ class Erasure:
         for row in versions[len(kept) :]:
             members = {each for each, version in joined.items() if version <= row.version}
             left += self._derive_row(space, row, members - leaving)
+        among = dump(list(leaving))
         self.connection.execute(
-            f"DELETE FROM provenance WHERE item = ? AND message {_AMONG}",
-            (name, dump(list(leaving))),
+            f"DELETE FROM provenance WHERE item = ? AND message {_AMONG}", (name, among)
         )
-        if versions and versions[0].tier == "cold":
-            noted = self.erased.derived if left else self.erased.memories
-            noted[name] = None
+        if not versions or versions[0].tier != "cold":
+            return
+        if left:
+            self.erased.derived[name] = None
+        else:
+            self.erased.memories[name] = None
 
     def _leaving(
         self, joined: Collection[str], touched: Collection[str], gone: frozenset[str]
@@ -285,21 +311,24 @@ class Erasure:
         """The messages that an item loses: those that are gone, or that say something else now."""
         if gone:
             return set(gone.intersection(joined))
-        connection, store = self.connection, self.store
-        return {each for each in touched if is_strange(connection, each, joined, store)}
+        connection = self.connection
+        return {each for each in touched if is_strange(connection, each, joined, self.store)}
 
     def _derive_row(self, space: Space, old: TierRow, members: Collection[str]) -> bool:
         """Replace a version by what these of its messages say; returns whether there are any."""
+        erased = self.erased
         tiers.delete(self.connection, space, [old])
-        self.erased.note_rows("tiers", [old.row])
-        self.erased.contents.append(old.item.text.encode())
+        erased.note_rows("tiers", [old.row])
+        erased.contents.append(old.item.text.encode())
+        is_hot = old.tier == "hot"
         new = derived(self.connection, old, members, self.store)
         if new is None:
-            self.erased.hot += int(old.tier == "hot")
+            erased.hot += int(is_hot)
             return False
-        joined = new.hot.members if new.tier == "hot" else ()
-        tiers.insert(self.connection, space, replace(new, changed=time.time()), joined)
-        self.erased.hot_derived += int(new.tier == "hot")
+        new = replace(new, changed=time.time())
+        joined = new.hot.members if is_hot else ()
+        tiers.insert(self.connection, space, new, joined)
+        erased.hot_derived += int(is_hot)
         return True
 
     # The record
@@ -314,13 +343,15 @@ class Erasure:
 
     def clean(self) -> None:
         """Take out of decisions and recorded queries what is gone."""
-        store, connection = self.store, self.connection
+        store = self.store
+        connection = self.connection
         store.note_scrub(connection)
         gone = self._gone.union(self.erased.memories)
         if not (gone or self._affected or self._contents):
             return
         for content in self._contents:
-            self.erased.contents += [content.text.encode(), content.vector]
+            self.erased.contents.append(content.text.encode())
+            self.erased.contents.append(content.vector)
         mark_decisions(connection, gone, self.erased)
         erase_queries(
             connection,
@@ -354,15 +385,16 @@ def erasing(
 def _finish(erasure: Erasure, erases: bool, committed: bool) -> None:
     """Let the indexes follow, empty the log, and complete the receipt."""
     store = erasure.store
+    indexes = store.indexes
     for space in erasure.changed:
         if committed:
-            store.indexes.committed(space)
+            indexes.committed(space)
         else:
-            store.indexes.drop(space.id)
+            indexes.drop(space.id)
     if not committed:
         return
     for number in erasure.dropped:
-        store.indexes.drop(number)
+        indexes.drop(number)
     for namespace in erasure.erased.namespaces:
         store.pending.take(namespace)
     erasure.scrubbed = not erases or _scrub(store, erasure.erased)
@@ -375,50 +407,6 @@ def _scrub(store: MemoryStore, erased: Erased) -> bool:
     if not store.database.has_slack(erased.rows, erased.contents):
         return True
     return store.scrub(vacuum=True)
-
-
-def delete(store: MemoryStore, names: Sequence[str], *, evidence: bool) -> ErasureReceipt:
-    """Erase messages and what rests on them alone, or memories: all of them, or nothing."""
-    with store.database.read() as connection:
-        spaces = {namespace_of(connection, name) for name in names}
-        going = list(names)
-        if evidence:
-            for behind in tiers.provenance(connection, names).values():
-                going += behind
-        texts = rereading.foreseen(connection, going)
-    with store.embedded(texts), erasing(store, spaces) as erasure:
-        erasure.delete(names, evidence=evidence)
-    return erasure.receipt
-
-
-def forget(
-    store: MemoryStore, namespace: Namespace, condition: Filter | None, *, below: bool
-) -> ErasureReceipt:
-    """Erase a namespace with everything in it, or the messages in it that a filter matches."""
-    texts: list[str] = []
-    if condition is not None:
-        with store.database.read() as connection:
-            for space in namespaces.list_spaces(connection, namespace):
-                going = matching(connection, space, condition)
-                texts += rereading.foreseen(connection, going)
-    spaces = () if below else (namespace,)
-    with store.embedded(texts), erasing(store, spaces) as erasure:
-        erasure.forget(namespace, condition, below=below)
-    return erasure.receipt
-
-
-def purge(store: MemoryStore) -> ErasureReceipt:
-    """Erase the messages and items that have expired, and end the log's retention."""
-    now = time.time()
-    if store.settings.log_retention is None and not has_expired(store, now):
-        return ErasureReceipt(now)
-    texts: list[str] = []
-    with store.database.read() as connection:
-        for names in expired(connection, now).values():
-            texts += rereading.foreseen(connection, names)
-    with store.embedded(texts), erasing(store) as erasure:
-        erasure.purge(now)
-    return erasure.receipt
 
 
 def namespace_of(connection: Connection, name: str) -> Namespace:
@@ -438,7 +426,8 @@ def namespace_of(connection: Connection, name: str) -> Namespace:
 
 def matching(connection: Connection, space: Space, condition: Filter) -> list[str]:
     """The messages of a namespace that a filter matches, expired ones too."""
-    messages = log.log(connection, space.id, now=float("-inf"))
+    ever = float("-inf")
+    messages = log.log(connection, space.id, now=ever)
     return [message.id for message in messages if matches(message.metadata, condition)]
 
 

@@ -74,32 +74,39 @@ class OpenIndex:
             with self.lock:
                 coverage = self._read().coverage(query, allowed)
             return Candidates(allowed, self.index.scores(allowed, vector), coverage, None)
-        rows, near = self.nearest(vector, count)
+        near_rows, near = self.nearest(vector, count)
         with self.lock:
-            rows, coverage, least = self._read().nearest(query, count, rows)
-        rest = (float(near[-1]), least) if len(near) == count else None
-        cosines = np.append(near, self.index.scores(rows[len(near) :], vector))
+            rows, coverage, least = self._read().nearest(query, count, near_rows)
+        rest = None
+        if len(near) == count:
+            rest = (float(near[-1]), least)
+        covering = rows[len(near) :]
+        cosines = np.append(near, self.index.scores(covering, vector))
         return Candidates(rows, cosines, coverage, rest)
 
     def known(self, words: Sequence[str]) -> set[str]:
         """See `SpaceIndex.known`."""
         with self.lock:
             index = self._read()
-            return {word for word in words if index.has(word) or index.has(f"{word}'s")}
+            own = {word for word in words if index.has(word)}
+            possessive = {word for word in words if index.has(f"{word}'s")}
+        return own | possessive
 
     def expect(self, vectors: Matrix, k: int) -> None:
         """Nothing: it is looked up at once."""
 
     def add(self, row: int, vector: Vector) -> None:
         """Add a row that a transaction has written and not committed."""
-        self.index.add(np.array([row]), vector[None])
+        rows = np.array([row])
+        self.index.add(rows, vector[None])
         self.last_row = row
 
     def remove(self, rows: Rows) -> None:
         """Remove rows; unknown ones are ignored."""
         self.index.remove(rows)
         for row in rows.tolist():
-            if self._said.pop(row, None) is None:
+            unread = self._said.pop(row, None)
+            if unread is None:
                 self._said[row] = None
 
     def say(self, texts: Mapping[int, str]) -> None:
@@ -116,18 +123,29 @@ class OpenIndex:
         return self.words
 
 
-_LIVE, _AMONG = "namespace = ? AND live = 1", "row IN (SELECT value FROM json_each(?))"
+_ENTRIES = """
+    SELECT row, vector, vector_crc, id, asked, text FROM tiers
+    WHERE namespace = ? AND live = 1 AND
+"""
+_LATER = f"{_ENTRIES} row > ?"
+_AMONG = f"{_ENTRIES} row IN (SELECT value FROM json_each(?))"
+_KEPT = """
+    SELECT places, links, crc FROM graphs
+    WHERE namespace = ? AND epoch = ?
+"""
+_KEEP = """
+    INSERT OR REPLACE INTO graphs
+    SELECT id, epoch, ?, ?, ? FROM namespaces
+    WHERE id = ? AND epoch = ?
+"""
 
 
 def _kept(connection: Connection, space: Space) -> tuple[Rows, bytes] | None:
     """What is kept of the graph of a namespace; a `StorageError` if it is damaged."""
-    found = connection.execute(
-        "SELECT places, links, crc FROM graphs WHERE namespace = ? AND epoch = ?",
-        (space.id, space.epoch),
-    ).fetchone()
-    if found is None:
+    kept = connection.execute(_KEPT, (space.id, space.epoch)).fetchone()
+    if kept is None:
         return None
-    places, links, checksum = found
+    places, links, checksum = kept
     if crc(places + links) != checksum:
         raise damaged(str(space.namespace), "graph", "it is built anew")
     return np.frombuffer(places, dtype="<i8"), links
@@ -138,16 +156,18 @@ def _restore(
 ) -> None:
     """Take the graph that is kept of a namespace, and out of ``vectors`` those of its rows."""
     try:
-        if kept := _kept(connection, space):
-            index.restore(*kept, vectors)
+        kept = _kept(connection, space)
+        if kept is not None:
+            rows, links = kept
+            index.restore(rows, links, vectors)
     except Exception as error:  # whatever is wrong with a cache costs time, nothing else
         logger.warning("the graph of %s is built anew: %s", space.namespace, error)
 
 
 def _live_rows(connection: Connection, space: Space) -> list[int]:
     """The numbers of the rows in a namespace's tiers."""
-    found = connection.execute(f"SELECT row FROM tiers WHERE {_LIVE}", (space.id,))
-    return [row for (row,) in found]
+    rows = connection.execute("SELECT row FROM tiers WHERE namespace = ? AND live = 1", (space.id,))
+    return [row for (row,) in rows]
 
 
 class Indexes(SpaceIndexes):
@@ -177,35 +197,42 @@ class Indexes(SpaceIndexes):
         if opened.revision >= space.revision:
             return
         index = opened.index
-
-        def load(where: str, value: object) -> None:
-            sql = "SELECT row, vector, vector_crc, id, asked, text FROM tiers WHERE"
-            rows = connection.execute(f"{sql} {_LIVE} AND {where}", (space.id, value))
-            found = {}
-            for row, vector, check, name, asked, text in rows:
-                found[row] = unpack(vector, check, self._dimension, str(name))
-                opened.say({row: f"{asked} {text}"})
-            opened.last_row = max(opened.last_row, *found, 0)
-            if opened.revision < 0 and space.items >= vector_index.LARGE and not index.linked:
-                _restore(connection, space, index, found)
-            if found:
-                index.add(numbers(found), np.stack([*found.values()]))
-
-        load("row > ?", opened.last_row)
+        self._load(connection, space, opened, _LATER, opened.last_row)
         if len(index) != space.items:
             wanted = numbers(_live_rows(connection, space))
             opened.remove(np.setdiff1d(index.rows(), wanted))
             missing = np.setdiff1d(wanted, index.rows())
             if len(missing):
-                load(_AMONG, json.dumps(missing.tolist()))
+                self._load(connection, space, opened, _AMONG, json.dumps(missing.tolist()))
         opened.revision = space.revision
         self._tidy(opened)
 
+    def _load(
+        self, connection: Connection, space: Space, opened: OpenIndex, sql: str, value: object
+    ) -> None:
+        """Put the rows that a statement finds into an index, into its graph if that is kept."""
+        vectors = {}
+        texts = {}
+        for row, data, checksum, name, asked, text in connection.execute(sql, (space.id, value)):
+            vectors[row] = unpack(data, checksum, self._dimension, str(name))
+            texts[row] = f"{asked} {text}"
+        opened.say(texts)
+        opened.last_row = max(opened.last_row, *vectors, 0)
+        is_first = opened.revision < 0 and not opened.index.linked
+        if is_first and space.items >= vector_index.LARGE:
+            _restore(connection, space, opened.index, vectors)
+        if vectors:
+            matrix = np.stack([*vectors.values()])
+            opened.index.add(numbers(vectors), matrix)
+
     def _tidy(self, opened: OpenIndex) -> None:
-        if opened.index.is_worn and len(opened.index) < vector_index.LARGE:
-            opened.index.rebuild()
-        elif opened.index.is_worn:
-            self._worn.append(opened.index)
+        index = opened.index
+        if not index.is_worn:
+            return
+        if len(index) < vector_index.LARGE:
+            index.rebuild()
+        else:
+            self._worn.append(index)
 
     def clear(self, connection: Connection, space: int | None = None) -> None:
         """Delete the graphs of all; that of a namespace follows it."""
@@ -223,7 +250,8 @@ class Indexes(SpaceIndexes):
         with opened.lock:
             opened.say(space.written)
             opened.remove(numbers(space.gone))
-            if opened.revision == space.revision - 1 and len(opened.index) == space.items:
+            was_current = opened.revision == space.revision - 1
+            if was_current and len(opened.index) == space.items:
                 opened.revision = space.revision
             self._tidy(opened)
 
@@ -233,19 +261,26 @@ class Indexes(SpaceIndexes):
         Their numbers will come again.
         """
         opened = self._open.get(space.id)
-        if opened is not None and opened.revision > revision:  # brought up to what is not there
+        if opened is None:
+            return
+        if opened.revision > revision:  # brought up to what is not there
             self.drop(space.id)
-        elif opened is not None and space.written:
+        elif space.written:
             with opened.lock:
                 opened.index.remove(numbers(space.written))
                 opened.last_row = min(space.written) - 1
 
     def _enforce_budget(self, keep: int) -> None:
-        while sum(each.size for each in self._open.values()) > _BUDGET:
-            victim = next((number for number in self._open if number != keep), None)
-            if victim is None:
+        while self._size > _BUDGET:
+            others = [number for number in self._open if number != keep]
+            if not others:
                 return
-            del self._open[victim]
+            del self._open[others[0]]
+
+    @property
+    def _size(self) -> int:
+        """Bytes of all open indexes, about."""
+        return sum(opened.size for opened in self._open.values())
 
     def drop(self, space: int) -> None:
         """Close the index of a namespace."""
@@ -255,7 +290,8 @@ class Indexes(SpaceIndexes):
     def problems(self, connection: Connection, space: Space) -> Iterator[str]:
         """Whether the index of a namespace is out of step with the file."""
         known = self.current(connection, space).index.rows()
-        if not np.array_equal(np.sort(known), np.sort(_live_rows(connection, space))):
+        live = _live_rows(connection, space)
+        if sorted(known.tolist()) != sorted(live):
             yield f"{space.namespace}: the index is out of step"
         _kept(connection, space)
 
@@ -267,35 +303,38 @@ class Indexes(SpaceIndexes):
         if database.in_memory or database.read_only:
             return
         with self._lock:
-            large = [
-                each for each in self._open.items() if len(each[1].index) >= vector_index.LARGE
-            ]
-        for number, opened in large:
-            index, changed = opened.index, abs(opened.index.linked - opened.index.kept)
-            if not changed or (changed * _GROWN < index.linked and not closing):
+            opened = [*self._open.items()]
+        for number, each in opened:
+            index = each.index
+            changed = abs(index.linked - index.kept)
+            if len(index) < vector_index.LARGE or not changed:
                 continue
-            places, links = index.links()
-            try:
-                with database.write(wait=not closing) as connection:
-                    connection.execute(
-                        "INSERT OR REPLACE INTO graphs SELECT id, epoch, ?, ?, ? FROM namespaces"
-                        " WHERE id = ? AND epoch = ?",
-                        (places, links, crc(places + links), number, opened.epoch),
-                    )
-                index.kept = len(places) // 8
-            except EcsPluginsError as error:
-                logger.warning("the links of a graph could not be written: %s", error)
+            if closing or changed * _GROWN >= index.linked:
+                self._save(database, number, each, wait=not closing)
+
+    def _save(self, database: SqlDatabase, number: int, opened: OpenIndex, *, wait: bool) -> None:
+        """Write the links of the graph of a namespace."""
+        places, links = opened.index.links()
+        values = (places, links, crc(places + links), number, opened.epoch)
+        try:
+            with database.write(wait=wait) as connection:
+                connection.execute(_KEEP, values)
+        except EcsPluginsError as error:
+            logger.warning("the links of a graph could not be written: %s", error)
+            return
+        opened.index.kept = len(places) // 8
 
     def take_worn(self) -> set[VectorIndex]:
         """The large indexes that should be built anew, each handed out once."""
-        worn, self._worn = self._worn, []
+        worn = self._worn
+        self._worn = []
         return {index for index in worn if index.is_worn}
 
     def statistics(self) -> dict[str, int]:
         """Open indexes, their bytes, their linked vectors and tombstones."""
         with self._lock:
             indexes = [opened.index for opened in self._open.values()]
-            size = sum(opened.size for opened in self._open.values())
+            size = self._size
         return {
             "open": len(indexes),
             "bytes": size,

@@ -31,6 +31,19 @@ from ecs_plugins.storage.base import Connection
 Check = Callable[[], Iterable[str]]
 
 
+_STANDS_IN = """
+    SELECT 1 FROM messages WHERE id = ?1 AND namespace = ?2
+    UNION
+    SELECT 1 FROM tiers WHERE id = ?1 AND namespace = ?2
+"""
+_COUNTS = """
+    SELECT
+        (SELECT count(*) FROM messages WHERE namespace = ?1),
+        (SELECT count(*) FROM tiers WHERE namespace = ?1 AND live = 1 AND pinned = 1),
+        (SELECT count(*) FROM sleeps WHERE namespace = ?1 AND undone IS NULL)
+"""
+
+
 def history(connection: Connection, name: str) -> list[Memory]:
     """Every stored version of a memory, oldest first."""
     rows = [row for row in tiers.versions(connection, name) if row.tier == "cold"]
@@ -39,20 +52,17 @@ def history(connection: Connection, name: str) -> list[Memory]:
     namespace = namespaces.space_by_id(connection, rows[0].space).namespace
     joined = tiers.provenance(connection, [name]).get(name, {})
     valid = claims.validity(connection, [name])[name]
-    return [
-        _memory(row, namespace, [each for each in joined if joined[each] <= row.version], valid)
-        for row in rows
-    ]
+    memories = []
+    for row in rows:
+        behind = [each for each, version in joined.items() if version <= row.version]
+        memories.append(_memory(row, namespace, behind, valid))
+    return memories
 
 
 def stands_in(connection: Connection, name: str, space: Space) -> bool:
     """Whether an id is that of a message or an item of a namespace."""
-    found = connection.execute(
-        "SELECT 1 FROM messages WHERE id = ?1 AND namespace = ?2"
-        " UNION SELECT 1 FROM tiers WHERE id = ?1 AND namespace = ?2",
-        (name, space.id),
-    )
-    return found.fetchone() is not None
+    row = connection.execute(_STANDS_IN, (name, space.id)).fetchone()
+    return row is not None
 
 
 def _memory(
@@ -83,9 +93,13 @@ def _memory(
 def cold(connection: Connection, space: Space, store: MemoryStore) -> list[Memory]:
     """The cold tier, oldest row first, without what has expired."""
     rows = tiers.tier_rows(connection, space.id, "cold")
-    found = {row.item.id: row for row in alive(connection, rows, time.time(), store)}
-    held = claims.validity(connection, found)
-    return [_memory(found[name], space.namespace, held[name].behind, held[name]) for name in found]
+    left = {row.item.id: row for row in alive(connection, rows, time.time(), store)}
+    held = claims.validity(connection, left)
+    memories = []
+    for name, row in left.items():
+        valid = held[name]
+        memories.append(_memory(row, space.namespace, valid.behind, valid))
+    return memories
 
 
 def explain(
@@ -96,23 +110,26 @@ def explain(
 
     message = log.get(connection, name)
     rows = tiers.versions(connection, name)
+    live = [row for row in rows if row.live]
+    text = _text_of(message, live or rows)
     space = _space_of(connection, name, message, rows)
     judged = _judged(connection, space, store, utility)
     ranked = sorted(judged, key=lambda each: judged[each].total)
-    terms = judged.get(name)
-    live = [row for row in rows if row.live]
-    text = _text_of(message, live or rows)
-    is_informed = utility is None and store.config.utility == "informed"
+    rank = prior = None
+    if name in judged:
+        rank = ranked.index(name) + 1
+        if utility is None and store.config.utility == "informed":
+            prior = worth(text)
     explanation = Explanation(
         id=name,
         text=text,
         tier=live[-1].tier if live else None,
-        free_energy=terms,
-        rank=None if terms is None else ranked.index(name) + 1,
+        free_energy=judged.get(name),
+        rank=rank,
         versions=tuple(history(connection, name)),
         decisions=tuple(decisions(connection, space.id, item=name)),
         provenance=_said_behind(connection, name),
-        prior=worth(text) if is_informed and terms is not None else None,
+        prior=prior,
     )
     page = rendered(
         "explanation.txt.j2", found=explanation, count=len(ranked), superseded=SUPERSEDED
@@ -168,26 +185,29 @@ def _judged(
 
 def namespace_stats(connection: Connection, prefix: Namespace | None) -> list[NamespaceStats]:
     """How full each namespace is."""
-    found = []
+    stats = []
     for space in namespaces.list_spaces(connection, prefix):
-        messages, pinned, sleeps = connection.execute(
-            "SELECT (SELECT count(*) FROM messages WHERE namespace = ?1),"
-            " (SELECT count(*) FROM tiers WHERE namespace = ?1 AND live = 1 AND pinned = 1),"
-            " (SELECT count(*) FROM sleeps WHERE namespace = ?1 AND undone IS NULL)",
-            (space.id,),
-        ).fetchone()
-        hot, cold = space.count["hot"], space.count["cold"]
-        counts = (messages, hot, cold, pinned, sleeps, space.since_sleep)
-        found.append(NamespaceStats(space.namespace, *counts))
-    return found
+        messages, pinned, sleeps = connection.execute(_COUNTS, (space.id,)).fetchone()
+        stats.append(
+            NamespaceStats(
+                namespace=space.namespace,
+                messages=messages,
+                hot=space.count["hot"],
+                cold=space.count["cold"],
+                pinned=pinned,
+                sleeps=sleeps,
+                since_sleep=space.since_sleep,
+            )
+        )
+    return stats
 
 
 def count_items(connection: Connection, prefix: Namespace | None, now: float) -> int:
     """How many items there are in and below a namespace that have not expired."""
     where, bounds = namespaces.under(prefix, "namespace")
     sql = f"SELECT count(*) FROM items WHERE {where} AND (expires IS NULL OR expires > ?)"
-    count: int = connection.execute(sql, (*bounds, now)).fetchone()[0]
-    return count
+    (count,) = connection.execute(sql, (*bounds, now)).fetchone()
+    return int(count)
 
 
 def verify(connection: Connection, store: MemoryStore) -> Verification:
@@ -196,21 +216,26 @@ def verify(connection: Connection, store: MemoryStore) -> Verification:
     A flipped bit may make a value anything, or a page unreadable: what cannot be checked is a
     problem, and the rest is checked.
     """
-    indexes = store.indexes
-    problems = [*_tried("the database", partial(store.database.integrity, connection))]
+    checks: dict[str, Check] = {"the database": partial(store.database.integrity, connection)}
     for table in CHECKED:
-        content = partial(_content_problems, connection, table, store.dimension, store.epoch)
-        problems += _tried(f"the table {table}", content)
-    problems += _tried("the provenance", partial(_reference_problems, connection))
-    problems += _tried("the namespaces", partial(_namespace_problems, connection, indexes))
-    counted = "SELECT " + " + ".join(
-        f"(SELECT count(*) FROM {table})" for table in (*CHECKED, "decisions")
-    )
+        checks[f"the table {table}"] = partial(_content_problems, connection, table, store)
+    checks["the provenance"] = partial(_reference_problems, connection)
+    checks["the namespaces"] = partial(_namespace_problems, connection, store.indexes)
+    problems: list[str] = []
+    for what, check in checks.items():
+        problems += _tried(what, check)
+    return Verification(tuple(problems), _checked_rows(connection))
+
+
+def _checked_rows(connection: Connection) -> int:
+    """How many rows there are to check; 0 if they cannot be counted."""
+    counts = [f"(SELECT count(*) FROM {table})" for table in (*CHECKED, "decisions")]
+    total = " + ".join(counts)
     try:
-        checked = connection.execute(counted).fetchone()[0]
+        (count,) = connection.execute(f"SELECT {total}").fetchone()
     except Exception:
-        checked = 0
-    return Verification(tuple(problems), checked)
+        return 0
+    return int(count)
 
 
 def _tried(what: str, check: Check) -> Iterator[str]:
@@ -221,18 +246,17 @@ def _tried(what: str, check: Check) -> Iterator[str]:
         yield f"{what} cannot be checked: {type(error).__name__}: {error}"
 
 
-def _content_problems(
-    connection: Connection, table: str, dimension: int, epoch: int
-) -> Iterator[str]:
+def _content_problems(connection: Connection, table: str, store: MemoryStore) -> Iterator[str]:
     for row in rows(connection, table):
         # A vector of an earlier epoch waits to be replaced by the next search.
-        current = row.get("epoch", epoch) == epoch
-        yield from damage(table, row, dimension if current else 0)
+        is_current = row.get("epoch", store.epoch) == store.epoch
+        yield from damage(table, row, store.dimension if is_current else 0)
 
 
 def _reference_problems(connection: Connection) -> Iterator[str]:
     for text, sql in _REFERENCES.items():
-        yield from (text.format(name) for (name,) in connection.execute(sql))
+        for (name,) in connection.execute(sql):
+            yield text.format(name)
 
 
 def _namespace_problems(connection: Connection, indexes: SpaceIndexes) -> Iterator[str]:
@@ -248,11 +272,11 @@ def _namespace_problems(connection: Connection, indexes: SpaceIndexes) -> Iterat
 
 def _record_problems(connection: Connection, space: Space) -> Iterator[str]:
     for each in replayed(decisions(connection, space.id)):
-        if not each.agrees and not each.recorded.erased:
-            yield (
-                f"decision {each.recorded.decision.index} of sleep {each.recorded.sleep} does not "
-                "follow from its record"
-            )
+        recorded = each.recorded
+        if each.agrees or recorded.erased:
+            continue
+        number = recorded.decision.index
+        yield f"decision {number} of sleep {recorded.sleep} does not follow from its record"
 
 
 CHECKED = {
@@ -274,23 +298,31 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """The rows of a table as they are stored, by column."""
     names = columns()[table]
-    found = connection.execute(
-        f"{before} SELECT {', '.join(names)} FROM {table} WHERE {where}", values
-    )
-    return (dict(zip(names, row, strict=True)) for row in found)
+    listed = ", ".join(names)
+    stored = connection.execute(f"{before} SELECT {listed} FROM {table} WHERE {where}", values)
+    for row in stored:
+        yield dict(zip(names, row, strict=True))
 
 
 def damage(table: str, row: Mapping[str, Any], dimension: int = 0) -> list[str]:
     """What of a row does not match its checksum; with a dimension, of which length a vector is."""
-    name, parts = CHECKED.get(table, ("", ()))
-    return [
-        f"the {part} of {name.format(**row)} does not match its checksum"
-        for part in parts
-        if not isinstance(row[part], str | bytes)
-        or crc(row.get("asked", "") + row[part] if part == "text" else row[part])
-        != row[f"{part}_crc"]
-        or (part == "vector" and dimension and len(row[part]) != 4 * dimension)
-    ]
+    if table not in CHECKED:
+        return []
+    name, parts = CHECKED[table]
+    called = name.format(**row)
+    damaged = [part for part in parts if _is_damaged(row, part, dimension)]
+    return [f"the {part} of {called} does not match its checksum" for part in damaged]
+
+
+def _is_damaged(row: Mapping[str, Any], part: str, dimension: int) -> bool:
+    content = row[part]
+    if not isinstance(content, str | bytes):
+        return True
+    if part == "text":
+        content = row.get("asked", "") + content
+    if crc(content) != row[f"{part}_crc"]:
+        return True
+    return part == "vector" and dimension > 0 and len(content) != 4 * dimension
 
 
 _REFERENCES = {
@@ -309,9 +341,7 @@ _REFERENCES = {
 
 def _tier_problems(connection: Connection, space: Space) -> Iterator[str]:
     for tier in TIERS:
-        found = len(tiers.tier_rows(connection, space.id, tier))
-        if found != space.count[tier]:
-            yield (
-                f"{space.namespace}: the {tier} tier holds {found} items and counts "
-                f"{space.count[tier]}"
-            )
+        held = len(tiers.tier_rows(connection, space.id, tier))
+        counted = space.count[tier]
+        if held != counted:
+            yield f"{space.namespace}: the {tier} tier holds {held} items and counts {counted}"

@@ -22,7 +22,7 @@ from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.memory_store import MemoryStore
-from ecs_plugins.memory.store.messages import NewMessage, expiry
+from ecs_plugins.memory.store.messages import Message, NewMessage, expiry
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.seam import SpaceIndex
 from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
@@ -41,10 +41,14 @@ def embedded(
     messages = [*messages]
     if store.config.rule != "paper":  # which knows no replies
         now = time.time()
+        latest: Message | None = None
         with store.reading(namespace) as (connection, space):
-            latest = [] if space is None else log.log(connection, space.id, now=now, limit=1)
-        messages = log.replies(messages, ids, latest[0] if latest else None, now)
-    return messages, store.embed([as_reply(message.text, message.asked) for message in messages])
+            if space is not None:
+                last = log.log(connection, space.id, now=now, limit=1)
+                latest = last[0] if last else None
+        messages = log.replies(messages, ids, latest, now)
+    texts = [as_reply(message.text, message.asked) for message in messages]
+    return messages, store.embed(texts)
 
 
 def add(
@@ -60,16 +64,20 @@ def add(
 
     Returns how many were added, and how many there are since the last sleep phase.
     """
-    every, count = store.config.sleep_every, len(messages)
+    every = store.config.sleep_every
+    count = len(messages)
     sleeps = store.settings.sleep == "caller" and not store.database.is_writing
     with store.writing_to(namespace, create=True, flush=False) as (connection, space):
         assert space is not None
         first = messages[0]
         if first.asked and not log.is_asked(connection, first):  # erased meanwhile
-            messages = [replace(first, asked="", asker=None), *messages[1:]]
-            vectors = np.concatenate([store.embed([messages[0].text]), vectors[1:]])
+            first = replace(first, asked="", asker=None)
+            messages = [first, *messages[1:]]
+            alone = store.embed([first.text])
+            vectors = np.concatenate([alone, vectors[1:]])
         if sleeps:
-            count = min(count, every - space.since_sleep % every)
+            due = every - space.since_sleep % every
+            count = min(count, due)
         intake = Intake(store, connection, space, pinned=pinned)
         intake.add(messages[:count], ids[:count], vectors[:count])
         return count, space.since_sleep
@@ -102,51 +110,65 @@ class Intake:
 
     def add(self, messages: Sequence[NewMessage], ids: Sequence[str], vectors: Matrix) -> None:
         """Log messages and let each found or support an item."""
+        connection = self._connection
         space = self._space
-        log.insert(self._connection, space, messages, ids, vectors, self._now)
+        log.insert(connection, space, messages, ids, vectors, self._now)
         if self._index is not None:
             self._index.expect(vectors, _FIRST_LOOK)
-        self._rows = iter(self._database.new_rows(self._connection, "tiers", len(messages)))
+        numbers = self._database.new_rows(connection, "tiers", len(messages))
+        self._rows = iter(numbers)
         for message, name, vector in zip(messages, ids, vectors, strict=True):
             space.step += 1
             space.since_sleep += 1
             item = log.item_of(name, vector, space.step, message.text, message.asked)
             if self._pinned:
                 row = self._row(item, message)
-                insert_pinned(self._connection, space, row, [name], self._config)
+                insert_pinned(connection, space, row, [name], self._config)
             else:
                 self._admit(item, message)
         self._flush()
-        tiers.join(self._connection, self._joined)
-        evict_overflow(self._connection, space, self._config)
+        tiers.join(connection, self._joined)
+        evict_overflow(connection, space, self._config)
 
     def _admit(self, new: HotItem, message: NewMessage) -> None:
-        near = {} if self._index is None else self._near(self._index, new.vector)
+        near: dict[Tier, _Near] = {}
+        if self._index is not None:
+            near = self._near(self._index, new.vector)
         if not near:
             self._write(self._row(new, message), new.id)
             return
-        hot, cold = near.get("hot"), near.get("cold")
+        hot = near.get("hot")
+        cold = near.get("cold")
         item = admit(
             new,
             config=self._config,
-            nearest_hot=hot and (hot[0].hot, hot[1]),
-            nearest_cold=cold and (cold[0].memory, cold[1]),
+            nearest_hot=None if hot is None else (hot.stored.hot, hot.cosine),
+            nearest_cold=None if cold is None else (cold.stored.memory, cold.cosine),
         )
-        old = hot if isinstance(item, HotItem) else cold
-        if item.id == new.id or old is None:
+        nearest = hot if isinstance(item, HotItem) else cold
+        if item.id == new.id or nearest is None:
             self._write(self._row(item, message), new.id)
-            return
-        tiers.delete(self._connection, self._space, [old[0]])
+        else:
+            self._replace(nearest.stored, item, message, new.id)
+
+    def _replace(
+        self, old: TierRow, item: HotItem | ColdMemory, message: NewMessage, name: str
+    ) -> None:
+        """Let an item stand where a message repeats it; a memory gets a version by that."""
+        tiers.delete(self._connection, self._space, [old])
+        version = old.version
+        if old.tier == "cold":
+            version += 1
         changed = replace(
-            old[0],
+            old,
             item=item,
-            metadata=shared(old[0].metadata, message.metadata),
+            metadata=shared(old.metadata, message.metadata),
             changed=self._now,
-            expires=earliest(old[0].expires, expiry(message, self._now)),
-            version=old[0].version + (old[0].tier == "cold"),
+            expires=earliest(old.expires, expiry(message, self._now)),
+            version=version,
             born=None,
         )
-        self._write(changed, new.id)
+        self._write(changed, name)
 
     def _near(self, opened: SpaceIndex, vector: Vector) -> dict[Tier, _Near]:
         """The item of each tier nearest to a vector, if it is near enough to be repeated."""
@@ -154,7 +176,8 @@ class Intake:
         wanted = _FIRST_LOOK
         while True:
             rows, scores = opened.nearest(vector, wanted)
-            near = self._stored(rows[scores >= floor].tolist(), len(vector))
+            near_rows = rows[scores >= floor]
+            near = self._stored(near_rows.tolist(), len(vector))
             best = _best_of_each_tier(near, vector)
             if len(rows) < wanted or scores[-1] < floor:
                 return best
@@ -178,12 +201,13 @@ class Intake:
         return TierRow(item, message.metadata, at, at, expiry(message, self._now))
 
     def _write(self, new: TierRow, message: str) -> None:
-        new = replace(new, row=next(self._rows))
-        self._unwritten.append(new)
-        self._joined.append((message, new.item.id, new.version))
+        row = next(self._rows)
+        item = new.item
+        self._unwritten.append(replace(new, row=row))
+        self._joined.append((message, item.id, new.version))
         if self._index is not None:
-            self._index.add(new.row, new.item.vector)
-            self._space.written[new.row] = f"{new.item.asked} {new.item.text}"
+            self._index.add(row, item.vector)
+            self._space.written[row] = f"{item.asked} {item.text}"
 
     def _flush(self) -> None:
         """Write the new rows together: a server would be waited for once for each."""
@@ -207,17 +231,29 @@ def insert_pinned(
 ) -> None:
     """Put what a hot item says into the cold tier, pinned; the next sleep phase makes room."""
     check_room_to_pin(connection, space, config)
+    (name,) = log.new_ids(1)
     item = hot.item
-    name = log.new_ids(1)[0]
-    memory = ColdMemory(name, item.vector, item.evidence, item.text, pinned=True, asked=item.asked)
-    tiers.insert(connection, space, replace(hot, item=memory, row=0), members)
+    memory = ColdMemory(
+        id=name,
+        vector=item.vector,
+        evidence=item.evidence,
+        text=item.text,
+        pinned=True,
+        asked=item.asked,
+    )
+    pinned = replace(hot, item=memory, row=0)
+    tiers.insert(connection, space, pinned, members)
+
+
+_PINNED = """
+    SELECT count(*) FROM tiers
+    WHERE namespace = ? AND live = 1 AND pinned = 1
+"""
 
 
 def check_room_to_pin(connection: Connection, space: Space, config: MemoryConfig) -> None:
     """Refuse to pin more memories than the cold tier holds."""
-    pinned = connection.execute(
-        "SELECT count(*) FROM tiers WHERE namespace = ? AND live = 1 AND pinned = 1", (space.id,)
-    ).fetchone()[0]
+    (pinned,) = connection.execute(_PINNED, (space.id,)).fetchone()
     if pinned >= config.cold_capacity:
         raise InvalidInputError(
             f"the cold tier holds {pinned} pinned memories and has room for "
@@ -226,11 +262,22 @@ def check_room_to_pin(connection: Connection, space: Space, config: MemoryConfig
 
 
 _SEEN = "CAST(evidence ->> '{}' AS DOUBLE PRECISION)".format
-_ATTESTATIONS = f"(coalesce({_SEEN('support')}, 1) + coalesce({_SEEN('hits')}, 0))"
-_LEAVING = {
+_SUPPORT = f"coalesce({_SEEN('support')}, 1)"
+_ATTESTATIONS = f"({_SUPPORT} + coalesce({_SEEN('hits')}, 0))"
+_LEAVING_FIRST = {
     "default": f"({_ATTESTATIONS} > judged AND {_ATTESTATIONS} >= ?2), {_SEEN('last_seen')},",
     "paper": "",
 }
+_LEAVING = """
+    SELECT row, id FROM tiers
+    WHERE namespace = ?1 AND live = 1 AND tier = 'hot'
+    ORDER BY {first} {created}, row
+    LIMIT ?3
+"""
+_REPEATED = f"""
+    SELECT count(*), coalesce(sum(CASE WHEN {_SUPPORT} > 1 THEN 1 ELSE 0 END), 0) FROM tiers
+    WHERE namespace = ? AND live = 1
+"""
 
 
 def evict_overflow(connection: Connection, space: Space, config: MemoryConfig) -> None:
@@ -242,23 +289,19 @@ def evict_overflow(connection: Connection, space: Space, config: MemoryConfig) -
     excess = space.count["hot"] - config.hot_capacity
     if excess <= 0:
         return
-    leaving = connection.execute(
-        "SELECT row, id FROM tiers WHERE namespace = ?1 AND live = 1 AND tier = 'hot' ORDER BY"
-        f" {_LEAVING[config.rule]} {_SEEN('created')}, row LIMIT ?3",
-        (space.id, _needed_support(connection, space, config), excess),
-    ).fetchall()
-    connection.executemany("DELETE FROM tiers WHERE row = ?", ((row,) for row, _ in leaving))
-    space.left("hot", [row for row, _ in leaving])
-    tiers.forget_provenance(connection, [name for _, name in leaving])
+    sql = _LEAVING.format(first=_LEAVING_FIRST[config.rule], created=_SEEN("created"))
+    needed = _needed_support(connection, space, config)
+    leaving = connection.execute(sql, (space.id, needed, excess)).fetchall()
+    rows = [row for row, _ in leaving]
+    names = [name for _, name in leaving]
+    connection.executemany("DELETE FROM tiers WHERE row = ?", [(row,) for row in rows])
+    space.left("hot", rows)
+    tiers.forget_provenance(connection, names)
 
 
 def _needed_support(connection: Connection, space: Space, config: MemoryConfig) -> int:
     """`ecs_plugins.memory.support.needed_support` of what stands in both tiers."""
     if config.min_support is not None:
         return config.min_support
-    again = f"CASE WHEN coalesce({_SEEN('support')}, 1) > 1 THEN 1 ELSE 0 END"
-    count, repeated = connection.execute(
-        f"SELECT count(*), coalesce(sum({again}), 0) FROM tiers WHERE namespace = ? AND live = 1",
-        (space.id,),
-    ).fetchone()
+    count, repeated = connection.execute(_REPEATED, (space.id,)).fetchone()
     return support_among(int(repeated), int(count))

@@ -89,6 +89,41 @@ class StoredItem:
     message: str | None
 
 
+_SELECT = """
+    SELECT i.row, i.namespace, i.key, i.value, i.value_crc, i.created, i.updated, i.ttl,
+        i.message, i.text_key, m.text
+    FROM items i LEFT JOIN messages m ON m.id = i.message
+    WHERE {where} AND i.space = ? AND (i.expires IS NULL OR i.expires > ?)
+    ORDER BY i.row
+"""
+_NAMESPACES = """
+    SELECT DISTINCT namespace FROM items
+    WHERE space = ? AND (expires IS NULL OR expires > ?)
+"""
+_INSERT_VECTOR = """
+    INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)
+    VALUES (?,?,?,?,?,?)
+"""
+_UPDATE_VECTOR = """
+    UPDATE item_vectors SET epoch = ?, vector = ?, vector_crc = ?
+    WHERE item = ? AND path = ? AND text = ?
+"""
+_TOUCH = """
+    UPDATE items SET expires = ? + ttl
+    WHERE row = ? AND ttl IS NOT NULL AND message IS NULL
+"""
+_PUT = """
+    INSERT INTO items (
+        namespace, key, value, value_crc, created, updated, ttl, expires, message, text_key, space
+    )
+    VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?5 + ?6, ?7, ?8, ?9)
+    ON CONFLICT (namespace, key) DO UPDATE SET
+        value = ?3, value_crc = ?4, updated = ?5, ttl = ?6, expires = ?5 + ?6, message = ?7,
+        text_key = ?8, space = ?9
+    RETURNING row
+"""
+
+
 class ItemView:
     """One consistent view of the items that have not expired."""
 
@@ -100,18 +135,14 @@ class ItemView:
 
     def _select(self, where: str, values: Sequence[object]) -> Iterator[StoredItem]:
         """What meets a condition, in the order in which it was first put."""
-        rows = self._connection.execute(
-            "SELECT i.row, i.namespace, i.key, i.value, i.value_crc, i.created, i.updated, i.ttl,"
-            " i.message, i.text_key, m.text FROM items i LEFT JOIN messages m ON m.id = i.message"
-            f" WHERE {where} AND i.space = ? AND (i.expires IS NULL OR i.expires > ?)"
-            " ORDER BY i.row",
-            (*values, self._kind, self._now),
-        )
+        sql = _SELECT.format(where=where)
+        rows = self._connection.execute(sql, (*values, self._kind, self._now))
         return map(_item, rows)
 
     def get(self, namespace: Namespace, key: str) -> StoredItem | None:
         """One item."""
-        return next(self._select("i.namespace = ? AND i.key = ?", (encode(namespace), key)), None)
+        items = self._select("i.namespace = ? AND i.key = ?", (encode(namespace), key))
+        return next(items, None)
 
     def of_messages(self, ids: Sequence[str]) -> dict[str, StoredItem]:
         """The items that belong to messages, by message id."""
@@ -156,11 +187,7 @@ class ItemView:
 
     def namespaces(self) -> list[Namespace]:
         """Every namespace that holds an item, sorted."""
-        rows = self._connection.execute(
-            "SELECT DISTINCT namespace FROM items"
-            " WHERE space = ? AND (expires IS NULL OR expires > ?)",
-            (self._kind, self._now),
-        )
+        rows = self._connection.execute(_NAMESPACES, (self._kind, self._now))
         return sorted(decode(key) for (key,) in rows)
 
 
@@ -219,10 +246,12 @@ class Items:
         """The vector of each text by which items are to be found."""
         texts: dict[str, None] = {}
         for item in puts:
-            texts.update(dict.fromkeys(text for text in item.texts.values() if text.strip()))
+            found_by = [text for text in item.texts.values() if text.strip()]
+            texts.update(dict.fromkeys(found_by))
         if not texts:
             return {}
-        return dict(zip(texts, self._store.embed([*texts]), strict=True))
+        vectors = self._store.embed([*texts])
+        return dict(zip(texts, vectors, strict=True))
 
     def _write_vectors(
         self, connection: Connection, row: int, item: NewItem, vectors: Mapping[str, Vector]
@@ -232,30 +261,24 @@ class Items:
             if text in vectors:
                 data, checksum = packed(vectors[text])
                 rows.append((row, path, text, self._store.epoch, data, checksum))
-        connection.executemany(
-            "INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)"
-            " VALUES (?,?,?,?,?,?)",
-            rows,
-        )
+        connection.executemany(_INSERT_VECTOR, rows)
 
     def _embed_anew(self) -> None:
         """Replace the vectors that another embedder made, after a re-embedding of the file."""
+        epoch = self._store.epoch
         with self._store.database.read() as connection:
             stale = connection.execute(
-                "SELECT item, path, text FROM item_vectors WHERE epoch < ?", (self._store.epoch,)
+                "SELECT item, path, text FROM item_vectors WHERE epoch < ?", (epoch,)
             ).fetchall()
         if not stale:
             return
         vectors = self._store.embed([text for _, _, text in stale])
+        replaced = []
+        for key, vector in zip(stale, vectors, strict=True):
+            data, checksum = packed(vector)
+            replaced.append((epoch, data, checksum, *key))
         with self._store.writing() as connection:
-            connection.executemany(
-                "UPDATE item_vectors SET epoch = ?, vector = ?, vector_crc = ?"
-                " WHERE item = ? AND path = ? AND text = ?",
-                (
-                    (self._store.epoch, *packed(vector), *key)
-                    for key, vector in zip(stale, vectors, strict=True)
-                ),
-            )
+            connection.executemany(_UPDATE_VECTOR, replaced)
 
 
 def _item(row: tuple[Any, ...]) -> StoredItem:
@@ -265,45 +288,45 @@ def _item(row: tuple[Any, ...]) -> StoredItem:
     value: Value = json.loads(stored)
     if text_key is not None:
         value[text_key] = text
-    return StoredItem(number, decode(namespace), key, value, created, updated, ttl, message)
+    return StoredItem(
+        row=number,
+        namespace=decode(namespace),
+        key=key,
+        value=value,
+        created=created,
+        updated=updated,
+        ttl=ttl,
+        message=message,
+    )
 
 
 def _touch(connection: Connection, items: Sequence[StoredItem], now: float) -> None:
     """Let the time to live of items begin anew."""
-    connection.executemany(
-        "UPDATE items SET expires = ? + ttl WHERE row = ? AND ttl IS NOT NULL AND message IS NULL",
-        [(now, item.row) for item in items],
-    )
+    connection.executemany(_TOUCH, [(now, item.row) for item in items])
 
 
 def _delete(connection: Connection, addresses: Sequence[Address]) -> int:
     """Delete items; returns how many there were."""
-    gone = connection.executemany(
-        "DELETE FROM items WHERE namespace = ? AND key = ?",
-        [(encode(namespace), key) for namespace, key in addresses],
-    )
-    return int(gone.rowcount) if addresses else 0
+    if not addresses:
+        return 0
+    keys = [(encode(namespace), key) for namespace, key in addresses]
+    gone = connection.executemany("DELETE FROM items WHERE namespace = ? AND key = ?", keys)
+    return int(gone.rowcount)
 
 
 def _put(connection: Connection, item: NewItem, now: float) -> int:
     value = item.serialised()
-    row = connection.execute(
-        "INSERT INTO items (namespace, key, value, value_crc, created, updated, ttl, expires,"
-        " message, text_key, space) VALUES (?1,?2,?3,?4,?5,?5,?6,?5 + ?6,?7,?8,?9)"
-        " ON CONFLICT (namespace, key) DO UPDATE SET value = ?3, value_crc = ?4, updated = ?5,"
-        " ttl = ?6, expires = ?5 + ?6, message = ?7, text_key = ?8, space = ?9"
-        " RETURNING row",
-        (
-            encode(item.namespace),
-            item.key,
-            value,
-            crc(value),
-            now,
-            item.ttl,
-            item.message,
-            item.text_key,
-            item.kind,
-        ),
-    ).fetchone()[0]
+    values = (
+        encode(item.namespace),
+        item.key,
+        value,
+        crc(value),
+        now,
+        item.ttl,
+        item.message,
+        item.text_key,
+        item.kind,
+    )
+    (row,) = connection.execute(_PUT, values).fetchone()
     connection.execute("DELETE FROM item_vectors WHERE item = ?", (row,))
     return int(row)

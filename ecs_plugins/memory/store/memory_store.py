@@ -26,7 +26,14 @@ from ecs_plugins.storage.base import Connection, SqlDatabase
 
 logger = logging.getLogger(__name__)
 
-_SCRUB, _ERASURES = "scrub", "erasures"  # in `meta`
+# Keys in `meta`:
+_SCRUB = "scrub"
+_ERASURES = "erasures"
+
+_COUNT = """
+    INSERT INTO meta VALUES (?, '1')
+    ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(meta.value AS INTEGER) + 1 AS TEXT)
+"""
 FLUSH_AT = 256
 """Pending recalls of a namespace from which on they are written."""
 
@@ -35,8 +42,8 @@ _MOST_PENDING = 4096  # of a namespace, while they cannot be written
 
 def erasures_of(connection: Connection) -> int:
     """How often something was erased from the file."""
-    found = connection.execute("SELECT value FROM meta WHERE key = ?", (_ERASURES,)).fetchone()
-    return 0 if found is None else int(found[0])
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_ERASURES,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 class PendingAccesses:
@@ -152,9 +159,12 @@ class MemoryStore:
     def embedded(self, texts: Iterable[str]) -> Iterator[None]:
         """Have the vectors of texts at hand in the block, made before it: others wait for it."""
         known: Mapping[str, Vector] = getattr(self._embedded, "vectors", {})
-        new = [text for text in dict.fromkeys(texts) if text.strip() and text not in known]
-        vectors = dict(zip(new, self.embed(new), strict=True)) if new else {}
-        self._embedded.vectors = {**known, **vectors}
+        different = dict.fromkeys(texts)
+        new = [text for text in different if text.strip() and text not in known]
+        vectors = dict(known)
+        if new:
+            vectors.update(zip(new, self.embed(new), strict=True))
+        self._embedded.vectors = vectors
         try:
             yield
         finally:
@@ -168,8 +178,8 @@ class MemoryStore:
 
     def reembed(self, embedder: Embedder, progress: reembedding.Progress | None = None) -> None:
         """Replace every vector by one of another embedder, and start a new epoch."""
-        before = self.embedder, self.dimension
-        self.embedder, self.dimension = embedder, int(embedder.dimension)
+        before = self.embedder
+        self._use(embedder)
         try:
             with reembedding.replaced_vectors(self.database, self.embed, progress) as connection:
                 epoch = 1 + epoch_of(connection)
@@ -177,12 +187,17 @@ class MemoryStore:
                 connection.execute("UPDATE namespaces SET epoch = ?", (epoch,))
                 self.indexes.clear(connection)
         except BaseException:
-            self.embedder, self.dimension = before
+            self._use(before)
             raise
-        self.epoch, self.is_current = epoch, True
+        self.epoch = epoch
+        self.is_current = True
         self.scale = DEFAULT
         self.reset()
         self.indexes.prepare()
+
+    def _use(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self.dimension = int(embedder.dimension)
 
     # Transactions
 
@@ -280,11 +295,7 @@ class MemoryStore:
     def note_scrub(connection: Connection) -> None:
         """Note in a transaction that erases that `scrub` has to follow, should the process die."""
         for name in (_SCRUB, _ERASURES):
-            connection.execute(
-                "INSERT INTO meta VALUES (?, '1') ON CONFLICT (key)"
-                " DO UPDATE SET value = CAST(CAST(meta.value AS INTEGER) + 1 AS TEXT)",
-                (name,),
-            )
+            connection.execute(_COUNT, (name,))
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take what was erased out of the model's cache and out of the write-ahead log.

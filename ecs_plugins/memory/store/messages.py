@@ -11,9 +11,8 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import count
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ecs_plugins.common.text import asked_at_end, same_speaker
 from ecs_plugins.errors import InvalidInputError
@@ -138,6 +137,15 @@ class Message:
     superseded_by: str | None = None
 
 
+class _Turn(NamedTuple):
+    """Who said what, and when."""
+
+    name: str
+    text: str
+    role: str
+    at: float
+
+
 def replies(
     messages: Sequence[NewMessage], ids: Sequence[str], before: Message | None, now: float
 ) -> list[NewMessage]:
@@ -146,32 +154,54 @@ def replies(
     A message replies to the one right before it that ends with a question, if another role says it,
     or another speaker where both texts begin with ``name:``, and within `SESSION`.
     """
-    found: list[NewMessage] = []
-    last = None if before is None else (before.id, before.text, before.role, before.created)
+    answered: list[NewMessage] = []
+    last: _Turn | None = None
+    if before is not None:
+        last = _Turn(before.id, before.text, before.role, before.created)
     for name, message in zip(ids, messages, strict=True):
         at = now if message.at is None else message.at
-        if last is not None:
-            asker, text, role, then = last
-            other = role != message.role or not same_speaker(text, message.text)
-            asked = asked_at_end(text) if other and abs(at - then) <= SESSION else ""
-            if asked:
-                message = replace(message, asked=asked, asker=asker)
-        found.append(message)
-        last = name, message.text, message.role, at
-    return found
+        turn = _Turn(name, message.text, message.role, at)
+        asked = "" if last is None else _asked(last, turn)
+        if last is not None and asked:
+            message = replace(message, asked=asked, asker=last.name)
+        answered.append(message)
+        last = turn
+    return answered
+
+
+def _asked(last: _Turn, turn: _Turn) -> str:
+    """The question of one turn that the next replies to; empty if it replies to none."""
+    if abs(turn.at - last.at) > SESSION:
+        return ""
+    if last.role == turn.role and same_speaker(last.text, turn.text):
+        return ""
+    return asked_at_end(last.text)
 
 
 def new_ids(count: int) -> list[str]:
     """Fresh ids: 48 bits of time and 64 random bits, ascending, so that an index appends."""
     stem = f"{int(time.time() * 1000):012x}"
     noise = secrets.token_hex(8 * count)
-    return sorted([stem + noise[at : at + 16] for at in range(0, 16 * count, 16)])
+    starts = range(0, 16 * count, 16)
+    return sorted([stem + noise[start : start + 16] for start in starts])
 
 
-_INSERT = (
-    "INSERT INTO messages (id, namespace, step, role, writer, text, metadata, created, expires,"
-    " vector, text_crc, vector_crc, asked, asker) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-)
+_INSERT = """
+    INSERT INTO messages (
+        id, namespace, step, role, writer, text, metadata, created, expires,
+        vector, text_crc, vector_crc, asked, asker
+    )
+    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+"""
+_INSERT_CLAIM = """
+    INSERT INTO claims (message, namespace, key, value, corrects, falls, at)
+    VALUES (?,?,?,?,?,?,?)
+"""
+_LATEST_CLAIMS = """
+    SELECT key, max(at) FROM claims
+    WHERE namespace = ? AND key IN ({keys}) AND at <= ?
+    GROUP BY key
+"""
 
 
 def insert(
@@ -183,38 +213,33 @@ def insert(
     now: float,
 ) -> None:
     """Append messages; the first one's step follows ``space.step``."""
-    connection.executemany(
-        _INSERT,
-        (
+    contents = [packed(vector) for vector in vectors]
+    checksums = [crc(message.asked + message.text) for message in messages]
+    rows = []
+    said: list[_Said] = []
+    for at, (name, message) in enumerate(zip(ids, messages, strict=True)):
+        vector, vector_crc = contents[at]
+        rows.append(
             (
                 name,
                 space.id,
-                step,
+                space.step + 1 + at,
                 message.role,
                 message.writer,
                 message.text,
                 message.stored_metadata,
                 now if message.at is None else message.at,
                 expiry(message, now),
-                data,
-                crc(message.asked + message.text),
-                checksum,
+                vector,
+                checksums[at],
+                vector_crc,
                 message.asked,
                 message.asker,
             )
-            for step, message, name, (data, checksum) in zip(
-                count(space.step + 1), messages, ids, map(packed, vectors), strict=False
-            )
-        ),
-    )
-    write_claims(
-        connection,
-        [
-            (name, space.id, message.role, message.writer, message.text, message.at)
-            for name, message in zip(ids, messages, strict=False)
-        ],
-        now,
-    )
+        )
+        said.append((name, space.id, message.role, message.writer, message.text, message.at))
+    connection.executemany(_INSERT, rows)
+    write_claims(connection, said, now)
 
 
 SAID = "SELECT id, namespace, role, writer, text, created FROM messages"
@@ -238,23 +263,23 @@ def write_claims(
         messages: As the rows of `SAID`; without a time, it is ``now``.
         now: Unix time.
     """
-    made = [
-        (message, digest(message[2], message[3] or "", claim.key), claim)
-        for message in messages
-        for claim in claims(message[4])
-    ]
-    arriving = {(message[1], key) for message, key, _ in made if message[5] is None}
-    latest = {} if now is None else _latest(connection, arriving, now)
+    made = []
+    arriving: set[tuple[int, int]] = set()
+    for name, space, role, writer, text, at in messages:
+        for claim in claims(text):
+            key = digest(role, writer or "", claim.key)
+            made.append((name, space, key, claim, at))
+            if at is None:
+                arriving.add((space, key))
+    latest: dict[tuple[int, int], float] = {}
+    if now is not None:
+        latest = _latest(connection, arriving, now)
     rows = []
-    for (name, space, _, _, _, at), key, claim in made:
+    for name, space, key, claim, at in made:
         moment = latest[space, key] if at is None else at
         value = digest(claim.value)
         rows.append((name, space, key, value, claim.corrects, claim.falls, moment))
-    connection.executemany(
-        "INSERT INTO claims (message, namespace, key, value, corrects, falls, at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        rows,
-    )
+    connection.executemany(_INSERT_CLAIM, rows)
 
 
 def _latest(
@@ -262,59 +287,82 @@ def _latest(
 ) -> dict[tuple[int, int], float]:
     """Of namespaces and keys, the time of a claim that arrives now, not before those there."""
     latest = dict.fromkeys(arriving, now)
-    for space in {space for space, _ in arriving}:
-        keys = ", ".join(str(key) for each, key in arriving if each == space)
-        found = connection.execute(
-            f"SELECT key, max(at) FROM claims WHERE namespace = ? AND key IN ({keys})"
-            " AND at <= ? GROUP BY key",
-            (space, now + _CLOCKS_DIFFER),
-        )
-        for key, at in found.fetchall():
+    keys_of: dict[int, list[str]] = {}
+    for space, key in arriving:
+        keys_of.setdefault(space, []).append(str(key))
+    for space, keys in keys_of.items():
+        sql = _LATEST_CLAIMS.format(keys=", ".join(keys))
+        times = connection.execute(sql, (space, now + _CLOCKS_DIFFER)).fetchall()
+        for key, at in times:
             latest[space, int(key)] = max(now, float(at))
     return latest
 
 
 def digest(*parts: str) -> int:
     """A number of 64 bits for texts, which says nothing of them."""
-    digest = blake2b("\0".join(parts).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, signed=True)
+    content = "\0".join(parts).encode()
+    hashed = blake2b(content, digest_size=8)
+    return int.from_bytes(hashed.digest(), signed=True)
 
 
 def forget_claims(connection: Connection, messages: Iterable[str]) -> None:
     """Delete what messages claim: they are erased, or say something else now."""
-    connection.executemany("DELETE FROM claims WHERE message = ?", ((name,) for name in messages))
+    names = [(name,) for name in messages]
+    connection.executemany("DELETE FROM claims WHERE message = ?", names)
 
 
 def expiry(message: NewMessage, now: float) -> float | None:
     """When a message that is added now will expire."""
     if message.ttl is None:
         return None
-    return (now if message.at is None else message.at) + message.ttl
+    begins = now if message.at is None else message.at
+    return begins + message.ttl
 
 
-_COLUMNS = (
-    "m.id, n.key, m.step, m.role, m.writer, m.text, m.metadata, m.created, m.expires,"
-    " m.text_crc, m.asked FROM messages m JOIN namespaces n ON n.id = m.namespace"
-)
+_SELECT = """
+    SELECT m.id, n.key, m.step, m.role, m.writer, m.text, m.metadata, m.created, m.expires,
+        m.text_crc, m.asked
+    FROM messages m JOIN namespaces n ON n.id = m.namespace
+"""
+_NEWEST = f"""
+    {_SELECT}
+    WHERE m.namespace = ? AND m.step < ? AND (m.expires IS NULL OR m.expires > ?)
+    ORDER BY m.seq DESC
+    LIMIT ?
+"""
+_ALONE = """
+    SELECT id, vector, vector_crc, step, text, metadata, expires, asked FROM messages
+    WHERE id IN (SELECT value FROM json_each(?)) AND (expires IS NULL OR expires > ?)
+    ORDER BY seq
+"""
 
 
 def _message(row: tuple[Any, ...]) -> Message:
     name, key, step, role, writer, text, metadata, created, expires, checksum, asked = row
-    text = checked_text(text, checksum, f"message {name}", asked)
-    values = json.loads(metadata)
-    return Message(name, decode(key), step, role, writer, text, values, created, expires, asked)
+    return Message(
+        id=name,
+        namespace=decode(key),
+        step=step,
+        role=role,
+        writer=writer,
+        text=checked_text(text, checksum, f"message {name}", asked),
+        metadata=json.loads(metadata),
+        created=created,
+        expires=expires,
+        asked=asked,
+    )
 
 
 def get(connection: Connection, name: str) -> Message | None:
     """One message, expired or not."""
-    row = connection.execute(f"SELECT {_COLUMNS} WHERE m.id = ?", (name,)).fetchone()
+    row = connection.execute(f"{_SELECT} WHERE m.id = ?", (name,)).fetchone()
     return None if row is None else _message(row)
 
 
 def is_asked(connection: Connection, reply: NewMessage) -> bool:
     """Whether the message that a reply refers to is there and asks the question still."""
-    found = connection.execute("SELECT text FROM messages WHERE id = ?", (reply.asker,))
-    return any(reply.asked in text for (text,) in found)
+    rows = connection.execute("SELECT text FROM messages WHERE id = ?", (reply.asker,))
+    return any(reply.asked in text for (text,) in rows)
 
 
 def log(
@@ -326,11 +374,9 @@ def log(
     before: int | None = None,
 ) -> list[Message]:
     """The newest ``limit`` messages with a step below ``before``, oldest first."""
-    rows = connection.execute(
-        f"SELECT {_COLUMNS} WHERE m.namespace = ? AND m.step < ?"
-        " AND (m.expires IS NULL OR m.expires > ?) ORDER BY m.seq DESC LIMIT ?",
-        (space, NO_LIMIT if before is None else before, now, NO_LIMIT if limit is None else limit),
-    ).fetchall()
+    below = NO_LIMIT if before is None else before
+    most = NO_LIMIT if limit is None else limit
+    rows = connection.execute(_NEWEST, (space, below, now, most)).fetchall()
     return [_message(row) for row in reversed(rows)]
 
 
@@ -338,22 +384,16 @@ def alone(
     connection: Connection, ids: Iterable[str], dimension: int, now: float = float("-inf")
 ) -> list[tuple[HotItem, Mapping[str, object], float | None]]:
     """The item that each message would be alone, its metadata, and its expiry; oldest first."""
-    found = connection.execute(
-        "SELECT id, vector, vector_crc, step, text, metadata, expires, asked FROM messages"
-        " WHERE id IN (SELECT value FROM json_each(?))"
-        " AND (expires IS NULL OR expires > ?) ORDER BY seq",
-        (dump(list(ids)), now),
-    )
-    return [
-        (
-            item_of(name, unpack(data, check, dimension, f"message {name}"), step, text, asked),
-            json.loads(metadata),
-            expires,
-        )
-        for name, data, check, step, text, metadata, expires, asked in found
-    ]
+    rows = connection.execute(_ALONE, (dump(list(ids)), now))
+    items = []
+    for name, data, checksum, step, text, metadata, expires, asked in rows:
+        vector = unpack(data, checksum, dimension, f"message {name}")
+        item = item_of(name, vector, step, text, asked)
+        items.append((item, json.loads(metadata), expires))
+    return items
 
 
 def item_of(name: str, vector: Vector, step: int, text: str, asked: str = "") -> HotItem:
     """The hot item of one message alone."""
-    return HotItem(name, vector, Evidence(step, step, step), (name,), text, asked=asked)
+    evidence = Evidence(created=step, updated=step, last_seen=step)
+    return HotItem(name, vector, evidence, (name,), text, asked=asked)

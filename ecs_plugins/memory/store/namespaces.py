@@ -93,24 +93,35 @@ class Space:
     def save(self, connection: Connection) -> None:
         """Write the counters."""
         self.revision += 1
-        counters = self.step, self.since_sleep, self.cycle, self.revision
-        connection.execute(
-            "UPDATE namespaces SET step=?, since_sleep=?, cycle=?, revision=?, hot_count=?,"
-            " cold_count=? WHERE id=?",
-            (*counters, self.count["hot"], self.count["cold"], self.id),
-        )
+        counters = (self.step, self.since_sleep, self.cycle, self.revision)
+        counts = (self.count["hot"], self.count["cold"])
+        connection.execute(_SAVE, (*counters, *counts, self.id))
 
 
-_SELECT_SPACE = (
-    "SELECT id, key, epoch, step, since_sleep, cycle, revision, hot_count, cold_count"
-    " FROM namespaces"
-)
+_SAVE = """
+    UPDATE namespaces
+    SET step = ?, since_sleep = ?, cycle = ?, revision = ?, hot_count = ?, cold_count = ?
+    WHERE id = ?
+"""
+_SELECT_SPACE = """
+    SELECT id, key, epoch, step, since_sleep, cycle, revision, hot_count, cold_count
+    FROM namespaces
+"""
+_CREATE = "INSERT INTO namespaces (key, created, epoch) VALUES (?, ?, ?)"
 
 
 def _space(row: tuple[int, ...]) -> Space:
     number, key, epoch, step, since, cycle, revision, hot, cold = row
-    count: dict[Tier, int] = {"hot": hot, "cold": cold}
-    return Space(number, decode(str(key)), epoch, step, since, cycle, revision, count)
+    return Space(
+        id=number,
+        namespace=decode(str(key)),
+        epoch=epoch,
+        step=step,
+        since_sleep=since,
+        cycle=cycle,
+        revision=revision,
+        count={"hot": hot, "cold": cold},
+    )
 
 
 def find_space(connection: Connection, namespace: Namespace) -> Space | None:
@@ -121,27 +132,23 @@ def find_space(connection: Connection, namespace: Namespace) -> Space | None:
 
 def space_by_id(connection: Connection, number: int) -> Space:
     """The namespace of a row number that is known to exist."""
-    return _space(connection.execute(f"{_SELECT_SPACE} WHERE id = ?", (number,)).fetchone())
+    row = connection.execute(f"{_SELECT_SPACE} WHERE id = ?", (number,)).fetchone()
+    return _space(row)
 
 
 def create_space(connection: Connection, namespace: Namespace, now: float, epoch: int) -> Space:
     """A new namespace."""
-    connection.execute(
-        "INSERT INTO namespaces (key, created, epoch) VALUES (?, ?, ?)",
-        (key_of(namespace), now, epoch),
-    )
-    found = find_space(connection, namespace)
-    assert found is not None
-    return found
+    connection.execute(_CREATE, (key_of(namespace), now, epoch))
+    created = find_space(connection, namespace)
+    assert created is not None
+    return created
 
 
 def list_spaces(connection: Connection, prefix: Namespace | None = None) -> list[Space]:
     """All namespaces, or those equal to ``prefix`` or below it, in the order of their keys."""
     where, bounds = under(prefix, "key")
-    return [
-        _space(row)
-        for row in connection.execute(f"{_SELECT_SPACE} WHERE {where} ORDER BY key", bounds)
-    ]
+    rows = connection.execute(f"{_SELECT_SPACE} WHERE {where} ORDER BY key", bounds)
+    return [_space(row) for row in rows]
 
 
 def under(prefix: Namespace | None, column: str) -> tuple[str, tuple[str, ...]]:
@@ -150,5 +157,6 @@ def under(prefix: Namespace | None, column: str) -> tuple[str, tuple[str, ...]]:
         return "TRUE", ()
     key = key_of(prefix)
     # Strictly below are the keys from "," to "-", which follow each other in byte order.
-    bounds = key, key[:-1] + ",", key[:-1] + "-"
+    stem = key[:-1]
+    bounds = (key, f"{stem},", f"{stem}-")
     return f"({column} = ? OR ({column} >= ? AND {column} < ?))", bounds

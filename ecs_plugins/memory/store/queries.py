@@ -19,10 +19,28 @@ from ecs_plugins.memory.utility import QUERY_WINDOW
 from ecs_plugins.storage.base import Connection
 
 _SAME = 1e-6  # cosine distance of a question to itself, embedded twice
-_INSERT = (
-    "INSERT INTO queries (namespace, step, at, text, answer, recalled, vector)"
-    " VALUES (?,?,?,?,?,?,?)"
-)
+_INSERT = """
+    INSERT INTO queries (namespace, step, at, text, answer, recalled, vector)
+    VALUES (?,?,?,?,?,?,?)
+"""
+_OBSERVE = "UPDATE queries SET text = ?, answer = ?, recalled = ? WHERE id = ?"
+_LATEST = """
+    SELECT id, vector, answer, recalled FROM queries
+    WHERE namespace = ?
+    ORDER BY id DESC
+"""
+_RECENT = """
+    SELECT step, vector, text, answer FROM queries
+    WHERE namespace = ?
+    ORDER BY id DESC
+    LIMIT ?
+"""
+_PRUNE = """
+    DELETE FROM queries
+    WHERE namespace = ?1 AND id <= (
+        SELECT id FROM queries WHERE namespace = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2
+    )
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +88,20 @@ def write_observation(
     """Write a question with its answer, and what came of the items that were used."""
     recall = _recall_of(connection, space, vector, used)
     if recall is None:
-        place = space.id, space.step, time.time()
-        connection.execute(_INSERT, (*place, text, answer, dump(list(used)), pack(vector)))
+        place = (space.id, space.step, time.time())
+        asked = (text, answer, dump(list(used)))
+        connection.execute(_INSERT, (*place, *asked, pack(vector)))
     else:
         number, recalled = recall
-        together = dump([*dict.fromkeys([*recalled, *used])])
-        connection.execute(
-            "UPDATE queries SET text = ?, answer = ?, recalled = ? WHERE id = ?",
-            (text, answer, together, number),
-        )
+        together = dict.fromkeys([*recalled, *used])
+        connection.execute(_OBSERVE, (text, answer, dump([*together]), number))
     _prune_queries(connection, space)
-    if outcome is not None:
-        for each in _live(connection, space, used):
-            evidence = with_outcome(each.item.evidence, outcome, space.step)
-            tiers.update(connection, each.row, replace(each.item, evidence=evidence))
+    if outcome is None:
+        return
+    for each in _live(connection, space, used):
+        evidence = with_outcome(each.item.evidence, outcome, space.step)
+        item = replace(each.item, evidence=evidence)
+        tiers.update(connection, each.row, item)
 
 
 def _recall_of(
@@ -94,38 +112,31 @@ def _recall_of(
     That is the last event of the same question, if it has no answer yet and what was used does
     not come from elsewhere. So one question that was recalled for and then observed counts once.
     """
-    for number, data, known, recalled in connection.execute(
-        "SELECT id, vector, answer, recalled FROM queries WHERE namespace = ? ORDER BY id DESC",
-        (space.id,),
-    ):
-        if float(np.frombuffer(data, dtype="<f4") @ vector) < 1.0 - _SAME:
+    for number, data, answer, listed in connection.execute(_LATEST, (space.id,)):
+        cosine = np.frombuffer(data, dtype="<f4") @ vector
+        if cosine < 1.0 - _SAME:
             continue
-        found = json.loads(recalled)
-        elsewhere = bool(used) and bool(found) and set(used).isdisjoint(found)
-        return None if known is not None or elsewhere else (number, found)
+        recalled = json.loads(listed)
+        is_elsewhere = bool(used and recalled) and set(used).isdisjoint(recalled)
+        if answer is not None or is_elsewhere:
+            return None
+        return number, recalled
     return None
 
 
 def _prune_queries(connection: Connection, space: Space) -> None:
     """Delete query events beyond the window that utilities look at."""
-    connection.execute(
-        "DELETE FROM queries WHERE namespace = ?1 AND id <= ("
-        "SELECT id FROM queries WHERE namespace = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-        (space.id, QUERY_WINDOW),
-    )
+    connection.execute(_PRUNE, (space.id, QUERY_WINDOW))
 
 
 def recent_queries(connection: Connection, space: int) -> list[QueryEvent]:
     """The recent queries of a namespace, oldest first."""
-    rows = connection.execute(
-        "SELECT step, vector, text, answer FROM queries WHERE namespace = ?"
-        " ORDER BY id DESC LIMIT ?",
-        (space, QUERY_WINDOW),
-    ).fetchall()
-    return [
-        QueryEvent(step, np.frombuffer(vector, dtype="<f4"), text, answer)
-        for step, vector, text, answer in reversed(rows)
-    ]
+    rows = connection.execute(_RECENT, (space, QUERY_WINDOW)).fetchall()
+    events = []
+    for step, data, text, answer in reversed(rows):
+        vector = np.frombuffer(data, dtype="<f4")
+        events.append(QueryEvent(step, vector, text, answer))
+    return events
 
 
 def _live(connection: Connection, space: Space, names: Sequence[str]) -> list[TierRow]:

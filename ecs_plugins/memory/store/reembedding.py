@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -27,7 +27,15 @@ Progress: TypeAlias = Callable[[int, int], None]
 """``(done, total)``, in texts."""
 
 _BATCH: Final = 256
-_FEW: Final = 64  # messages that may be embedded inside the transaction
+_FEW: Final = 64
+"""Messages that may be embedded inside the transaction."""
+
+_VANISHING: Final = 1e-12
+"""A mean of unit vectors that is shorter has no direction."""
+
+_SAID = "SELECT id, text, asked FROM messages ORDER BY seq"
+_REPLACE_OF_MESSAGE = "UPDATE messages SET vector = ?, vector_crc = ? WHERE id = ?"
+_REPLACE_OF_ITEM = "UPDATE tiers SET vector = ?, vector_crc = ? WHERE row = ?"
 
 
 def embedded(
@@ -35,13 +43,16 @@ def embedded(
 ) -> dict[str, Vector]:
     """The vector of every text, by its key, in batches."""
     keys = list(texts)
-    out: dict[str, Vector] = {}
-    for start in range(0, len(keys), _BATCH):
+    total = len(keys)
+    vectors: dict[str, Vector] = {}
+    for start in range(0, total, _BATCH):
         batch = keys[start : start + _BATCH]
-        out.update(zip(batch, embed([texts[key] for key in batch]), strict=True))
+        made = embed([texts[key] for key in batch])
+        vectors.update(zip(batch, made, strict=True))
         if progress is not None:
-            progress(min(start + _BATCH, len(keys)), len(keys))
-    return out
+            done = min(start + _BATCH, total)
+            progress(done, total)
+    return vectors
 
 
 def _derived(
@@ -49,11 +60,13 @@ def _derived(
 ) -> Vector:
     """The vector of an item: the direction of the mean of its messages, if all are there."""
     known = [of_message[member] for member in members if member in of_message]
-    mean = np.mean(known, axis=0, dtype=np.float64) if known else np.zeros(1)
-    length = float(np.linalg.norm(mean))
-    if len(known) < len(members) or length < 1e-12:
-        return np.asarray(embed([text])[0])
-    return np.asarray(mean / length, dtype=np.float32)
+    if known and len(known) == len(members):
+        mean = np.mean(known, axis=0, dtype=np.float64)
+        length = float(np.linalg.norm(mean))
+        if length >= _VANISHING:
+            return np.asarray(mean / length, dtype=np.float32)
+    (alone,) = embed([text])
+    return np.asarray(alone)
 
 
 @contextmanager
@@ -61,57 +74,57 @@ def replaced_vectors(
     database: SqlDatabase, embed: Embed, progress: Progress | None
 ) -> Iterator[Connection]:
     """A write transaction in which every vector has been replaced."""
-    known: dict[str, tuple[str, Vector]] = {}
+    known: dict[str, _Embedded] = {}
     while True:
         with database.read() as connection:
-            if _embed_new(connection, known, embed, progress) <= _FEW:
-                break
+            count = _embed_new(connection, known, embed, progress)
+        if count <= _FEW:
+            break
     with database.write() as connection:
         _embed_new(connection, known, embed, progress)
-        _replace(connection, {name: vector for name, (_, vector) in known.items()}, embed)
+        of_message = {name: each.vector for name, each in known.items()}
+        _replace(connection, of_message, embed)
         yield connection
+
+
+class _Embedded(NamedTuple):
+    """What a message is read as, and its new vector."""
+
+    text: str
+    vector: Vector
 
 
 def _embed_new(
     connection: Connection,
-    known: dict[str, tuple[str, Vector]],
+    known: dict[str, _Embedded],
     embed: Embed,
     progress: Progress | None,
 ) -> int:
     """Embed the messages that are new or changed; returns how many."""
-    texts = {
-        name: text
-        for name, said, asked in connection.execute(
-            "SELECT id, text, asked FROM messages ORDER BY seq"
-        )
-        if known.get(name, ("",))[0] != (text := as_reply(said, asked))
-    }
+    texts = {}
+    for name, said, asked in connection.execute(_SAID):
+        text = as_reply(said, asked)
+        if name not in known or known[name].text != text:
+            texts[name] = text
     for name, vector in embedded(texts, embed, progress).items():
-        known[name] = texts[name], vector
+        known[name] = _Embedded(texts[name], vector)
     return len(texts)
 
 
 def _replace(connection: Connection, of_message: Mapping[str, Vector], embed: Embed) -> None:
-    for (name,) in connection.execute("SELECT id FROM messages").fetchall():
-        connection.execute(
-            "UPDATE messages SET vector = ?, vector_crc = ? WHERE id = ?",
-            (*packed(of_message[name]), name),
-        )
-    for row, name, version, text, asked in connection.execute(
-        "SELECT row, id, version, text, asked FROM tiers"
-    ).fetchall():
+    names = connection.execute("SELECT id FROM messages").fetchall()
+    for (name,) in names:
+        connection.execute(_REPLACE_OF_MESSAGE, (*packed(of_message[name]), name))
+    items = connection.execute("SELECT row, id, version, text, asked FROM tiers").fetchall()
+    for row, name, version, text, asked in items:
         joined = tiers.provenance(connection, [name]).get(name, {})
         members = [message for message, since in joined.items() if since <= version]
         vector = _derived(as_reply(text, asked), members, of_message, embed)
-        connection.execute(
-            "UPDATE tiers SET vector = ?, vector_crc = ? WHERE row = ?", (*packed(vector), row)
-        )
+        connection.execute(_REPLACE_OF_ITEM, (*packed(vector), row))
     # Only observed queries were recorded with their text; the others cannot be kept.
     connection.execute("DELETE FROM queries WHERE text = ''")
-    texts = {
-        str(number): text for number, text in connection.execute("SELECT id, text FROM queries")
-    }
+    queries = connection.execute("SELECT id, text FROM queries").fetchall()
+    texts = {str(number): text for number, text in queries}
     for number, vector in embedded(texts, embed).items():
-        connection.execute(
-            "UPDATE queries SET vector = ? WHERE id = ?", (pack(vector), int(number))
-        )
+        values = (pack(vector), int(number))
+        connection.execute("UPDATE queries SET vector = ? WHERE id = ?", values)

@@ -19,6 +19,18 @@ from ecs_plugins.memory.store.values import crc, dump, packed
 from ecs_plugins.storage.base import Connection
 
 _AMONG = "IN (SELECT value FROM json_each(?))"
+_WRITE = """
+    UPDATE messages SET
+        text = ?1, asked = ?2, asker = CASE WHEN ?2 = '' THEN NULL ELSE asker END,
+        text_crc = ?3, vector = ?4, vector_crc = ?5
+    WHERE id = ?6
+"""
+_ASKED_BY_NONE = f"""
+    namespace = ? AND asked != '' AND asked {_AMONG} AND EXISTS (
+        SELECT 1 FROM provenance p LEFT JOIN messages m ON m.id = p.message
+        WHERE p.item = tiers.id AND m.id IS NULL
+    )
+"""
 
 
 def foreseen(connection: Connection, askers: Collection[str], now_asks: str = "") -> list[str]:
@@ -57,14 +69,13 @@ def write_text(
     store: MemoryStore, connection: Connection, name: str, text: str, asked: str
 ) -> None:
     """Write what a message says and replies to, with its vector."""
-    vector = store.embed([as_reply(text, asked)])[0]
-    connection.execute(
-        "UPDATE messages SET text = ?, asked = ?, asker = CASE WHEN ? = '' THEN NULL"
-        " ELSE asker END, text_crc = ?, vector = ?, vector_crc = ? WHERE id = ?",
-        (text, asked, asked, crc(asked + text), *packed(vector), name),
-    )
+    (vector,) = store.embed([as_reply(text, asked)])
+    data, vector_crc = packed(vector)
+    text_crc = crc(asked + text)
+    connection.execute(_WRITE, (text, asked, text_crc, data, vector_crc, name))
     log.forget_claims(connection, [name])
-    log.write_claims(connection, connection.execute(f"{log.SAID} WHERE id = ?", (name,)).fetchall())
+    said = connection.execute(f"{log.SAID} WHERE id = ?", (name,)).fetchall()
+    log.write_claims(connection, said)
 
 
 def reread(
@@ -90,14 +101,9 @@ def take_out(
     wanted = [question for question in questions if question]
     if not wanted:
         return []
-    left = tiers.select(
-        connection,
-        f"namespace = ? AND asked != '' AND asked {_AMONG} AND EXISTS (SELECT 1 FROM provenance"
-        " p LEFT JOIN messages m ON m.id = p.message WHERE p.item = tiers.id AND m.id IS NULL)",
-        (space.id, dump(wanted)),
-    )
+    left = tiers.select(connection, _ASKED_BY_NONE, (space.id, dump(wanted)))
     for row in left:
-        vector = store.embed([row.item.text])[0]
+        (vector,) = store.embed([row.item.text])
         tiers.delete(connection, space, [row])
         alone = replace(row.item, asked="", vector=vector)
         tiers.insert(connection, space, replace(row, item=alone))

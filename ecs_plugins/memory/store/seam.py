@@ -2,7 +2,7 @@
 
 The database holds the rows and the locks; statements are the same everywhere. How the items of a
 namespace are found by vectors and by words is each engine's own: `vector_index` beside SQLite,
-`postgres`.
+`server_index`.
 """
 
 from __future__ import annotations

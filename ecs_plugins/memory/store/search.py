@@ -112,18 +112,19 @@ def recall(
     """The best items of several namespaces, best first; counted as hits if ``record``."""
     looked_at = request.k if shaper is None else max(request.k, SHAPED)
     looked_for = replace(request, k=looked_at)
-    recalled: list[_Placed] = []
+    placed: list[_Placed] = []
     steps: dict[Namespace, int] = {}
     erasures = 0
     for namespace in dict.fromkeys(namespaces):
         with store.reading(namespace) as (connection, space):
             if space is None or not space.items:
                 continue
-            recalled += _of_namespace(store, connection, space, looked_for)
+            placed += _of_namespace(store, connection, space, looked_for)
             steps[namespace] = space.step
-            erasures = erasures_of(connection) if record else 0
-    recalled.sort(key=lambda each: each.place)
-    best = [each.recollection for each in recalled]
+            if record:
+                erasures = erasures_of(connection)
+    placed.sort(key=lambda each: each.place)
+    best = [each.recollection for each in placed]
     if shaper is not None:
         best = _shaped(best[:looked_at], request.query, shaper)
     best = best[: request.k]
@@ -171,37 +172,48 @@ def _of_namespace(
     order = list(range(len(best)))
     if not request.by_cosine:
         order = later_first([_note(each) for each in best])
+    standing = [each.stored.tier for each in best]
     placed = []
     for each, at in zip(best, order, strict=True):
         item = best[at]
-        recollection = _recollection(item, space, request)
+        recollection = _recollection(item, standing[at], space, request)
         # The place of whatever stood here by its score.
-        placed.append(_Placed(recollection, (not item.validity.holds, -each.score.score)))
+        place = (not item.validity.holds, -each.score.score)
+        placed.append(_Placed(recollection, place))
     return placed
 
 
 def _note(recalled: _Recalled) -> Note:
     item = recalled.stored.item
-    return Note(item.text, item.vector, recalled.score.fit, recalled.validity.since)
+    return Note(
+        text=item.text,
+        vector=item.vector,
+        fit=recalled.score.fit,
+        since=recalled.validity.since,
+    )
 
 
-def _recollection(recalled: _Recalled, space: Space, request: RecallRequest) -> Recollection:
+def _recollection(
+    recalled: _Recalled, tier: Tier, space: Space, request: RecallRequest
+) -> Recollection:
     stored, score, validity = recalled
+    item = stored.item
+    is_pinned = isinstance(item, ColdMemory) and item.pinned
     return Recollection(
-        id=stored.item.id,
-        text=stored.item.text,
+        id=item.id,
+        text=item.text,
         score=score.score,
-        tier=stored.tier,
+        tier=tier,
         namespace=space.namespace,
         metadata=stored.metadata,
-        support=stored.item.evidence.support,
+        support=item.evidence.support,
         provenance=validity.behind,
-        pinned=stored.is_pinned,
+        pinned=is_pinned,
         free_energy=stored.judged,
         why=_why(stored, score, request),
         similarity=score.similarity,
         coverage=score.coverage,
-        asked=stored.item.asked,
+        asked=item.asked,
         valid_from=validity.since,
         valid_until=validity.until,
         superseded_by=validity.by,
@@ -218,10 +230,12 @@ def _best(
     is neither may be good by both: more are looked at until nothing else can be among the best.
     """
     opened = store.indexes.current(connection, space)
-    condition = request.condition
-    allowed = None if condition is None else _matching(store, connection, space, condition)
+    allowed: Rows | None = None
+    items = space.items
+    if request.condition is not None:
+        allowed = _matching(store, connection, space, request.condition)
+        items = len(allowed)
     count = request.k if request.by_cosine else max(request.k, CANDIDATES, FOURTH)
-    items = space.items if allowed is None else len(allowed)
     reader = _Reader(store, connection, space, request)
     while True:
         scored, rest = _scored(opened, request, count, allowed, items)
@@ -245,10 +259,7 @@ def _scored(
         items: How many rows there are, or are allowed.
     """
     if request.by_cosine:
-        rows, near = opened.nearest(request.vector, count, allowed=allowed)
-        cosines = near.astype(np.float64)
-        rest = float(near[-1]) if len(near) == count else -math.inf
-        return _above(rows, cosines, cosines, np.zeros(len(rows)), request), rest
+        return _scored_by_cosine(opened, request, count, allowed)
     question = request.question
     candidates = opened.candidates(question.content, request.vector, count, allowed=allowed)
     if not len(candidates.rows):
@@ -259,13 +270,25 @@ def _scored(
     fits = (scaled + candidates.coverage) / 2
     known = opened.known(question.names) if question.names else ()
     met = encounter(question, scaled, fits, items=items, known=known)
-    rest = -math.inf
-    if candidates.rest is not None:
-        cosine, coverage = candidates.rest
-        beyond = (request.scale.to_default(np.array([cosine])) + coverage) / 2
-        rest = float(relevance(beyond, met)[0])
     scores = relevance(fits, met)
-    return _above(candidates.rows, scores, cosines, candidates.coverage, request), rest
+    scored = _above(candidates.rows, scores, cosines, candidates.coverage, request)
+    if candidates.rest is None:
+        return scored, -math.inf
+    cosine, coverage = candidates.rest
+    beyond = (request.scale.to_default(np.array([cosine])) + coverage) / 2
+    (rest,) = relevance(beyond, met).tolist()
+    return scored, rest
+
+
+def _scored_by_cosine(
+    opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None
+) -> tuple[list[_Score], float]:
+    """The same by the cosine alone."""
+    rows, near = opened.nearest(request.vector, count, allowed=allowed)
+    cosines = near.astype(np.float64)
+    nothing = np.zeros(len(rows))
+    rest = float(near[-1]) if len(near) == count else -math.inf
+    return _above(rows, cosines, cosines, nothing, request), rest
 
 
 def _above(
@@ -274,7 +297,7 @@ def _above(
     """The rows at or above the threshold, by falling score."""
     enough = int((scores >= request.threshold).sum())
     best = np.argsort(-scores, kind="stable")[:enough]
-    columns = (each[best].tolist() for each in (rows, scores, cosines, coverage))
+    columns = [each[best].tolist() for each in (rows, scores, cosines, coverage)]
     return [*map(_Score, *columns)]
 
 
@@ -295,13 +318,15 @@ class _Reader:
         """The best ``k`` candidates that are wanted, best first."""
         wanted: list[_Recalled] = []
         k = self._request.k
+        count = len(scored)
         start = 0
         stop = k
-        while start < len(scored) and len(wanted) < k:
-            while stop < len(scored) and scored[stop].score == scored[stop - 1].score:
+        while start < count and len(wanted) < k:
+            while stop < count and scored[stop].score == scored[stop - 1].score:
                 stop += 1
             wanted += self._wanted(scored[start:stop])
-            start, stop = stop, 4 * stop
+            start = stop
+            stop = 4 * stop
         return wanted[:k]
 
     def _wanted(self, scored: Sequence[_Score]) -> list[_Recalled]:
@@ -312,13 +337,15 @@ class _Reader:
         stored = self._read([each.row for each in scored])
         ids = [each.item.id for each in stored.values()]
         self._validity |= claims.validity(self._connection, ids, self._request.at)
-        recalled = [
-            _Recalled(stored[each.row], each, self._validity[stored[each.row].item.id])
-            for each in scored
-            if each.row in stored
-        ]
-        recalled = [each for each in recalled if self._is_shown(each)]
-        return sorted(recalled, key=_place)
+        shown = []
+        for each in scored:
+            row = stored.get(each.row)
+            if row is None:
+                continue
+            recalled = _Recalled(row, each, self._validity[row.item.id])
+            if self._is_shown(recalled):
+                shown.append(recalled)
+        return sorted(shown, key=_place)
 
     def _read(self, rows: Sequence[int]) -> dict[int, TierRow]:
         """The rows that are in a tier that is searched, not excluded, and have not expired."""
@@ -326,15 +353,21 @@ class _Reader:
         unread = [row for row in rows if row not in self._rows]
         if unread:
             self._rows |= tiers.by_rows(self._connection, self._space.id, unread)
-        stored = [self._rows[row] for row in rows if row in self._rows]
-        stored = [each for each in stored if self._is_searched(each)]
-        if any(each.expires is not None and each.expires <= request.now for each in stored):
+        stored = self._searched([self._rows[row] for row in rows if row in self._rows])
+        ends = [each.expires for each in stored if each.expires is not None]
+        if ends and min(ends) <= request.now:
             stored = [*alive(self._connection, stored, request.now, self._store)]
         return {each.row: each for each in stored}
 
-    def _is_searched(self, stored: TierRow) -> bool:
+    def _searched(self, stored: Sequence[TierRow]) -> list[TierRow]:
+        """Those in a tier that is searched, and not excluded."""
         request = self._request
-        return stored.tier in request.tiers and stored.item.id not in request.exclude
+        standing = [each.tier for each in stored]
+        searched = []
+        for each, tier in zip(stored, standing, strict=True):
+            if tier in request.tiers and each.item.id not in request.exclude:
+                searched.append(each)
+        return searched
 
     def _is_shown(self, recalled: _Recalled) -> bool:
         """Whether it holds, or is wanted though it does not; what is pinned stays now."""
@@ -353,14 +386,14 @@ def _place(recalled: _Recalled) -> tuple[float, int, str]:
 
 def _matching(store: MemoryStore, connection: Connection, space: Space, condition: Filter) -> Rows:
     """The rows whose metadata match; the database leaves out what lacks what they need."""
-    matching: dict[str, bool] = {}
-    rows = []
     needed, values = store.indexes.needed(space, without_joints(condition))
     sql = f"SELECT row, metadata FROM tiers WHERE namespace = ? AND live = 1{needed}"
+    passing: dict[str, bool] = {}
+    rows = []
     for row, metadata in connection.execute(sql, (space.id, *values)):
-        if metadata not in matching:
-            matching[metadata] = matches(json.loads(metadata), condition)
-        if matching[metadata]:
+        if metadata not in passing:
+            passing[metadata] = matches(json.loads(metadata), condition)
+        if passing[metadata]:
             rows.append(row)
     return np.array(rows, dtype=np.int64)
 
@@ -374,18 +407,14 @@ def _why(stored: TierRow, score: _Score, request: RecallRequest) -> str:
             f"score {score.score:.3f} >= {request.threshold:g}, of cosine {score.similarity:.3f} "
             f"and {score.coverage:.0%} of the words asked for"
         )
-    where = "said recently"
+    where = "said recently (hot tier)"
     if isinstance(item, ColdMemory):
-        where = "kept, pinned" if item.pinned else "kept"
-    why = (
-        f"{how}; {where} ({stored.tier} tier), "
-        f"support {evidence.support}, recalled {evidence.hits} times before"
-    )
+        where = "kept, pinned (cold tier)" if item.pinned else "kept (cold tier)"
+    why = [f"{how}; {where}, support {evidence.support}, recalled {evidence.hits} times before"]
     if evidence.unlike is not None:
-        why += f"; not merged with a near one, from which it differs in a {evidence.unlike}"
+        why.append(f"not merged with a near one, from which it differs in a {evidence.unlike}")
     judged = stored.judged
     if judged is not None:
-        why += (
-            f"; last judged at F {judged.total:.3f}: E {judged.energy:.3f}, S {judged.entropy:.3f}"
-        )
-    return why
+        terms = f"E {judged.energy:.3f}, S {judged.entropy:.3f}"
+        why.append(f"last judged at F {judged.total:.3f}: {terms}")
+    return "; ".join(why)

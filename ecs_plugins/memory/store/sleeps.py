@@ -44,23 +44,26 @@ def view(connection: Connection, space: Space, dimension: int) -> SleepView:
     cold = tiers.tier_rows(connection, space.id, "cold", dimension)
     items = claims.judged(connection, [row.hot for row in hot])
     memories = claims.judged(connection, [row.memory for row in cold])
-    return SleepView(
-        space,
-        [replace(row, item=item) for row, item in zip(hot, items, strict=True)],
-        {row.row: memory for row, memory in zip(cold, memories, strict=True)},
-        recent_queries(connection, space.id),
-    )
+    known = [replace(row, item=item) for row, item in zip(hot, items, strict=True)]
+    numbered = {row.row: memory for row, memory in zip(cold, memories, strict=True)}
+    queries = recent_queries(connection, space.id)
+    return SleepView(space, known, numbered, queries)
+
+
+_BEGUN = """
+    INSERT INTO sleeps (namespace, at, config, report) VALUES (?, ?, ?, '{}')
+    RETURNING id
+"""
 
 
 def apply(
     connection: Connection, space: Space, seen: SleepView, plan: SleepPlan, config: MemoryConfig
 ) -> SleepReport:
     """Carry out the plan made on a view: tiers, provenance and decisions; returns what was done."""
-    now, before = time.time(), dict(space.count)
-    (sleep,) = connection.execute(
-        "INSERT INTO sleeps (namespace, at, config, report) VALUES (?, ?, ?, '{}') RETURNING id",
-        (space.id, now, dump(config.to_json())),
-    ).fetchone()
+    now = time.time()
+    before = dict(space.count)
+    settings = dump(config.to_json())
+    (sleep,) = connection.execute(_BEGUN, (space.id, now, settings)).fetchone()
     hot = {row.item.id: row for row in seen.hot}
     cold = {memory.id: row for row, memory in seen.cold.items()}
     _write_cold(connection, space, plan, hot, cold, sleep, now)
@@ -72,17 +75,24 @@ def apply(
     _record(connection, space, sleep, plan.decisions)
     space.since_sleep = 0
     space.cycle += 1
+    kinds: Counter[str] = Counter(decision.kind for decision in plan.decisions)
     return SleepReport(
         id=sleep,
         namespace=space.namespace,
         at=now,
-        counts=dict(Counter(decision.kind for decision in plan.decisions)),
+        counts=dict(kinds),
         hot=(before["hot"], space.count["hot"]),
         cold=(before["cold"], space.count["cold"]),
         temperature=plan.temperature,
         seed=plan.seed,
         config_version=plan.config_version,
     )
+
+
+_CONTESTED = """
+    UPDATE tiers SET energy = ?, entropy = ?, free_energy = ?
+    WHERE row = ?
+"""
 
 
 def _write_cold(
@@ -99,22 +109,23 @@ def _write_cold(
     gone = tiers.by_rows(connection, space.id, changed)
     tiers.retire(connection, space, gone.values(), sleep)
     of_message = {member: row for row in hot.values() for member in row.hot.members}
+    versions = []
     for memory in (*plan.updated, *plan.inserted):
-        members = joined.get(memory.id, ())
-        behind = {of_message[name].row: of_message[name] for name in members}.values()
-        version = _version(memory, gone.get(cold.get(memory.id, 0)), behind, now)
+        members = joined.get(memory.id, [])
+        behind = {of_message[name].row: of_message[name] for name in members}
+        old = gone.get(cold.get(memory.id, 0))
+        version = _version(memory, old, behind.values(), now)
         terms = judged.get(memory.id, version.judged)
         version = replace(version, judged=terms, born=sleep)
-        tiers.insert(connection, space, version, members)
+        versions.append((version, members))
+    tiers.insert_all(connection, space, versions)
     # What was contested and stayed keeps the free energy that it was judged at.
-    connection.executemany(
-        "UPDATE tiers SET energy = ?, entropy = ?, free_energy = ? WHERE row = ?",
-        (
-            (terms.energy, terms.entropy, terms.total, cold[name])
-            for name, terms in judged.items()
-            if name in cold and cold[name] not in gone
-        ),
-    )
+    contested = []
+    for name, terms in judged.items():
+        row = cold.get(name)
+        if row is not None and row not in gone:
+            contested.append((terms.energy, terms.entropy, terms.total, row))
+    connection.executemany(_CONTESTED, contested)
 
 
 def _consequences(
@@ -124,14 +135,15 @@ def _consequences(
     joined: dict[str, list[str]] = {}
     judged: dict[str, FreeEnergy] = {}
     for each in decisions:
+        target = each.target_id
         if each.kind in ("insert", "replace"):
             joined.setdefault(each.candidate_id, []).extend(each.members)
-        elif each.kind == "reinforce" and each.target_id is not None:
-            joined.setdefault(each.target_id, []).extend(each.members)
+        elif each.kind == "reinforce" and target is not None:
+            joined.setdefault(target, []).extend(each.members)
         if each.candidate is not None:
             judged[each.candidate_id] = each.candidate
-        if each.victim is not None and each.target_id is not None:
-            judged[each.target_id] = each.victim
+        if each.victim is not None and target is not None:
+            judged[target] = each.victim
     return joined, judged
 
 
@@ -139,19 +151,22 @@ def _version(
     memory: ColdMemory, old: TierRow | None, behind: Iterable[TierRow], now: float
 ) -> TierRow:
     """The next version of a memory that hot items joined."""
-    metadata: Metadata | None = None if old is None else old.metadata
-    expires = None if old is None else old.expires
+    metadata: Metadata | None = None
+    expires = None
+    if old is not None:
+        metadata = old.metadata
+        expires = old.expires
     for row in behind:
         metadata = row.metadata if metadata is None else shared(metadata, row.metadata)
         expires = earliest(expires, row.expires)
-    return TierRow(
-        memory,
-        metadata or {},
-        created=now if old is None else old.created,
-        changed=now,
-        expires=expires,
-        version=1 if old is None else old.version + 1,
-        judged=None if old is None else old.judged,
+    new = TierRow(memory, metadata or {}, created=now, changed=now, expires=expires)
+    if old is None:
+        return new
+    return replace(
+        new,
+        created=old.created,
+        version=old.version + 1,
+        judged=old.judged,
     )
 
 
@@ -166,10 +181,16 @@ def write_report(connection: Connection, report: SleepReport) -> None:
 
 def reports(connection: Connection, space: int) -> list[SleepReport]:
     """The reports of a namespace's sleep phases, newest first."""
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT report FROM sleeps WHERE namespace = ? ORDER BY id DESC", (space,)
     )
-    return [_REPORT.validate_json(report) for (report,) in found]
+    return [_REPORT.validate_json(report) for (report,) in rows]
+
+
+_DECIDED = """
+    INSERT INTO decisions (sleep, namespace, position, record) VALUES (?, ?, ?, ?)
+    RETURNING id
+"""
 
 
 def _record(
@@ -177,15 +198,16 @@ def _record(
 ) -> None:
     """Write decisions and the ids by which they are found."""
     for each in decisions:
-        (number,) = connection.execute(
-            "INSERT INTO decisions (sleep, namespace, position, record) VALUES (?,?,?,?)"
-            " RETURNING id",
-            (sleep, space.id, each.index, DECISION.dump_json(each).decode()),
-        ).fetchone()
-        named = {each.candidate_id, each.target_id or "", *each.members} - {"", ERASED}
+        record = DECISION.dump_json(each).decode()
+        values = (sleep, space.id, each.index, record)
+        (number,) = connection.execute(_DECIDED, values).fetchone()
+        named = {each.candidate_id, *each.members}
+        if each.target_id is not None:
+            named.add(each.target_id)
+        named -= {"", ERASED}
         connection.executemany(
             "INSERT INTO decision_items (item, decision) VALUES (?, ?)",
-            ((item, number) for item in named),
+            [(item, number) for item in named],
         )
 
 
@@ -211,18 +233,19 @@ def decisions(
         values.append(item)
     sql += " ORDER BY d.sleep DESC, d.position LIMIT ?"
     values.append(NO_LIMIT if limit is None else limit)
-    return [
-        RecordedDecision(
-            number, at, undone is not None, bool(erased), DECISION.validate_json(record)
-        )
-        for number, at, undone, erased, record in connection.execute(sql, values)
-    ]
+    recorded = []
+    for number, at, undone, erased, record in connection.execute(sql, values):
+        decision = DECISION.validate_json(record)
+        is_undone = undone is not None
+        recorded.append(RecordedDecision(number, at, is_undone, bool(erased), decision))
+    return recorded
 
 
 def replayed(recorded: Sequence[RecordedDecision]) -> list[ReplayedDecision]:
     """Each decision beside what follows from its own record."""
     recomputed = [replay(each.decision) for each in recorded]
-    return [
-        ReplayedDecision(each, again, again == each.decision)
-        for each, again in zip(recorded, recomputed, strict=True)
-    ]
+    compared = []
+    for each, again in zip(recorded, recomputed, strict=True):
+        agrees = again == each.decision
+        compared.append(ReplayedDecision(each, again, agrees))
+    return compared

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.values import NO_VECTOR, checked_text, crc, dump, packed, unpack
-from ecs_plugins.memory.types import ColdMemory, Evidence, FreeEnergy, HotItem, Tier
+from ecs_plugins.memory.types import (
+    TIERS,
+    ColdMemory,
+    Evidence,
+    FreeEnergy,
+    HotItem,
+    Tier,
+    Vector,
+)
 from ecs_plugins.storage.base import Connection
 
 Metadata = Mapping[str, object]
@@ -69,13 +77,38 @@ _COLUMNS = (
 )
 _SELECT = f"SELECT row, {_COLUMNS} FROM tiers"
 _SELECT_LIGHT = _SELECT.replace(" vector,", " NULL,")
-_METADATA, _EVIDENCE = 9, 19  # their places in a row
+# Places in a row:
+_NAME = 1
+_TIER = 3
+_TEXT = 8
+_METADATA = 9
+_EVIDENCE = 19
+_VECTOR = 20
+_TEXT_CRC = 21
+_VECTOR_CRC = 22
+_ASKED = 23
 # The plus signs keep SQLite from walking through the whole namespace instead.
 _BY_ROWS = (
     "row IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) AND +namespace = ? AND +live = 1"
 )
-_INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({','.join('?' * 23)}) RETURNING row"
-_INSERT_AS = f"INSERT INTO tiers ({_COLUMNS}, row) VALUES ({','.join('?' * 24)})"
+_MARKS = ",".join("?" * 23)
+_INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({_MARKS})"
+_INSERT_AS = f"INSERT INTO tiers ({_COLUMNS}, row) VALUES ({_MARKS},?)"
+_JOIN = """
+    INSERT INTO provenance (message, item, version) VALUES (?, ?, ?)
+    ON CONFLICT DO NOTHING
+"""
+_PROVENANCE = """
+    SELECT p.item, p.message, p.version
+    FROM provenance p LEFT JOIN messages m ON m.id = p.message
+    WHERE p.item IN (SELECT value FROM json_each(?))
+    ORDER BY p.version, m.seq
+"""
+_FORGET_PROVENANCE = """
+    DELETE FROM provenance
+    WHERE item IN (SELECT value FROM json_each(?))
+        AND NOT EXISTS (SELECT 1 FROM tiers WHERE id = provenance.item)
+"""
 
 
 def select(
@@ -88,58 +121,84 @@ def select(
 ) -> list[TierRow]:
     """Rows by a condition, without vectors if ``dimension`` is 0, hot ones perhaps with members."""
     columns = _SELECT if dimension else _SELECT_LIGHT
-    found = connection.execute(f"{columns} WHERE {where}", values).fetchall()
-    behind = provenance(connection, [row[1] for row in found if row[3] == "hot"]) if members else {}
-    # All JSON at once: a sleep phase reads a thousand rows.
-    texts = ",".join(f"{row[_METADATA]},{row[_EVIDENCE]}" for row in found)
-    parsed = json.loads(f"[{texts}]")
-    return [
-        _row(row, dimension, tuple(behind.get(row[1], ())), metadata, evidence)
-        for row, metadata, evidence in zip(found, parsed[::2], parsed[1::2], strict=True)
+    rows = connection.execute(f"{columns} WHERE {where}", values).fetchall()
+    names = [f"{_CALLED[row[_TIER]]} {row[_NAME]}" for row in rows]
+    texts = [
+        checked_text(row[_TEXT], row[_TEXT_CRC], name, row[_ASKED])
+        for name, row in zip(names, rows, strict=True)
     ]
+    vectors = [NO_VECTOR] * len(rows)
+    if dimension:
+        vectors = [
+            unpack(row[_VECTOR], row[_VECTOR_CRC], dimension, name)
+            for name, row in zip(names, rows, strict=True)
+        ]
+    behind: dict[str, dict[str, int]] = {}
+    if members:
+        hot = [row[_NAME] for row in rows if row[_TIER] == "hot"]
+        behind = provenance(connection, hot)
+    # All JSON at once: a sleep phase reads a thousand rows.
+    noted = ",".join(f"{row[_METADATA]},{row[_EVIDENCE]}" for row in rows)
+    parsed = json.loads(f"[{noted}]")
+    stored = []
+    for at, row in enumerate(rows):
+        joined = tuple(behind.get(row[_NAME], ()))
+        evidence = Evidence(**parsed[2 * at + 1])
+        stored.append(_row(row, texts[at], vectors[at], joined, parsed[2 * at], evidence))
+    return stored
+
+
+_CALLED = {"hot": "hot item", "cold": "memory"}
+"""What the rows of a tier are called in an error."""
 
 
 def _row(
     row: tuple[Any, ...],
-    dimension: int,
+    content: str,
+    vector: Vector,
     members: tuple[str, ...],
     metadata: Metadata,
-    told: Mapping[str, object],
+    evidence: Evidence,
 ) -> TierRow:
     (
-        number, name, space, tier, live, version, born, died, text, _, created, changed,
-        expires, pinned, judged, energy, entropy, total, cluster_entropy, _,
-        vector, text_crc, vector_crc, asked,
+        number, name, space, tier, live, version, born, died, _, _, created, changed,
+        expires, pinned, judged, energy, entropy, total, cluster_entropy, *_, asked,
     ) = row  # fmt: skip
-    what = f"{'memory' if tier == 'cold' else 'hot item'} {name}"
-    value = unpack(vector, vector_crc, dimension, what) if dimension else NO_VECTOR
-    content = checked_text(text, text_crc, what, asked)
-    evidence = Evidence(**told)  # type: ignore[arg-type]
     item: HotItem | ColdMemory
     if tier == "hot":
-        item = HotItem(name, value, evidence, members, content, judged, asked)
+        item = HotItem(name, vector, evidence, members, content, judged, asked)
     else:
-        item = ColdMemory(name, value, evidence, content, bool(pinned), cluster_entropy, asked)
-    terms = None if total is None else FreeEnergy(energy, entropy, total)
+        item = ColdMemory(name, vector, evidence, content, bool(pinned), cluster_entropy, asked)
     return TierRow(
-        item, metadata, created, changed, expires, version, terms, number, space,
-        bool(live), born, died,
-    )  # fmt: skip
+        item,
+        metadata,
+        created,
+        changed,
+        expires,
+        version,
+        judged=None if total is None else FreeEnergy(energy, entropy, total),
+        row=number,
+        space=space,
+        live=bool(live),
+        born=born,
+        died=died,
+    )
 
 
 def by_rows(
     connection: Connection, space: int, rows: Collection[int], dimension: int = 0
 ) -> dict[int, TierRow]:
     """Live items by row number, hot ones without members."""
-    found = select(connection, _BY_ROWS, (dump(list(rows)), space), dimension=dimension)
-    return {each.row: each for each in found}
+    values = (dump(list(rows)), space)
+    stored = select(connection, _BY_ROWS, values, dimension=dimension)
+    return {each.row: each for each in stored}
 
 
 def tier_rows(
     connection: Connection, space: int, tier: Tier, dimension: int = 0, *, members: bool = True
 ) -> list[TierRow]:
     """A tier: the hot one in order of arrival, the cold one with the oldest row first."""
-    found = select(
+    stored = select(
         connection,
         "namespace = ? AND live = 1 AND tier = ? ORDER BY row",
         (space, tier),
@@ -147,79 +206,101 @@ def tier_rows(
         members=members,
     )
     if tier == "hot":
-        found.sort(key=lambda each: (each.item.evidence.created, each.row))
-    return found
+        stored.sort(key=lambda each: (each.item.evidence.created, each.row))
+    return stored
 
 
 def versions(connection: Connection, name: str, dimension: int = 0) -> list[TierRow]:
     """Every stored version of an item, oldest first."""
-    return select(
-        connection, "id = ? ORDER BY version, row", (name,), dimension=dimension, members=True
-    )
+    where = "id = ? ORDER BY version, row"
+    return select(connection, where, (name,), dimension=dimension, members=True)
 
 
-def insert(connection: Connection, space: Space, new: TierRow, members: Iterable[str] = ()) -> int:
-    """Write a version, and which messages joined the item with it; returns its new row number."""
-    (row,) = connection.execute(_INSERT, _values(space, new)).fetchone()
-    join(connection, ((message, new.item.id, new.version) for message in members))
-    if new.live:
-        space.count[new.tier] += 1
-    return int(row)
+def insert(connection: Connection, space: Space, new: TierRow, members: Iterable[str] = ()) -> None:
+    """Write a version, and which messages joined the item with it."""
+    insert_all(connection, space, [(new, members)])
+
+
+def insert_all(
+    connection: Connection, space: Space, new: Sequence[tuple[TierRow, Iterable[str]]]
+) -> None:
+    """Write versions, each with the messages that joined the item with it."""
+    rows = [row for row, _ in new]
+    connection.executemany(_INSERT, _values(space, rows))
+    joining = []
+    for row, members in new:
+        joining += [(message, row.item.id, row.version) for message in members]
+        if row.live:
+            space.count[row.tier] += 1
+    join(connection, joining)
 
 
 def insert_numbered(connection: Connection, space: Space, new: Sequence[TierRow]) -> None:
     """Write live versions of which the row numbers are known (`SqlDatabase.new_rows`)."""
-    connection.executemany(_INSERT_AS, ((*_values(space, each), each.row) for each in new))
+    written = zip(_values(space, new), new, strict=True)
+    connection.executemany(_INSERT_AS, [(*values, each.row) for values, each in written])
     for each in new:
         space.count[each.tier] += 1
 
 
-def _values(space: Space, new: TierRow) -> tuple[object, ...]:
-    item = new.item
-    judged = item.judged if isinstance(item, HotItem) else 0
-    entropy = item.entropy if isinstance(item, ColdMemory) else 0.0
-    terms, (vector, checksum) = new.judged, packed(item.vector)
-    return (
-        item.id, space.id, new.tier, int(new.live), new.version, new.born, new.died,
-        item.text, dump(new.metadata), new.created, new.changed, new.expires, new.is_pinned,
-        judged, terms and terms.energy, terms and terms.entropy, terms and terms.total, entropy,
-        dump_evidence(item.evidence), vector, crc(item.asked + item.text), checksum, item.asked,
-    )  # fmt: skip
+def _values(space: Space, new: Sequence[TierRow]) -> list[tuple[object, ...]]:
+    """What is written of versions, in the order of the columns."""
+    contents = [packed(each.item.vector) for each in new]
+    text_crcs = [crc(each.item.asked + each.item.text) for each in new]
+    metadata = [dump(each.metadata) for each in new]
+    values: list[tuple[object, ...]] = []
+    for at, each in enumerate(new):
+        item = each.item
+        judged = item.judged if isinstance(item, HotItem) else 0
+        entropy = item.entropy if isinstance(item, ColdMemory) else 0.0
+        terms = each.judged or _UNJUDGED
+        vector, vector_crc = contents[at]
+        values.append((
+            item.id, space.id, each.tier, int(each.live), each.version, each.born, each.died,
+            item.text, metadata[at], each.created, each.changed, each.expires, each.is_pinned,
+            judged, terms.energy, terms.entropy, terms.total, entropy,
+            dump_evidence(item.evidence), vector, text_crcs[at], vector_crc, item.asked,
+        ))  # fmt: skip
+    return values
 
 
-def join(connection: Connection, members: Iterable[tuple[str, str, int]]) -> None:
+class _Unjudged(NamedTuple):
+    """The terms of what no sleep phase has judged."""
+
+    energy: None = None
+    entropy: None = None
+    total: None = None
+
+
+_UNJUDGED = _Unjudged()
+
+
+def join(connection: Connection, members: Collection[tuple[str, str, int]]) -> None:
     """Write which message joined which item with which version."""
-    if joined := [*members]:
-        connection.executemany(
-            "INSERT INTO provenance (message, item, version) VALUES (?, ?, ?)"
-            " ON CONFLICT DO NOTHING",
-            joined,
-        )
+    if members:
+        connection.executemany(_JOIN, members)
 
 
 def delete(connection: Connection, space: Space, old: Collection[TierRow]) -> None:
     """Delete versions; their provenance stays for those that follow."""
-    connection.executemany("DELETE FROM tiers WHERE row = ?", ((each.row,) for each in old))
-    for each in old:
-        if each.live:
-            space.left(each.tier, [each.row])
+    rows = [(each.row,) for each in old]
+    connection.executemany("DELETE FROM tiers WHERE row = ?", rows)
+    for tier in TIERS:
+        space.left(tier, [each.row for each in old if each.live and each.tier == tier])
 
 
 def retire(connection: Connection, space: Space, old: Collection[TierRow], sleep: int) -> None:
     """Take cold memories out of their tier, kept as earlier versions."""
+    rows = [each.row for each in old]
     connection.executemany(
-        "UPDATE tiers SET live = 0, died = ? WHERE row = ?", ((sleep, each.row) for each in old)
+        "UPDATE tiers SET live = 0, died = ? WHERE row = ?", [(sleep, row) for row in rows]
     )
-    space.left("cold", [each.row for each in old])
+    space.left("cold", rows)
 
 
 def forget_provenance(connection: Connection, items: Iterable[str]) -> None:
     """Delete the provenance of items of which no version is left."""
-    connection.execute(
-        "DELETE FROM provenance WHERE item IN (SELECT value FROM json_each(?))"
-        " AND NOT EXISTS (SELECT 1 FROM tiers WHERE id = provenance.item)",
-        (dump(list(items)),),
-    )
+    connection.execute(_FORGET_PROVENANCE, (dump(list(items)),))
 
 
 def update(connection: Connection, row: int, item: HotItem | ColdMemory) -> None:
@@ -234,15 +315,11 @@ def update(connection: Connection, row: int, item: HotItem | ColdMemory) -> None
 
 def provenance(connection: Connection, items: Sequence[str]) -> dict[str, dict[str, int]]:
     """The ids of the messages behind items, in the order of their joining, and in which version."""
-    found: dict[str, dict[str, int]] = {}
-    for item, message, version in connection.execute(
-        "SELECT p.item, p.message, p.version FROM provenance p"
-        " LEFT JOIN messages m ON m.id = p.message"
-        " WHERE p.item IN (SELECT value FROM json_each(?)) ORDER BY p.version, m.seq",
-        (dump(list(items)),),
-    ):
-        found.setdefault(item, {})[message] = version
-    return found
+    behind: dict[str, dict[str, int]] = {}
+    rows = connection.execute(_PROVENANCE, (dump(list(items)),))
+    for item, message, version in rows:
+        behind.setdefault(item, {})[message] = version
+    return behind
 
 
 _DEFAULTS = tuple((each.name, each.default) for each in fields(Evidence))
@@ -250,13 +327,12 @@ _DEFAULTS = tuple((each.name, each.default) for each in fields(Evidence))
 
 def dump_evidence(evidence: Evidence) -> str:
     """The JSON of evidence without what has its default, which most of it has."""
-    return dump(
-        {
-            name: value
-            for name, default in _DEFAULTS
-            if (value := getattr(evidence, name)) != default or default is MISSING
-        }
-    )
+    told = {}
+    for name, default in _DEFAULTS:
+        value = getattr(evidence, name)
+        if value != default:
+            told[name] = value
+    return dump(told)
 
 
 def shared(left: Metadata, right: Metadata) -> dict[str, object]:
@@ -266,4 +342,5 @@ def shared(left: Metadata, right: Metadata) -> dict[str, object]:
 
 def earliest(*times: float | None) -> float | None:
     """The first of several expiries; None is never."""
-    return min((time for time in times if time is not None), default=None)
+    known = [time for time in times if time is not None]
+    return min(known, default=None)

@@ -24,34 +24,40 @@ NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
 
 def pack(vector: Vector | Matrix) -> bytes:
     """The bytes of a vector."""
-    return np.ascontiguousarray(vector, dtype=_TYPE).tobytes()
+    stored = np.ascontiguousarray(vector, dtype=_TYPE)
+    return stored.tobytes()
 
 
 def packed(vector: Vector) -> tuple[bytes, int]:
     """The bytes of a vector, and their checksum."""
     data = pack(vector)
-    return data, crc(data)
+    checksum = zlib.crc32(data)
+    return data, checksum
 
 
 def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:
     """The vector behind bytes, if they are those that were written; else a `StorageError`."""
-    if len(data) != _TYPE.itemsize * dimension or zlib.crc32(data) != checksum:
+    size = _TYPE.itemsize * dimension
+    if len(data) != size or zlib.crc32(data) != checksum:
         raise damaged(what, "vector", "reembed() computes it anew from the text")
     return np.frombuffer(data, dtype=_TYPE)
 
 
 def checked_text(text: str, checksum: int, what: str, asked: str = "") -> str:
     """A stored text, whose checksum is that of the question that it replies to and of itself."""
-    if crc(asked + text) != checksum:
+    content = asked + text
+    if zlib.crc32(content.encode()) != checksum:
         raise damaged(what, "text", "restore a backup, or delete it")
     return text
 
 
 def damaged(what: str, part: str, remedy: str) -> StorageError:
     """The error for stored content that does not match its checksum."""
-    return StorageError(f"the stored {part} of {what} does not match its checksum; {remedy}")
+    problem = f"the stored {part} of {what} does not match its checksum"
+    return StorageError(f"{problem}; {remedy}")
 
 
 def crc(content: bytes | str) -> int:
     """CRC-32 of bytes, or of a text's UTF-8."""
-    return zlib.crc32(content.encode() if isinstance(content, str) else content)
+    data = content.encode() if isinstance(content, str) else content
+    return zlib.crc32(data)

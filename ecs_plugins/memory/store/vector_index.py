@@ -70,20 +70,27 @@ def numbers(values: Collection[int]) -> Rows:
     return np.fromiter(values, dtype=np.int64, count=len(values))
 
 
+def _new_graph(dimension: int) -> Any:
+    """An empty graph over vectors of one dimension."""
+    faiss = _faiss()
+    graph = faiss.IndexHNSWFlat(dimension, _LINKS, faiss.METRIC_INNER_PRODUCT)
+    graph.hnsw.efConstruction = _EF_CONSTRUCTION
+    return graph
+
+
 def search_width(linked: int) -> int:
     """An ``efSearch`` that keeps recall@3 at .99 as a graph grows (measured up to 100k)."""
-    return int(min(512, max(64, 1.2 * linked**0.5)))
+    width = 1.2 * linked**0.5
+    return int(min(512, max(64, width)))
 
 
 class VectorIndex:
     """Row numbers and their unit vectors of one dimension. Thread-safe."""
 
     def __init__(self, dimension: int) -> None:
-        faiss = _faiss()
         self.dimension = dimension
         self._lock = threading.RLock()
-        self._graph = faiss.IndexHNSWFlat(self.dimension, _LINKS, faiss.METRIC_INNER_PRODUCT)
-        self._graph.hnsw.efConstruction = _EF_CONSTRUCTION
+        self._graph = _new_graph(dimension)
         # By position in the graph: the row, -1 for a tombstone.
         self._rows: Rows = np.empty(0, dtype=np.int64)
         self._places: dict[int, int] = {}
@@ -108,18 +115,21 @@ class VectorIndex:
     def size(self) -> int:
         """Bytes held, about."""
         vector = 4 * self.dimension
-        return self.linked * (vector + 8 * _LINKS + 128) + len(self._tail) * vector
+        linked = vector + 8 * _LINKS + 128
+        return self.linked * linked + len(self._tail) * vector
 
     def rows(self) -> Rows:
         """The live rows."""
         with self._lock:
-            return np.array([*self._places, *self._tail], dtype=np.int64)
+            live = [*self._places, *self._tail]
+        return np.array(live, dtype=np.int64)
 
     def _tail_vectors(self) -> Matrix:
         """The vectors of the tail ``[waiting, dimension]``."""
         if self._waiting is None:
-            found = np.array([*self._tail.values()], dtype=np.float32)
-            self._waiting = found.reshape(-1, self.dimension)
+            vectors = [*self._tail.values()]
+            matrix = np.array(vectors, dtype=np.float32)
+            self._waiting = matrix.reshape(-1, self.dimension)
         return self._waiting
 
     # Changing
@@ -130,26 +140,37 @@ class VectorIndex:
             own = np.array(vectors, dtype=np.float32)
             self._waiting = np.concatenate([self._tail_vectors(), own])
             self._tail.update(zip(rows.tolist(), own, strict=True))
-            if len(self._tail) > _TAIL and (len(self) < LARGE or len(self._tail) <= 2 * _TAIL):
+            if self._is_linked_now():
                 self._link()
+
+    def _is_linked_now(self) -> bool:
+        """Whether the tail is full, and so little that nobody minds waiting for its links."""
+        waiting = len(self._tail)
+        if waiting <= _TAIL:
+            return False
+        return len(self) < LARGE or waiting <= 2 * _TAIL
 
     def _link(self) -> None:
         """Put the rows of the tail into the graph."""
         start = self.linked
         with _one_thread():
             self._graph.add(self._tail_vectors())
+        places = range(start, self.linked)
         self._rows = np.concatenate([self._rows, numbers(self._tail)])
-        self._places.update(zip(self._tail, range(start, self.linked), strict=True))
-        self._tail, self._waiting = {}, None
+        self._places.update(zip(self._tail, places, strict=True))
+        self._tail = {}
+        self._waiting = None
 
     def remove(self, rows: Rows) -> None:
         """Remove rows; unknown ones are ignored."""
         with self._lock:
             for row in rows.tolist():
-                if self._tail.pop(row, None) is not None:
+                if row in self._tail:
+                    del self._tail[row]
                     self._waiting = None
                 if row in self._places:
-                    self._rows[self._places.pop(row)] = -1
+                    place = self._places.pop(row)
+                    self._rows[place] = -1
 
     # Searching
 
@@ -159,78 +180,89 @@ class VectorIndex:
         Fewer come back if fewer are there. Of ``allowed`` rows, all are compared one by one.
         """
         with self._lock:
-            rows = numbers(self._tail)
-            scores = self._tail_vectors() @ query
+            waiting = numbers(self._tail)
+            waiting_scores = self._tail_vectors() @ query
             if allowed is None:
-                linked_rows, linked_scores = self._search_linked(query, k)
+                linked, linked_scores = self._search_linked(query, k)
             else:
-                is_allowed = np.isin(rows, allowed)
-                rows = rows[is_allowed]
-                scores = scores[is_allowed]
-                linked_rows, linked_scores = self._compare(query, allowed)
-            rows = np.concatenate([rows, linked_rows])
-            scores = np.concatenate([scores, linked_scores])
+                is_allowed = np.isin(waiting, allowed)
+                waiting = waiting[is_allowed]
+                waiting_scores = waiting_scores[is_allowed]
+                linked, linked_scores = self._compare(query, allowed)
+            rows = np.concatenate([waiting, linked])
+            scores = np.concatenate([waiting_scores, linked_scores])
         best = np.argsort(-scores, kind="stable")[:k]
         return rows[best], scores[best]
 
     def _search_linked(self, query: Vector, k: int) -> tuple[Rows, Vector]:
         """At least the ``k`` best of the linked rows, by the graph where that takes less."""
-        if self.linked >= SMALL and 2 * k < len(self._places):
-            found = self._search_graph(query, k)
-            if found is not None:
-                return found
+        is_large = self.linked >= SMALL and 2 * k < len(self._places)
+        found = self._search_graph(query, k) if is_large else None
+        if found is not None:
+            return found
         live = self._rows >= 0
         scores = self._linked_vectors() @ query
         return self._rows[live], scores[live]
 
     def _compare(self, query: Vector, rows: Rows) -> tuple[Rows, Vector]:
         """Those of some rows that are linked, and their scores."""
-        places = [self._places[row] for row in rows.tolist() if row in self._places]
-        chosen = numbers(places)
-        return self._rows[chosen], self._linked_vectors()[chosen] @ query
+        known = [row for row in rows.tolist() if row in self._places]
+        places = numbers([self._places[row] for row in known])
+        vectors = self._linked_vectors()[places]
+        return self._rows[places], vectors @ query
 
     def _search_graph(self, query: Vector, k: int) -> tuple[Rows, Vector] | None:
         """``k`` rows and their scores; None if the graph does not reach so many."""
-        faiss, linked = _faiss(), self.linked
-        ef = max(search_width(linked), 2 * k) * linked / len(self._places)
-        wanted = bits = None
+        faiss = _faiss()
+        linked = self.linked
+        width = max(search_width(linked), 2 * k)
+        width = int(width * linked / len(self._places))
+        living = selector = None
         if self.dead:
-            bits = np.packbits(self._rows >= 0, bitorder="little")
-            wanted = faiss.IDSelectorBitmap(linked, faiss.swig_ptr(bits))
-        parameters = faiss.SearchParametersHNSW(efSearch=int(ef), sel=wanted)
+            living = np.packbits(self._rows >= 0, bitorder="little")
+            selector = faiss.IDSelectorBitmap(linked, faiss.swig_ptr(living))
+        parameters = faiss.SearchParametersHNSW(efSearch=width, sel=selector)
+        queries = np.ascontiguousarray(query[None], dtype=np.float32)
         with _one_thread():
-            scores, places = self._graph.search(
-                np.ascontiguousarray(query[None], dtype=np.float32), k, params=parameters
-            )
-        return None if (places < 0).any() else (self._rows[places[0]], scores[0])
+            scores, places = self._graph.search(queries, k, params=parameters)
+        if (places < 0).any():
+            return None
+        return self._rows[places[0]], scores[0]
 
     def _linked_vectors(self) -> Matrix:
         """The vectors in the graph by position, as a view ``[linked, dimension]``."""
-        faiss, linked = _faiss(), self.linked
+        linked = self.linked
         if not linked:
             return np.empty((0, self.dimension), dtype=np.float32)
+        faiss = _faiss()
         storage = faiss.downcast_index(self._graph.storage)
         flat: Matrix = faiss.rev_swig_ptr(storage.get_xb(), linked * self.dimension)
         return flat.reshape(linked, self.dimension)
 
     def _vectors(self, rows: Rows) -> Matrix:
         """The vectors of live rows."""
-        linked, tail = self._linked_vectors(), self._tail
-        found = [tail[row] if row in tail else linked[self._places[row]] for row in rows.tolist()]
-        return np.array(found, dtype=np.float32).reshape(len(rows), self.dimension)
+        linked = self._linked_vectors()
+        vectors = np.empty((len(rows), self.dimension), dtype=np.float32)
+        for at, row in enumerate(rows.tolist()):
+            waiting = self._tail.get(row)
+            vectors[at] = linked[self._places[row]] if waiting is None else waiting
+        return vectors
 
     def scores(self, rows: Rows, query: Vector) -> Vector:
         """The inner products of live rows with ``query``; those of rows that left are -1."""
         with self._lock:
-            places = np.array([self._places.get(row, -1) for row in rows.tolist()], dtype=np.int64)
+            place_of = self._places.get
+            places = np.array([place_of(row, -1) for row in rows.tolist()], dtype=np.int64)
             linked = places >= 0
-            out = np.full(len(rows), -1.0, dtype=np.float32)
+            scores = np.full(len(rows), -1.0, dtype=np.float32)
             with _one_thread():
-                out[linked] = self._graph.reconstruct_batch(places[linked]) @ query
+                vectors = self._graph.reconstruct_batch(places[linked])
+            scores[linked] = vectors @ query
             for at in np.flatnonzero(~linked).tolist():
-                if (vector := self._tail.get(int(rows[at]))) is not None:
-                    out[at] = vector @ query
-            return out
+                waiting = self._tail.get(int(rows[at]))
+                if waiting is not None:
+                    scores[at] = waiting @ query
+            return scores
 
     # Upkeep
 
@@ -249,9 +281,7 @@ class VectorIndex:
         with self._lock:
             rows = self.rows()
             if not self._is_dead:
-                fresh._graph = _faiss().clone_index(self._graph)
-                fresh._rows, fresh._places = self._rows.copy(), {**self._places}
-                fresh.kept = self.kept
+                fresh._take_graph(self)
             waiting = np.setdiff1d(rows, fresh.rows())
             vectors = self._vectors(waiting)
         for start in range(0, len(waiting), _CHUNK):
@@ -262,33 +292,57 @@ class VectorIndex:
             fresh._waiting = vectors[chunk]
             fresh._link()
         with self._lock:
-            late = np.setdiff1d(self.rows(), rows)
-            if len(late):
-                fresh.add(late, self._vectors(late))
-            fresh.remove(np.setdiff1d(rows, self.rows()))
-            self._graph, self._rows, self._places = fresh._graph, fresh._rows, fresh._places
-            self._tail, self._waiting, self.kept = fresh._tail, None, fresh.kept
+            self._follow(fresh, rows)
+
+    def _take_graph(self, other: VectorIndex) -> None:
+        """Begin with the graph of another index."""
+        self._graph = _faiss().clone_index(other._graph)
+        self._rows = other._rows.copy()
+        self._places = {**other._places}
+        self.kept = other.kept
+
+    def _follow(self, fresh: VectorIndex, rows: Rows) -> None:
+        """Become an index that was built of these rows, as others came and went meanwhile."""
+        present = self.rows()
+        late = np.setdiff1d(present, rows)
+        if len(late):
+            fresh.add(late, self._vectors(late))
+        fresh.remove(np.setdiff1d(rows, present))
+        self._graph = fresh._graph
+        self._rows = fresh._rows
+        self._places = fresh._places
+        self._tail = fresh._tail
+        self._waiting = None
+        self.kept = fresh.kept
 
     def links(self) -> tuple[bytes, bytes]:
         """By position the row, -1 for a tombstone; and FAISS' graph without its vectors."""
         faiss = _faiss()
         with self._lock:
             links = faiss.serialize_index(self._graph, faiss.IO_FLAG_SKIP_STORAGE)
-            return self._rows.astype("<i8").tobytes(), links.tobytes()
+            rows = self._rows.astype("<i8")
+        return rows.tobytes(), links.tobytes()
 
     def restore(self, rows: Rows, links: bytes, vectors: dict[int, Vector]) -> None:
         """Take what `links` returned, and out of ``vectors`` those of its rows."""
         faiss = _faiss()
         graph = faiss.deserialize_index(np.frombuffer(links, dtype=np.uint8))
-        if (graph.d, graph.ntotal) != (self.dimension, len(rows)):
+        if graph.d != self.dimension or graph.ntotal != len(rows):
             raise ValueError("it does not fit its rows")
-        places = {row: at for at, row in enumerate(rows.tolist()) if row in vectors}
+        places = {}
         linked = np.zeros((len(rows), self.dimension), dtype=np.float32)
-        linked[numbers(places.values())] = np.stack([vectors.pop(row) for row in places])
+        for place, row in enumerate(rows.tolist()):
+            if row in vectors:
+                places[row] = place
+                linked[place] = vectors.pop(row)
         storage = faiss.IndexFlatIP(self.dimension)
         storage.add(linked)
         storage.this.disown()  # the graph frees it
-        graph.storage, graph.own_fields = storage, True
+        graph.storage = storage
+        graph.own_fields = True
+        is_live = np.isin(rows, numbers(places))
         with self._lock:
-            self._graph, self._places, self.kept = graph, places, len(rows)
-            self._rows = np.where(np.isin(rows, numbers(places)), rows, -1)
+            self._graph = graph
+            self._places = places
+            self._rows = np.where(is_live, rows, -1)
+            self.kept = len(rows)
