@@ -3,13 +3,23 @@
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
 
 import pytest
 from langgraph.store.base import InvalidNamespaceError, ListNamespacesOp, MatchCondition
 
 NS = ("notes", "u1")
-ODD_LABELS = ["%", "_", "a,b", 'q"', "[", "\\", "*", "A'--", "ä", "🙂"]
+ODD_LABELS = [
+    "%",
+    "_",
+    "a,b",
+    'q"',
+    "[",
+    "\\",
+    "*",
+    "A'--",
+    "ä",
+    "🙂",
+]
 """Marks of patterns, of quoting and of other scripts."""
 
 
@@ -37,30 +47,34 @@ class StoreConformance:
         assert item.value == value
         assert item.key == "k"
         assert item.namespace == NS
-        assert item.created_at.tzinfo is not None
-        assert store.get(NS, "other") is None
-        assert store.get(("notes",), "k") is None
+        zone = item.created_at.tzinfo
+        assert zone is not None
+        other_key = store.get(NS, "other")
+        assert other_key is None
+        above = store.get(("notes",), "k")
+        assert above is None
 
     def test_the_last_put_of_a_key_wins_and_keeps_its_creation(self, store):
         store.put(NS, "k", {"v": 1})
-        created_at = store.get(NS, "k").created_at
+        first = store.get(NS, "k")
         time.sleep(0.01)
         store.put(NS, "k", {"v": 2})
         item = store.get(NS, "k")
         assert item.value == {"v": 2}
-        assert item.updated_at > created_at
-        assert item.created_at == created_at
+        assert item.updated_at > first.created_at
+        assert item.created_at == first.created_at
 
     def test_a_deleted_item_is_gone_everywhere(self, store):
         store.put(NS, "k", {"text": "a heron on the weir"})
         store.put(NS, "other", {"text": "a kettle"})
         store.delete(NS, "k")
         store.delete(NS, "never")
-        assert store.get(NS, "k") is None
-        left = store.search(NS)
-        nearest = store.search(NS, query="heron")
-        assert keys(left) == ["other"]
-        assert keys(nearest) == ["other"]
+        gone = store.get(NS, "k")
+        assert gone is None
+        (left,) = store.search(NS)
+        assert left.key == "other"
+        (nearest,) = store.search(NS, query="heron")
+        assert nearest.key == "other"
 
     def test_returned_values_are_copies(self, store):
         value = {"list": [1]}
@@ -92,21 +106,26 @@ class StoreConformance:
     def test_pages_partition_the_results(self, store, query):
         names = [f"k{n}" for n in range(7)]
         for name in names:
-            store.put(NS, name, {"text": f"item {name}"})
+            text = f"item {name}"
+            store.put(NS, name, {"text": text})
         whole = store.search(NS, query=query, limit=10)
-        pages = []
+        found = keys(whole)
+        paged = []
+        sizes = []
         for offset in (0, 3, 6, 9):
             page = store.search(NS, query=query, limit=3, offset=offset)
-            pages.append(keys(page))
-        assert [*chain.from_iterable(pages)] == keys(whole)
-        assert [len(page) for page in pages] == [3, 3, 1, 0]
-        assert sorted(keys(whole)) == names
+            paged += keys(page)
+            sizes.append(len(page))
+        assert paged == found
+        assert sizes == [3, 3, 1, 0]
+        assert sorted(found) == names
 
     def test_a_search_finds_what_is_like_the_query_first(self, store):
         store.put(NS, "boat", {"text": "the ferry to the island"})
         store.put(NS, "food", {"text": "grilled sardines and lemon"})
         food, boat = store.search(NS, query="sardines with lemon")
-        assert keys([food, boat]) == ["food", "boat"]
+        assert food.key == "food"
+        assert boat.key == "boat"
         assert food.score > boat.score
         assert isinstance(food.score, float)
 
@@ -118,16 +137,23 @@ class StoreConformance:
         for namespace in (abc, abd, axc, z):
             store.put(namespace, "k", {})
         listed = store.list_namespaces
-        assert listed() == [abc, abd, axc, z]
-        assert listed(prefix=("a", "b")) == [abc, abd]
-        assert listed(suffix=("c",)) == [abc, axc]
-        assert listed(prefix=("a", "*", "c")) == [abc, axc]
-        assert listed(max_depth=2) == [abc[:2], axc[:2], z]
-        assert listed(limit=2, offset=1) == [abd, axc]
+        every = listed()
+        assert every == [abc, abd, axc, z]
+        by_prefix = listed(prefix=("a", "b"))
+        assert by_prefix == [abc, abd]
+        by_suffix = listed(suffix=("c",))
+        assert by_suffix == [abc, axc]
+        by_wildcard = listed(prefix=("a", "*", "c"))
+        assert by_wildcard == [abc, axc]
+        cut = listed(max_depth=2)
+        assert cut == [("a", "b"), ("a", "x"), z]
+        page = listed(limit=2, offset=1)
+        assert page == [abd, axc]
         begins = MatchCondition("prefix", ("a",))
         ends = MatchCondition("suffix", ("d",))
         both = ListNamespacesOp((begins, ends))
-        assert store.batch([both]) == [[abd]]
+        (by_both,) = store.batch([both])
+        assert by_both == [abd]
 
     @pytest.mark.parametrize("namespace", [(), ("a.b",), ("",), ("a", 1), ("langgraph", "x")])
     def test_a_bad_namespace_is_refused(self, store, namespace):
@@ -138,15 +164,18 @@ class StoreConformance:
         store.put(NS, "k", {"text": "short"}, ttl=0.02)
         store.put(NS, "kept", {"text": "long"}, ttl=None)
         time.sleep(0.7)
-        assert store.get(NS, "k", refresh_ttl=True) is not None
+        refreshed = store.get(NS, "k", refresh_ttl=True)
+        assert refreshed is not None
         time.sleep(0.7)
-        assert store.get(NS, "k", refresh_ttl=False) is not None
+        untouched = store.get(NS, "k", refresh_ttl=False)
+        assert untouched is not None
         time.sleep(0.7)
-        assert store.get(NS, "k") is None
-        left = store.search(NS)
-        nearest = store.search(NS, query="short")
-        assert keys(left) == ["kept"]
-        assert keys(nearest) == ["kept"]
+        expired = store.get(NS, "k")
+        assert expired is None
+        (left,) = store.search(NS)
+        assert left.key == "kept"
+        (nearest,) = store.search(NS, query="short")
+        assert nearest.key == "kept"
 
     def test_threads_do_not_disturb_each_other(self, store):
         def work(user: int) -> None:
@@ -167,14 +196,19 @@ class StoreConformance:
     async def test_the_async_methods_do_the_same(self, store):
         heron = {"text": "a heron"}
         await store.aput(NS, "k", heron)
-        puts = [store.aput(NS, f"k{n}", {"text": f"note {n}"}) for n in range(4)]
+        puts = []
+        for number in range(4):
+            note = {"text": f"note {number}"}
+            puts.append(store.aput(NS, f"k{number}", note))
         await asyncio.gather(*puts)
         got = await store.aget(NS, "k")
-        every = await store.asearch(NS, limit=10)
-        nearest = await store.asearch(NS, query="heron", limit=1)
         assert got.value == heron
+        every = await store.asearch(NS, limit=10)
         assert len(every) == 5
-        assert keys(nearest) == ["k"]
-        assert await store.alist_namespaces() == [NS]
+        (nearest,) = await store.asearch(NS, query="heron", limit=1)
+        assert nearest.key == "k"
+        namespaces = await store.alist_namespaces()
+        assert namespaces == [NS]
         await store.adelete(NS, "k")
-        assert await store.aget(NS, "k") is None
+        gone = await store.aget(NS, "k")
+        assert gone is None

@@ -47,7 +47,8 @@ class TenancyConformance:
         users = [f"u{'1' * n}" for n in range(1, 6)]
 
         def live(user: str) -> None:
-            place.remember(user, secret(user))
+            own = secret(user)
+            place.remember(user, own)
             for _ in range(2):
                 recalled = place.recall(user, QUESTION)
                 seen = [each for each in users if secret(each) in recalled]
@@ -68,15 +69,17 @@ class TenancyConformance:
         assert secret(other) in recalled_by_other
 
     def test_what_is_forgotten_is_gone_everywhere(self, place):
-        place.remember("u1", secret("u1"))
+        first = secret("u1")
+        second = secret("u2")
+        place.remember("u1", first)
         place.remember("u1", "The ferry was late.")
-        place.remember("u2", secret("u2"))
-        place.forget_text("u1", secret("u1"))
+        place.remember("u2", second)
+        place.forget_text("u1", first)
         recalled = place.recall("u1", QUESTION)
         recalled_by_other = place.recall("u2", QUESTION)
-        forgotten = secret("u1").encode()
-        assert secret("u1") not in recalled
-        assert secret("u2") in recalled_by_other
+        assert first not in recalled
+        assert second in recalled_by_other
+        forgotten = first.encode()
         for file in place.files():
             content = file.read_bytes()
             assert forgotten not in content, file

@@ -148,12 +148,14 @@ def test_erasing_a_session_erases_it_everywhere_and_leaves_the_others(kind, memo
     kind.say(first, ("user", "My safe word is heliotrope."))
     kind.say(second, ("user", FACT))
     memory.sleep(USER)
-    assert len(first.erase().messages) == 1
+    receipt = first.erase()
+    assert len(receipt.messages) == 1
     assert kind.texts(first) == []
     assert kind.texts(second) == [FACT]
     assert remembered(memory) == [FACT]
     for file in tmp_path.iterdir():
-        assert b"heliotrope" not in file.read_bytes()
+        content = file.read_bytes()
+        assert b"heliotrope" not in content
 
 
 def test_deleting_or_changing_a_message_does_so_in_the_log(kind, memory):
@@ -186,20 +188,33 @@ def test_half_of_a_surrogate_pair_does_not_fail_the_turn(kind, memory):
 @pytest.mark.parametrize("templated", [True, False])
 def test_a_chain_with_history_stores_each_turn_once(memory, templated):
     model = ScriptedModel()
-    prompt = ChatPromptTemplate([MessagesPlaceholder("history"), ("human", "{input}")])
-    keys = {"input_messages_key": "input", "history_messages_key": "history"}
+    said = (FACT, "Hello?", "Where are the bees?")
+    runnable = model
+    keys = {}
+    inputs = [[HumanMessage(text)] for text in said]
+    if templated:
+        prompt = ChatPromptTemplate([MessagesPlaceholder("history"), ("human", "{input}")])
+        runnable = prompt | model
+        keys = {"input_messages_key": "input", "history_messages_key": "history"}
+        inputs = [{"input": text} for text in said]
+    history = History()
     chain = RunnableWithMessageHistory(
-        prompt | model if templated else model,
-        lambda session_id: History().open(memory, session_id),
-        **(keys if templated else {}),
+        runnable,
+        lambda session_id: history.open(memory, session_id),
+        **keys,
     )
     config = {"configurable": {"session_id": "s1"}}
-    for text in (FACT, "Hello?", "Where are the bees?"):
-        asked = {"input": text} if templated else [HumanMessage(text)]
-        chain.invoke(asked, config)
-    assert [message.text for message in History().open(memory).messages] == [
-        FACT, "Noted.", "Hello?", "Noted.", "Where are the bees?", "Noted.",
-    ]  # fmt: skip
+    for each in inputs:
+        chain.invoke(each, config)
+    log = history.open(memory)
+    assert [message.text for message in log.messages] == [
+        FACT,
+        "Noted.",
+        "Hello?",
+        "Noted.",
+        "Where are the bees?",
+        "Noted.",
+    ]
     assert FACT in model.prompt
 
 
@@ -220,7 +235,9 @@ class Recorder:
     def _reply(self, messages, **kwargs) -> ChatMessage:
         self.prompts.append(list(messages))
         reply = self.replies.pop(0)
-        return turn(reply, "assistant") if isinstance(reply, str) else reply
+        if isinstance(reply, str):
+            return turn(reply, "assistant")
+        return reply
 
 
 def words(text: str) -> int:
@@ -253,17 +270,26 @@ def test_an_earlier_session_is_recalled_before_the_last_message_or_an_input(memo
     assert message.role == "user"
     assert FACT in message.content
     assert message.content.endswith(QUESTION)
-    assert contents(log.get_all()) == [QUESTION]
+    kept = contents(log.get_all())
+    assert kept == [QUESTION]
     log.put(turn("Something else entirely"))
-    assert FACT not in log.get()[-1].content
-    assert FACT in log.get(QUESTION)[-1].content
-    assert chat(memory, "s3").get() == []
-    *_, note = chat(memory, "s3").get(QUESTION)
+    *_, latest = log.get()
+    assert FACT not in latest.content
+    *_, latest = log.get(QUESTION)
+    assert FACT in latest.content
+    other = chat(memory, "s3")
+    assert other.get() == []
+    *_, note = other.get(QUESTION)
     assert FACT in note.content
-    answered = [turn(FACT), turn("Lovely.", "assistant")]
-    log.put_messages([*answered, turn(QUESTION)])
+
+
+def test_what_is_in_view_is_not_recalled(memory):
+    log = chat(memory)
+    log.put(turn(FACT))
+    log.put(turn("Lovely.", "assistant"))
+    log.put(turn(QUESTION))
     *_, question = log.get()
-    assert question.content == QUESTION  # as the fact is in view
+    assert question.content == QUESTION
 
 
 def test_turns_beyond_the_limit_leave_the_view_whole_and_are_recalled(memory):
@@ -273,52 +299,69 @@ def test_turns_beyond_the_limit_leave_the_view_whole_and_are_recalled(memory):
     log.put(turn("nothing", "tool"))
     log.put(turn("Ah.", "assistant"))
     for number in range(5):
-        log.put(turn(f"word{number} " * 5))
-        log.put(turn(f"answer{number} " * 5, "assistant"))
+        asked = f"word{number} " * 5
+        answered = f"answer{number} " * 5
+        log.put(turn(asked))
+        log.put(turn(answered, "assistant"))
     log.put(turn(QUESTION))
     view = log.get()
-    assert view[0].role == "user"
+    roles = [message.role for message in view]
+    assert roles[0] == "user"
     assert 3 < len(view) < 14
-    assert "tool" not in {message.role for message in view}
-    assert FACT in view[-1].content
-    assert len(log.get_all()) == 15
+    assert "tool" not in roles
+    *_, latest = view
+    assert FACT in latest.content
+    every = log.get_all()
+    assert len(every) == 15
 
 
 def test_setting_a_history_keeps_what_is_remembered(memory):
     log = chat(memory)
     fact = turn(FACT)
-    log.put_messages([fact, turn("Lovely.", "assistant")])
-    log.set([fact, turn("Hm.", "assistant"), turn("Go on.")])
-    assert contents(log.get_all()) == [FACT, "Hm.", "Go on."]
+    lovely = turn("Lovely.", "assistant")
+    hm = turn("Hm.", "assistant")
+    go_on = turn("Go on.")
+    log.put_messages([fact, lovely])
+    log.set([fact, hm, go_on])
+    kept = contents(log.get_all())
+    assert kept == [FACT, "Hm.", "Go on."]
     assert remembered(memory) == [FACT, "Lovely.", "Hm.", "Go on."]
 
 
 def test_it_is_copied_by_path_also_into_another_process(tmp_path, located, monkeypatch):
     monkeypatch.setattr("ecs_plugins.memory.entropic.default_embedder", FakeEmbedder)
     place = located(tmp_path / "m.db")
+    restored = EntropicChatMemory.from_dict
     with EntropicMemory.open(place, embedder=FakeEmbedder()) as memory:
         log = chat(memory)
         log.put(turn(FACT))
         written = log.to_dict()
-        for copy in (
-            EntropicChatMemory.from_dict(json.loads(json.dumps(written))),
+        as_json = json.dumps(written)
+        pickled = pickle.dumps(restored(written))
+        copies = [
+            restored(json.loads(as_json)),
             EntropicChatMemory.from_json(log.to_json()),
-            pickle.loads(pickle.dumps(EntropicChatMemory.from_dict(written))),
+            pickle.loads(pickled),
             log.model_copy(deep=True),
-        ):
-            assert contents(copy.get_all()) == [FACT]
+        ]
+        for copy in copies:
+            kept = contents(copy.get_all())
+            assert kept == [FACT]
             assert copy.memory is memory
-    back = EntropicChatMemory.from_dict(written)
-    assert FACT in back.get(QUESTION)[0].content
-    assert back.memory is EntropicChatMemory.from_dict(written).memory
+    back = restored(written)
+    first, *_ = back.get(QUESTION)
+    assert FACT in first.content
+    again = restored(written)
+    assert back.memory is again.memory
     back.memory.close()
 
 
 def test_a_memory_without_a_file_or_a_path_in_place_of_a_memory_is_refused():
     with EntropicMemory.open(embedder=FakeEmbedder()) as memory:
-        for wrong, said in ((memory, "path"), ("memory.db", "EntropicMemory")):
-            with pytest.raises(ConfigurationError, match=said):
-                chat(wrong)
+        with pytest.raises(ConfigurationError, match="path"):
+            chat(memory)
+        with pytest.raises(ConfigurationError, match="EntropicMemory"):
+            chat("memory.db")
 
 
 async def test_a_function_agent_uses_it_over_several_runs(memory):
@@ -327,18 +370,28 @@ async def test_a_function_agent_uses_it_over_several_runs(memory):
     log = chat(memory)
     await agent(recorder).run(FACT, memory=log)
     await agent(recorder).run(QUESTION, memory=log)
-    assert contents(log.get_all())[0] == FACT
-    assert [m.role.value for m in log.get_all()] == [
-        "user", "assistant", "user", "assistant", "tool", "assistant",
-    ]  # fmt: skip
-    await agent(recorder).run(QUESTION, memory=chat(memory, "s2"))
-    assert FACT in "".join(contents(recorder.prompts[-1]))
+    kept = log.get_all()
+    first, *_ = contents(kept)
+    assert first == FACT
+    assert [message.role.value for message in kept] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    later = chat(memory, "s2")
+    await agent(recorder).run(QUESTION, memory=later)
+    *_, prompt = recorder.prompts
+    assert FACT in "".join(contents(prompt))
     assert "recalled_notes" not in "".join(remembered(memory))
-    system = next(message for message in recorder.prompts[-1] if message.role == "system")
+    system = next(message for message in prompt if message.role == "system")
     assert system.content == "Be terse."
     memory.sleep(USER)
     with memory._store.database.read() as connection:  # once, however often the agent looks
-        assert connection.execute("SELECT count(*) FROM queries").fetchone() == (3,)
+        (queries,) = connection.execute("SELECT count(*) FROM queries").fetchone()
+    assert queries == 3
 
 
 def invoices(of: str) -> str:
@@ -347,18 +400,21 @@ def invoices(of: str) -> str:
 
 
 async def test_what_tools_told_a_react_agent_is_not_remembered(memory):
+    question = "Which invoices are open?"
     recorder = Recorder(
         'Thought: I need the invoices.\nAction: invoices\nAction Input: {"of": "Acme"}',
         "Thought: I can answer.\nAnswer: Two are open.\nBoth are due in May.",
     )
     log = chat(memory)
     helper = ReActAgent(name="h", llm=recorder.llm, tools=[invoices], streaming=False)
-    await helper.run("Which invoices are open?", memory=log)
-    said = ["Which invoices are open?", "Two are open.\nBoth are due in May."]
+    await helper.run(question, memory=log)
+    said = [question, "Two are open.\nBoth are due in May."]
     assert remembered(memory) == said
-    assert "XX99" in contents(log.get_all())[-1]
-    log.put(turn("Which invoices are open?"))
-    assert "recalled_notes" not in "".join(contents(log.get()))
+    *_, latest = contents(log.get_all())
+    assert "XX99" in latest
+    log.put(turn(question))
+    view = "".join(contents(log.get()))
+    assert "recalled_notes" not in view
 
 
 # What only the block of LlamaIndex's own memory does.
@@ -371,28 +427,37 @@ def block(memory, **fields) -> EntropicMemoryBlock:
 
 async def test_what_leaves_the_short_term_is_remembered_and_recalled(memory):
     chat = Memory.from_defaults(
-        session_id="s1", token_limit=400, chat_history_token_ratio=0.1, token_flush_size=20,
-        tokenizer_fn=str.split, insert_method="user", memory_blocks=[block(memory)],
-    )  # fmt: skip
+        session_id="s1",
+        token_limit=400,
+        chat_history_token_ratio=0.1,
+        token_flush_size=20,
+        tokenizer_fn=str.split,
+        insert_method="user",
+        memory_blocks=[block(memory)],
+    )
     await chat.aput(turn(FACT))
-    for n in range(6):
-        await chat.aput(turn(f"word{n} " * 8, "user" if n % 2 else "assistant"))
+    for number in range(6):
+        role = "user" if number % 2 else "assistant"
+        text = f"word{number} " * 8
+        await chat.aput(turn(text, role))
     assert FACT in remembered(memory)
     await chat.aput(turn(QUESTION))
-    view = await chat.aget()
-    assert FACT in str(view[-1].content)
-    roles = {message.role.value for message in view}
+    *earlier, latest = await chat.aget()
+    assert FACT in str(latest.content)
+    roles = {message.role.value for message in earlier}
     assert roles <= {"user", "assistant"}
-    earlier = "".join(str(message.content) for message in view[:-1])
-    assert FACT not in earlier
+    assert FACT not in "".join(contents(earlier))
 
 
 async def test_without_a_question_nothing_is_recalled(memory):
     memory.add(FACT, namespace=USER)
     spoken = turn("ok", "assistant")
-    for view in (None, [], [spoken], [turn("")]):
-        assert await block(memory).aget(view) == ""
-    shown = await block(memory).aget([turn(QUESTION), spoken])
+    silent = turn("")
+    memory_block = block(memory)
+    for view in (None, [], [spoken], [silent]):
+        shown = await memory_block.aget(view)
+        assert shown == ""
+    shown = await memory_block.aget([turn(QUESTION), spoken])
     assert FACT in shown
 
 
@@ -427,24 +492,30 @@ async def test_truncation_keeps_the_best(memory):
 
 async def test_one_block_serves_several_sessions_at_once(memory):
     shared = block(memory, namespace=("memories",), per_session=True)
+    question = turn("What is my code?")
 
     async def talk(session: str) -> str:
-        await shared.aput([turn(f"My code is {session}x.")], session_id=session)
-        return await shared.aget([turn("What is my code?")], session_id=session)
+        code = turn(f"My code is {session}x.")
+        await shared.aput([code], session_id=session)
+        return await shared.aget([question], session_id=session)
 
     sessions = [f"s{n}" for n in range(8)]
-    contents = await asyncio.gather(*(talk(session) for session in sessions))
-    for session, content in zip(sessions, contents, strict=True):
-        assert [other for other in sessions if f"{other}x." in content] == [session]
+    talks = [talk(session) for session in sessions]
+    shown = await asyncio.gather(*talks)
+    for session, notes in zip(sessions, shown, strict=True):
+        seen = [other for other in sessions if f"{other}x." in notes]
+        assert seen == [session]
     with pytest.raises(ConfigurationError, match="session_id"):
-        await shared.aget([turn("What is my code?")])
+        await shared.aget([question])
     with pytest.raises(ConfigurationError, match="per_session"):  # a label is never a template
         block(memory, namespace=("memories", "{session_id}"))
 
 
 async def test_it_runs_off_the_event_loop(memory, threads):
-    await block(memory).aput([turn(FACT)])
-    assert FACT in await block(memory).aget([turn(QUESTION)])
+    memory_block = block(memory)
+    await memory_block.aput([turn(FACT)])
+    shown = await memory_block.aget([turn(QUESTION)])
+    assert FACT in shown
     assert threads == {"worker"}
 
 
@@ -472,12 +543,14 @@ def assert_all_told(memory) -> None:
 
 
 def test_the_log_of_a_session_is_nobody_elses(memory, tmp_path):
+    export = tmp_path / "e.jsonl"
     tell_all(memory)
     assert_all_told(memory)
-    memory.admin.export(tmp_path / "e.jsonl")
-    EntropicChatMessageHistory(memory, USER, "s1").clear()
+    memory.admin.export(export)
+    history = EntropicChatMessageHistory(memory, USER, "s1")
+    history.clear()
     item = EntropicStore(memory).get(SESSION_SPACE, "k")
     assert item.value == HERON
     with EntropicMemory.open(tmp_path / "copy.db", embedder=FakeEmbedder()) as copy:
-        copy.admin.import_(tmp_path / "e.jsonl")
+        copy.admin.import_(export)
         assert_all_told(copy)

@@ -335,16 +335,19 @@ def test_langmems_tools_read_and_write_it(memory, under):
 
     create = call("manage_memory", action="create", content="I keep bees.")
     (told,) = run(store, tools, create)
-    key = told.rsplit(" ", 1)[-1].strip(".")
+    *_, last = told.split(" ")
+    key = last.strip(".")
     created = store.get(own, key)
     assert created.value["content"] == "I keep bees."
 
     search = call("search_memory", query="who keeps bees")
     (found,) = run(store, tools, search)
     (item,) = json.loads(found)
-    assert item["value"]["content"] == "I keep bees."
+    value = item["value"]
+    assert value["content"] == "I keep bees."
     (found,) = run(store, tools, search, user="u10")
-    assert json.loads(found) == []
+    found_by_other = json.loads(found)
+    assert found_by_other == []
 
     update = call("manage_memory", action="update", id=key, content="I keep wasps.")
     run(store, tools, update)
@@ -353,7 +356,8 @@ def test_langmems_tools_read_and_write_it(memory, under):
 
     delete = call("manage_memory", action="delete", id=key)
     run(store, tools, delete)
-    assert store.get(own, key) is None
+    deleted = store.get(own, key)
+    assert deleted is None
 
 
 # Random sequences of operations, on this store and on LangGraph's `InMemoryStore`
@@ -445,8 +449,10 @@ def plain(result):
     if not isinstance(result, list):
         return result.namespace, result.key, result.value
     scores = [item.score for item in result if item.score is not None]
-    assert scores == sorted(scores, reverse=True)
-    return sorted(map(row, result), key=repr)
+    falling = sorted(scores, reverse=True)
+    assert scores == falling
+    rows = [row(item) for item in result]
+    return sorted(rows, key=repr)
 
 
 def row(item):

@@ -28,22 +28,35 @@ def axis(index, toward=None, cosine=1.0):
 
 
 def evidence(step=0, support=1, **changes):
-    counted = {"last_seen": step, "support": support, "resultant": float(support), **changes}
+    counted = {"last_seen": step, "support": support, "resultant": float(support)}
+    counted.update(changes)
     return Evidence(created=step, updated=step, **counted)
 
 
 def text_of(name):
     """A text without a number, in which two names would differ."""
-    return f"text of {name.translate(str.maketrans('0123456789', 'abcdefghij'))}"
+    spelt = str.maketrans("0123456789", "abcdefghij")
+    return f"text of {name.translate(spelt)}"
 
 
 def hot(name, vector, **changes):
-    return HotItem(name, vector, evidence(**changes), (name,), text_of(name))
+    return HotItem(
+        id=name,
+        vector=vector,
+        evidence=evidence(**changes),
+        members=(name,),
+        text=text_of(name),
+    )
 
 
 def cold(name, vector, *, pinned=False, entropy=0.0, **changes):
     return ColdMemory(
-        name, vector, evidence(**changes), text_of(name), pinned=pinned, entropy=entropy
+        id=name,
+        vector=vector,
+        evidence=evidence(**changes),
+        text=text_of(name),
+        pinned=pinned,
+        entropy=entropy,
     )
 
 
@@ -54,31 +67,48 @@ def is_on_server(memory) -> bool:
 
 def contents(memory) -> dict[str, str]:
     """The files, or the tables, of a memory, and what is in them; bytes also as digits."""
-    if not is_on_server(memory):
-        files = [path for path in Path(memory.path).parent.rglob("*") if path.is_file()]
-        held = {path.name: path.read_bytes() for path in files}
-        return {name: f"{data.decode(errors='ignore')}{data.hex()}" for name, data in held.items()}
+    if is_on_server(memory):
+        return contents_of_tables(memory)
+    held = {}
+    for path in Path(memory.path).parent.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            held[path.name] = data.decode(errors="ignore") + data.hex()
+    return held
+
+
+def contents_of_tables(memory) -> dict[str, str]:
     address, schema = parsed(memory.path)
+    held = {}
     with psycopg.connect(address) as connection:
-        names = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
-        return {
-            name: str(connection.execute(f"SELECT t::text FROM {schema}.{name} t").fetchall())
-            for (name,) in connection.execute(names, (schema,)).fetchall()
-        }
+        tables = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
+        for (name,) in connection.execute(tables, (schema,)).fetchall():
+            rows = connection.execute(f"SELECT t::text FROM {schema}.{name} t")
+            held[name] = str(rows.fetchall())
+    return held
 
 
 def holders(memory, content: bytes) -> list[str]:
     """The files, or the tables, that hold some content."""
-    shown = content.decode(errors="ignore"), content.hex()
-    held = contents(memory).items()
-    return [name for name, data in held if any(each and each in data for each in shown)]
+    text = content.decode(errors="ignore")
+    digits = content.hex()
+    holding = []
+    for name, held in contents(memory).items():
+        is_text_held = text != "" and text in held
+        if is_text_held or digits in held:
+            holding.append(name)
+    return holding
 
 
 def leftovers(memory, text: str = SECRET) -> list[str]:
     """Files or tables that still hold a word of the text, or its vector."""
-    vector = pack(FakeEmbedder(32).embed_query(text))
-    words = [word.encode() for word in text.split() if len(word) > 5]
-    return [name for content in (*words, vector) for name in holders(memory, content)]
+    vector = FakeEmbedder(32).embed_query(text)
+    traces = [word.encode() for word in text.split() if len(word) > 5]
+    traces.append(pack(vector))
+    left = []
+    for trace in traces:
+        left += holders(memory, trace)
+    return left
 
 
 def in_child(action) -> str:
@@ -104,19 +134,24 @@ def assert_current(memory, namespace=("default",)):
     """An index that followed every change holds what one that reads the file anew does."""
     store = memory._store
     memory.recall("red", namespace=namespace, threshold=0.0, record=False)
-    if not isinstance(store.indexes, Indexes):  # the server keeps them
-        with store.reading(namespace) as (connection, space):
-            assert [*store.indexes.problems(connection, space)] == []
-        return
     with store.reading(namespace) as (connection, space):
-        indexes = store.indexes, Indexes(store.dimension)
-        known, fresh = (each.current(connection, space) for each in indexes)
+        if not isinstance(store.indexes, Indexes):  # the server keeps them
+            assert [*store.indexes.problems(connection, space)] == []
+            return
+        known = store.indexes.current(connection, space)
+        fresh = Indexes(store.dimension).current(connection, space)
     assert known._read()._postings == fresh._read()._postings
     assert known.words.size == fresh.words.size
     assert sorted(known.index.rows()) == sorted(fresh.index.rows())
     for query in np.eye(store.dimension, dtype=np.float32)[:4]:
-        near = [dict(zip(*each.index.search(query, 500), strict=True)) for each in (known, fresh)]
-        assert near[0] == pytest.approx(near[1], abs=1e-6)
+        near = scores_of(known.index, query)
+        near_anew = scores_of(fresh.index, query)
+        assert near == pytest.approx(near_anew, abs=1e-6)
+
+
+def scores_of(index, query) -> dict[int, float]:
+    rows, scores = index.search(query, 500)
+    return dict(zip(rows, scores, strict=True))
 
 
 SUBJECTS = ["the boat", "a cat", "snow", "the mill", "our train", "old Quilla"]
@@ -129,10 +164,13 @@ def stream(seed, count):
     rng = np.random.default_rng(seed)
     said = []
     for number in range(count):
-        words = [SUBJECTS[rng.integers(6)], VERBS[rng.integers(6)]]
-        message = {"content": f"{words[0]} {words[1]}{ENDS[rng.integers(4)]}", "at": 1e9 + number}
+        subject = SUBJECTS[rng.integers(6)]
+        verb = VERBS[rng.integers(6)]
+        end = ENDS[rng.integers(4)]
+        message = {"content": f"{subject} {verb}{end}", "at": 1e9 + number}
         if rng.random() < 0.4:
-            message["metadata"] = {"source": int(rng.integers(2)), "kind": {"deep": ["x"]}}
+            source = int(rng.integers(2))
+            message["metadata"] = {"source": source, "kind": {"deep": ["x"]}}
         if rng.random() < 0.1:
             message["ttl"] = 5e9 + number
         said.append(message)

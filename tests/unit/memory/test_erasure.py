@@ -54,19 +54,23 @@ def test_erasure_follows_a_message_into_memories_and_their_versions(open_memory)
 def test_an_item_is_derived_anew_from_the_messages_that_remain(open_memory, tier):
     memory = open_memory(config=MemoryConfig(merge_threshold=0.5))
     rest = memory.add([MILL] * 2)
-    name = memory.add("the old mill burned down xyzzysecret")[0]
+    (name,) = memory.add("the old mill burned down xyzzysecret")
     if tier == "cold":
         memory.sleep()
-    before = memory.recall(MILL)[0]
-    assert (before.support, before.tier) == (3, tier)
+    before, *_ = memory.recall(MILL)
+    assert before.support == 3
+    assert before.tier == tier
     receipt = memory.delete(name)
-    after = memory.recall(MILL)[0]
-    assert (receipt.hot_derived, receipt.memories_derived) == (
-        (1, ()) if tier == "hot" else (0, (before.id,))
-    )
-    assert (after.text, after.support, after.provenance) == (
-        MILL, 2, tuple(rest),
-    )  # fmt: skip
+    if tier == "hot":
+        assert receipt.hot_derived == 1
+        assert receipt.memories_derived == ()
+    else:
+        assert receipt.hot_derived == 0
+        assert receipt.memories_derived == (before.id,)
+    after, *_ = memory.recall(MILL)
+    assert after.text == MILL
+    assert after.support == 2
+    assert after.provenance == tuple(rest)
     assert after.similarity == pytest.approx(1.0)
     assert holders(memory, b"xyzzysecret") == []
     assert memory.admin.verify().ok
@@ -77,11 +81,13 @@ def test_a_summary_that_drew_on_an_erased_message_goes(open_memory):
     config = MemoryConfig(proposal="summary", merge_threshold=0.5)
     memory = open_memory(config=config, model=model)
     memory.add([MILL] * 2)
-    name = memory.add("the old mill burned down xyzzysecret")[0]
+    (name,) = memory.add("the old mill burned down xyzzysecret")
     memory.sleep()
-    assert memory.memories()[0].text == "somebody at 4711 plughsummary"
+    (summary,) = memory.memories()
+    assert summary.text == "somebody at 4711 plughsummary"
     memory.delete(name)
-    assert memory.memories()[0].text == MILL
+    (left,) = memory.memories()
+    assert left.text == MILL
     assert holders(memory, b"plughsummary") == []
 
 
@@ -89,33 +95,36 @@ def test_decisions_that_mention_what_was_erased_say_so_and_still_replay(open_mem
     memory = open_memory()
     names = memory.add([SECRET] * 2)
     memory.sleep()
-    memory_id = memory.memories()[0].id
+    (kept,) = memory.memories()
     for name in names:
         receipt = memory.delete(name)
-    assert receipt.memories_erased == (memory_id,)
-    recorded = memory.decisions()[0]
+    assert receipt.memories_erased == (kept.id,)
+    recorded, *_ = memory.decisions()
     assert recorded.erased
     assert recorded.decision.members == (ERASED, ERASED)
     assert recorded.decision.candidate_id == ERASED
-    assert memory.replay()[0].agrees
-    assert memory.decisions(item_id=memory_id) == []
+    replayed, *_ = memory.replay()
+    assert replayed.agrees
+    assert memory.decisions(item_id=kept.id) == []
 
 
 def test_a_forgotten_namespace_leaves_neither_texts_nor_its_name(open_memory):
     memory = open_memory(store=None)
-    memory.add([SECRET] * 25, namespace=("someone", "plughname"))
-    memory.add("others stay", namespace=("someone",))
-    memory.recall(SECRET, namespace=("someone", "plughname"), also=[("someone",)])
-    memory.observe("what do they say?", f"they say {SECRET}", namespace=("someone",))
-    memory.sleep(("someone",))
-    receipt = memory.forget(("someone", "plughname"))
+    someone = ("someone",)
+    place = ("someone", "plughname")
+    memory.add([SECRET] * 25, namespace=place)
+    memory.add("others stay", namespace=someone)
+    memory.recall(SECRET, namespace=place, also=[someone])
+    memory.observe("what do they say?", f"they say {SECRET}", namespace=someone)
+    memory.sleep(someone)
+    receipt = memory.forget(place)
     assert receipt.scrubbed != is_on_server(memory)
-    assert receipt.namespaces == (("someone", "plughname"),)
+    assert receipt.namespaces == (place,)
     assert len(receipt.messages) == 25
     assert receipt.decisions
     assert leftovers(memory) == []
     assert holders(memory, b"plughname") == []
-    assert memory.recall("others stay", namespace=("someone",))
+    assert memory.recall("others stay", namespace=someone)
     assert memory.admin.verify().ok
 
 
@@ -147,12 +156,16 @@ def test_deleting_a_memory_leaves_its_messages_unless_told(open_memory):
     memory = open_memory()
     memory.add([SECRET] * 2)
     memory.sleep()
-    assert not memory.delete(memory.memories()[0].id).scrubbed  # they still say it
+    (secret,) = memory.memories()
+    receipt = memory.delete(secret.id)
+    assert not receipt.scrubbed  # they still say it
     assert memory.memories() == []
     assert len(memory.messages()) == 2
     memory.add([MILL] * 2)
     memory.sleep()
-    assert memory.delete(memory.memories()[0].id, evidence=True).scrubbed != is_on_server(memory)
+    (mill,) = memory.memories()
+    receipt = memory.delete(mill.id, evidence=True)
+    assert receipt.scrubbed != is_on_server(memory)
     assert len(memory.messages()) == 2
     assert memory.admin.verify().ok
 
@@ -167,11 +180,14 @@ def test_a_changed_message_parts_from_those_that_it_no_longer_repeats(open_memor
     elif where == "pinned":
         memory.update(names[0], pinned=True)
     memory.update(names[changed], text="Bob lives in Rome")
-    for text, name in (("Bob lives in Rome", names[changed]), (MILL, names[1 - changed])):
-        found = memory.recall(text)[0]
-        assert (found.text, found.provenance, found.support) == (text, (name,), 1)
-        assert found.similarity == pytest.approx(1.0)
-        assert found.pinned == (where == "pinned")
+    says = {"Bob lives in Rome": names[changed], MILL: names[1 - changed]}
+    for text, name in says.items():
+        best, *_ = memory.recall(text)
+        assert best.text == text
+        assert best.provenance == (name,)
+        assert best.support == 1
+        assert best.similarity == pytest.approx(1.0)
+        assert best.pinned == (where == "pinned")
     assert memory.admin.verify().ok
 
 
@@ -190,9 +206,11 @@ def test_a_reply_that_parts_as_the_question_before_it_changes_stays_in_the_tiers
     said = "To the left, behind some willows"
     turns = [{"text": "Where is the mill?"}, {"text": said, "role": "assistant"}]
     question, reply, _, other = memory.add(turns * 2)
-    assert memory.recall(said, k=1)[0].provenance == (reply, other)
+    (both,) = memory.recall(said, k=1)
+    assert both.provenance == (reply, other)
     memory.update(question, text="Which colour had that old bicycle of the postman?")
-    behind = [each.provenance for each in memory.recall(said, threshold=0.0, k=9)]
+    recalled = memory.recall(said, threshold=0.0, k=9)
+    behind = [each.provenance for each in recalled]
     assert (reply,) in behind
     assert (other,) in behind
     assert memory.admin.verify().ok
@@ -203,11 +221,12 @@ def test_a_memory_that_was_redacted_stays_redacted(open_memory, then):
     memory = open_memory(config=MemoryConfig(merge_threshold=0.5))
     names = memory.add(["the old mill burned down xyzzysecret"] * 3, role="tool")
     memory.sleep()
-    kept = memory.memories()[0].id
-    receipt = memory.update(kept, text=MILL)
+    (kept,) = memory.memories()
+    receipt = memory.update(kept.id, text=MILL)
     assert not receipt.scrubbed  # the log still says it
-    assert memory.get(kept).version == 2
-    assert {each.role for each in memory.messages()} == {"tool"}
+    assert memory.get(kept.id).version == 2
+    roles = {each.role for each in memory.messages()}
+    assert roles == {"tool"}
     if then != "say it again":
         for name in names:
             receipt = memory.delete(name)
@@ -216,8 +235,10 @@ def test_a_memory_that_was_redacted_stays_redacted(open_memory, then):
     if then != "delete a message":
         memory.add("the old mill burned down xyzzysecret")
         memory.sleep()
-    assert [each.text for each in memory.memories()] == [MILL]
-    assert [each.text for each in memory.history(kept)] == [MILL]
+    present = [each.text for each in memory.memories()]
+    versions = [each.text for each in memory.history(kept.id)]
+    assert present == [MILL]
+    assert versions == [MILL]
     assert memory.admin.verify().ok
 
 
@@ -228,35 +249,46 @@ def test_a_repeat_that_expires_hides_nothing_that_stays(open_memory, where):
     memory.add("the old mill burned down xyzzysecret", at=1.0, ttl=2.0**31)
     if where == "cold":
         memory.sleep()
-    assert memory.recall(MILL)[0].support == 2
+    (both,) = memory.recall(MILL)
+    assert both.support == 2
     with memory._store.database.write() as connection:  # time passes
         connection.execute("UPDATE messages SET expires = 3.0 WHERE expires IS NOT NULL")
         connection.execute("UPDATE tiers SET expires = 3.0 WHERE expires IS NOT NULL")
-    for purged in (False, True):
-        if purged:
-            memory.admin.purge()
-        found = memory.recall(MILL)[0]
-        assert (found.text, found.support, found.pinned) == (MILL, 1, where == "pinned")
-        assert [each.text for each in memory.memories()] == ([] if where == "hot" else [MILL])
-    assert found.provenance == (name,)
+    assert_left_alone(memory, where)
+    memory.admin.purge()
+    left = assert_left_alone(memory, where)
+    assert left.provenance == (name,)
+
+
+def assert_left_alone(memory, where):
+    """One message is left behind what is recalled, which stands where it stood."""
+    (left,) = memory.recall(MILL)
+    assert left.text == MILL
+    assert left.support == 1
+    assert left.pinned == (where == "pinned")
+    kept = [] if where == "hot" else [MILL]
+    assert [each.text for each in memory.memories()] == kept
+    return left
 
 
 def test_questions_that_repeat_or_used_what_was_erased_go_with_it(open_memory):
     memory = open_memory()
+    other = ("other",)
     memory.add([MILL, "cats chase birds"])
-    memory.add(MILL, namespace=("other",))
-    memory.recall(SECRET, also=[("other",)])  # as the middleware does before it adds
+    memory.add(MILL, namespace=other)
+    memory.recall(SECRET, also=[other])  # as the middleware does before it adds
     memory.recall("cats chase birds")
-    memory.observe(f"is it true that {SECRET}?", "so they say", namespace=("other",))
-    name = memory.add(SECRET)[0]
+    memory.observe(f"is it true that {SECRET}?", "so they say", namespace=other)
+    (name,) = memory.add(SECRET)
     memory.observe("who lives there?", "somebody does", [name], True)
     memory.observe("another thing", "another answer")
     memory.sleep()
-    memory.sleep(("other",))
+    memory.sleep(other)
     assert memory.delete(name).queries == 4
     assert leftovers(memory) == []
     assert holders(memory, b"another answer")
-    assert holders(memory, pack(FakeEmbedder(32).embed_query("cats chase birds")))
+    vector = FakeEmbedder(32).embed_query("cats chase birds")
+    assert holders(memory, pack(vector))
 
 
 @pytest.mark.parametrize("erase", ["delete", "forget"])
@@ -281,14 +313,18 @@ def test_a_receipt_is_true_whatever_the_pages_went_through(db, open_memory):
     """Balancing a tree leaves copies of cells behind that are not overwritten."""
     memory = open_memory()
     rng = random.Random(5)
-    words = ("".join(rng.choices("abcdefgh ", k=rng.randrange(900))) for _ in range(60))
-    texts = [f"xyzzy{number:03d} {each}" for number, each in enumerate(words)]
+    texts = []
+    for number in range(60):
+        words = "".join(rng.choices("abcdefgh ", k=rng.randrange(900)))
+        texts.append(f"xyzzy{number:03d} {words}")
     names = dict(zip(memory.add(texts), texts, strict=True))
     order = rng.sample(sorted(names), len(names))
     for name in order[:40]:
+        text = names[name]
+        vector = FakeEmbedder(32).embed_query(text)
         assert memory.delete(name).scrubbed
-        assert holders(memory, names[name][:8].encode()) == []
-        assert holders(memory, pack(FakeEmbedder(32).embed_query(names[name]))) == []
+        assert holders(memory, text[:8].encode()) == []
+        assert holders(memory, pack(vector)) == []
     assert memory.admin.verify().ok
 
 

@@ -22,10 +22,35 @@ def put(memory, namespace=NOTES, key="k", text="the boat is blue", **options):
     memory.items.write([item])
 
 
+class Shown:
+    """What a search shows of an item; two are equal that show the same."""
+
+    def __init__(self, item, score):
+        self.namespace = item.namespace
+        self.key = item.key
+        self.value = item.value
+        self.rest = (item.created, item.ttl, item.message, score)
+
+    def __eq__(self, other):
+        return vars(self) == vars(other)
+
+    __hash__ = None
+
+
+def addresses(items):
+    return sorted((each.namespace, each.key) for each in items)
+
+
+def places(memory):
+    """The namespaces with an item that a search finds."""
+    return {each.namespace for each in found(memory)}
+
+
 def found(memory, query="which boat is blue", prefix=()):
+    vector = memory.items.embed_query(query)
     with memory.items.view(search=True) as view:
-        pairs = view.nearest(prefix, memory.items.embed_query(query))
-        return [(i.namespace, i.key, i.value, i.created, i.ttl, i.message, s) for i, s in pairs]
+        nearest = view.nearest(prefix, vector)
+    return [Shown(item, score) for item, score in nearest]
 
 
 @pytest.fixture
@@ -48,46 +73,60 @@ def filled(open_memory):
 
 
 def exported(memory, folder, **options):
-    memory.admin.export(folder / "export.jsonl", **options)
-    return folder / "export.jsonl"
+    path = folder / "export.jsonl"
+    memory.admin.export(path, **options)
+    return path
 
 
 def dump_of(memory, folder):
     """What an export says, but for when it was made."""
-    return exported(memory, folder).read_text().splitlines()[1:-1]
+    lines = exported(memory, folder).read_text().splitlines()
+    return lines[1:-1]
 
 
 @pytest.mark.parametrize(("reembedded", "dimension"), [(None, 32), (None, 64), (64, 64)])
 def test_an_import_holds_what_was_exported(filled, open_memory, tmp_path, reembedded, dimension):
     if reembedded:
         filled.admin.reembed(FakeEmbedder(reembedded))
-    file, seen = exported(filled, tmp_path), []
+    file = exported(filled, tmp_path)
+    progress = []
     copy = open_memory(path=tmp_path / "copy.db", embedder=FakeEmbedder(dimension))
-    counts = copy.admin.import_(file, progress=lambda done, total: seen.append((done, total)))
+    counts = copy.admin.import_(file, progress=lambda *done: progress.append(done))
     assert counts["messages"] == 10
     assert copy.admin.verify().ok
-    held, there = found(copy), found(filled)
+    held = found(copy)
+    there = found(filled)
     assert len(held) == 5
-    assert held[0][1:3] == there[0][1:3] == ("k", {"text": "the boat is blue", "n": [1, None]})
-    assert sorted(each[:2] for each in held) == sorted(each[:2] for each in there)
+    for first, *_ in (held, there):
+        assert first.key == "k"
+        assert first.value == {"text": "the boat is blue", "n": [1, None]}
+    assert addresses(held) == addresses(there)
     for kept in filled.memories():
-        assert copy.recall(kept.text, tiers="cold")[0].text == kept.text
-    if (reembedded or 32) == dimension:
+        best, *_ = copy.recall(kept.text, tiers="cold")
+        assert best.text == kept.text
+    if dimension == (reembedded or 32):
         assert held == there
         assert dump_of(copy, tmp_path) == dump_of(filled, tmp_path)
     else:
-        assert seen[-1] == (10, 10)
+        assert progress[-1] == (10, 10)
 
 
 @pytest.mark.parametrize("there", ["messages", "items"])
 def test_an_import_never_mixes_with_what_is_there(filled, open_memory, tmp_path, there):
-    file = exported(filled, tmp_path, namespace=NOTES if there == "items" else None)
     copy = open_memory(path=tmp_path / "copy.db")
-    put(copy, text="mine") if there == "items" else copy.add("mine", namespace=("default",))
-    before = found(copy), copy.messages()
+    namespace = None
+    if there == "items":
+        namespace = NOTES
+        put(copy, text="mine")
+    else:
+        copy.add("mine", namespace=("default",))
+    file = exported(filled, tmp_path, namespace=namespace)
+    items = found(copy)
+    messages = copy.messages()
     with pytest.raises(InvalidInputError, match="forget it first"):
         copy.admin.import_(file)
-    assert (found(copy), copy.messages()) == before
+    assert found(copy) == items
+    assert copy.messages() == messages
 
 
 def test_a_namespace_is_exported_with_its_items_but_not_those_of_other_messages(
@@ -97,9 +136,10 @@ def test_a_namespace_is_exported_with_its_items_but_not_those_of_other_messages(
     item = NewItem(NOTES, "m", {"content": "elsewhere"}, message=said, text_key="content")
     filled.items.write([item])
     copy = open_memory(path=tmp_path / "copy.db")
-    copy.admin.import_(exported(filled, tmp_path, namespace=NOTES))
-    assert {each[0] for each in found(copy)} == {NOTES, (*NOTES, "deep")}
-    assert "m" not in {each[1] for each in found(copy)}
+    file = exported(filled, tmp_path, namespace=NOTES)
+    copy.admin.import_(file)
+    assert places(copy) == {NOTES, (*NOTES, "deep")}
+    assert "m" not in {each.key for each in found(copy)}
 
 
 DAMAGED = {
@@ -115,8 +155,9 @@ DAMAGED = {
 
 @pytest.mark.parametrize("how", DAMAGED)
 def test_an_export_that_is_not_whole_is_refused(filled, tmp_path, open_memory, how):
+    whole = exported(filled, tmp_path).read_bytes()
     broken = tmp_path / "broken.jsonl"
-    broken.write_bytes(DAMAGED[how](exported(filled, tmp_path).read_bytes()))
+    broken.write_bytes(DAMAGED[how](whole))
     copy = open_memory(path=tmp_path / "copy.db")
     with pytest.raises(InvalidInputError):
         copy.admin.import_(broken)
@@ -128,12 +169,14 @@ def test_an_export_that_cannot_be_written_leaves_nothing(filled, tmp_path, monke
         raise OSError(28, "No space left on device")
 
     before = sorted(tmp_path.iterdir())
+    target = tmp_path / "never.jsonl"
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(StorageError, match="free some space") as caught:
-        filled.admin.export(tmp_path / "never.jsonl")
+        filled.admin.export(target)
     assert sorted(tmp_path.iterdir()) == before
-    assert str(tmp_path / "never.jsonl") in str(caught.value)
-    assert "/." not in str(caught.value)
+    said = str(caught.value)
+    assert str(target) in said
+    assert "/." not in said
 
 
 @pytest.mark.parametrize(
@@ -159,20 +202,31 @@ def test_an_export_that_cannot_be_written_leaves_nothing(filled, tmp_path, monke
 def test_an_import_of_what_no_memory_wrote_is_refused_and_changes_nothing(
     filled, open_memory, tmp_path, change
 ):
+    kind, values = change
     there = open_memory(path=tmp_path / "there.db")
     (stranger,) = there.add("The safe opens with 4711.", namespace=("somebody",))
-    kind, values = change
-    values = {name: stranger if each == "stranger" else each for name, each in values.items()}
-    lines = [json.loads(line) for line in exported(filled, tmp_path).read_text().splitlines()][:-1]
-    next(line for line in lines if line["kind"] == kind).update(values)
-    content = "".join(json.dumps(line) + "\n" for line in lines)
-    digest = hashlib.sha256(content.encode()).hexdigest()
-    footer = {"kind": "end", "lines": len(lines), "sha256": digest}
-    (tmp_path / "edited.jsonl").write_text(content + json.dumps(footer) + "\n")
+    *written, _ = exported(filled, tmp_path).read_text().splitlines()
+    lines = [json.loads(line) for line in written]
+    first = next(line for line in lines if line["kind"] == kind)
+    for column, value in values.items():
+        first[column] = stranger if value == "stranger" else value
+    edited = tmp_path / "edited.jsonl"
+    edited.write_text(sealed(lines))
     with pytest.raises(InvalidInputError):
-        there.admin.import_(tmp_path / "edited.jsonl")
+        there.admin.import_(edited)
     assert there.namespaces() == [("somebody",)]
     assert there.admin.verify().ok
+
+
+def sealed(lines):
+    """An export of some lines, with the footer that belongs to them."""
+    content = "".join(json.dumps(line) + "\n" for line in lines)
+    footer = {
+        "kind": "end",
+        "lines": len(lines),
+        "sha256": hashlib.sha256(content.encode()).hexdigest(),
+    }
+    return content + json.dumps(footer) + "\n"
 
 
 def test_what_was_corrected_stays_so_although_the_log_has_it_no_more(open_memory, tmp_path):
@@ -202,13 +256,16 @@ def test_an_expired_item_is_neither_counted_nor_exported(filled, tmp_path):
 
 
 def test_forgetting_a_namespace_erases_its_items_and_no_others(filled):
+    deep = (*NOTES, "deep")
+    neighbour = ("notes", "acmes")
+    chat = ("chat",)
     assert filled.forget(NOTES, filter={"n": 1}).items == 0
     assert filled.admin.stats(NOTES).items == 3
     assert filled.forget(NOTES).items == 2
-    assert {each[0] for each in found(filled)} == {(*NOTES, "deep"), ("notes", "acmes"), ("chat",)}
+    assert places(filled) == {deep, neighbour, chat}
     assert filled.forget(("notes",), below=True).items == 2
-    assert {each[0] for each in found(filled)} == {("chat",)}
-    filled.forget(("chat",))  # whose item goes with its message
+    assert places(filled) == {chat}
+    filled.forget(chat)  # whose item goes with its message
     assert found(filled) == []
     assert filled.admin.verify().ok
 
@@ -216,17 +273,23 @@ def test_forgetting_a_namespace_erases_its_items_and_no_others(filled):
 @pytest.mark.parametrize("how", ["forget", "delete", "purge", "sleep"])
 def test_an_erased_item_is_in_no_file(open_memory, how):
     memory = open_memory()
+    place = ("secret", "place")
+    expires = how in ("purge", "sleep")
     for number in range(30):
-        put(memory, key=f"other {number}", text=f"subject{number} " + "padding " * 7 * number)
-    put(memory, ("secret", "place"), text=SECRET, ttl=0.05 if how in ("purge", "sleep") else None)
+        padding = "padding " * 7 * number
+        put(memory, key=f"other {number}", text=f"subject{number} {padding}")
+    put(memory, place, text=SECRET, ttl=0.05 if expires else None)
     memory.add("the boat is blue", namespace=NOTES)
     assert leftovers(memory)
-    if how == "forget":
-        memory.forget(("secret", "place"))
-    elif how == "delete":
-        memory.items.write(deletes=[(("secret", "place"), "k")])
-    else:
+    if expires:
         time.sleep(0.06)
-        assert memory.sleep(NOTES) if how == "sleep" else memory.admin.purge().items == 1
+    if how == "forget":
+        memory.forget(place)
+    elif how == "delete":
+        memory.items.write(deletes=[(place, "k")])
+    elif how == "sleep":
+        assert memory.sleep(NOTES)
+    else:
+        assert memory.admin.purge().items == 1
     assert leftovers(memory) == []
     assert memory.admin.stats().items == 30

@@ -104,21 +104,26 @@ def next_version(*statements):
 def test_a_file_of_this_version_is_brought_up_to_the_next_with_all_it_holds(path):
     newer = next_version("CREATE TABLE more (x)")
     with closing(Database(path, newer)) as database, database.read() as connection:
-        assert (FACT,) in connection.execute("SELECT text FROM messages").fetchall()
-        assert connection.execute("SELECT count(*) FROM more").fetchone() == (0,)
-        assert connection.execute("PRAGMA user_version").fetchone() == (newer.version,)
+        texts = connection.execute("SELECT text FROM messages").fetchall()
+        more = connection.execute("SELECT count(*) FROM more").fetchone()
+        version = connection.execute("PRAGMA user_version").fetchone()
+    assert (FACT,) in texts
+    assert more == (0,)
+    assert version == (newer.version,)
     with pytest.raises(StorageError, match="upgrade ecs-plugins"):
         opened(path)
 
 
 def test_a_step_that_fails_leaves_the_file_as_it_was(path):
+    failing = next_version("CREATE TABLE half_done (x)", "SELECT nothing")
     with pytest.raises(StorageError):
-        Database(path, next_version("CREATE TABLE half_done (x)", "SELECT nothing"))
+        Database(path, failing)
     with opened(path) as memory:
-        assert memory.messages()[0].text == FACT
+        first, *_ = memory.messages()
+        assert first.text == FACT
         with memory._store.database.read() as connection:
-            found = connection.execute("SELECT name FROM sqlite_master WHERE name = 'half_done'")
-            assert found.fetchall() == []
+            made = connection.execute("SELECT name FROM sqlite_master WHERE name = 'half_done'")
+            assert made.fetchall() == []
 
 
 def test_the_files_can_be_read_by_their_owner_only_and_a_closed_one_says_so(path):
@@ -159,17 +164,22 @@ def test_a_reader_leaves_the_file_as_it_is(path):
 
 
 def test_a_reader_sees_what_a_writer_adds_meanwhile(path):
+    boat = "Carl has a boat."
     with opened(path) as writer, opened(path, read_only=True) as reader:
-        writer.add("Carl has a boat.")
-        assert reader.recall("Carl has a boat.")[0].text == "Carl has a boat."
-        writer.delete(reader.messages()[-1].id)
-        assert "Carl has a boat." not in {each.text for each in reader.recall("Carl has a boat.")}
+        writer.add(boat)
+        best, *_ = reader.recall(boat)
+        assert best.text == boat
+        *_, latest = reader.messages()
+        writer.delete(latest.id)
+        left = [each.text for each in reader.recall(boat)]
+        assert boat not in left
 
 
 def test_a_reader_makes_no_file_and_upgrades_none(path, tmp_path):
+    missing = tmp_path / "none.db"
     with pytest.raises(StorageError, match="check the path"):
-        opened(tmp_path / "none.db", read_only=True)
-    assert not (tmp_path / "none.db").exists()
+        opened(missing, read_only=True)
+    assert not missing.exists()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 5")
     for read_only in (True, False):
@@ -191,54 +201,71 @@ def test_a_backup_is_whole_and_private_and_taken_while_others_write(path, tmp_pa
     with opened(path) as writer, writer._store.database.write() as connection:
         connection.execute("UPDATE namespaces SET since_sleep = 77")
         writer.admin.backup(copy)
-    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    assert {each.name for each in tmp_path.iterdir()} == {"copy.db", path.name}
+    mode = copy.stat().st_mode
+    names = {each.name for each in tmp_path.iterdir()}
+    assert stat.S_IMODE(mode) == 0o600
+    assert names == {"copy.db", path.name}
     with opened(copy, read_only=True) as memory:
         assert memory.admin.verify().ok
-        assert memory.recall(FACT)[0].text == FACT
-        assert memory.admin.stats().namespaces[0].since_sleep == 0
+        best, *_ = memory.recall(FACT)
+        assert best.text == FACT
+        (space,) = memory.admin.stats().namespaces
+        assert space.since_sleep == 0
 
 
 def test_a_backup_has_recalls_that_were_not_written_yet_also_without_a_file(tmp_path):
+    copy = tmp_path / "copy.db"
     with opened(":memory:") as memory:
         memory.add(FACT)
         memory.recall(FACT)
-        memory.admin.backup(tmp_path / "copy.db")
-    with opened(tmp_path / "copy.db", read_only=True) as copy:
-        assert "recalled 1 times" in copy.recall(FACT)[0].why
+        memory.admin.backup(copy)
+    with opened(copy, read_only=True) as memory:
+        best, *_ = memory.recall(FACT)
+        assert "recalled 1 times" in best.why
 
 
 @pytest.mark.parametrize("target", ["memory.db", "memory.db-wal", "other", "other/copy.db"])
 def test_a_backup_replaces_no_file_and_leaves_no_piece(path, tmp_path, target):
-    (tmp_path / "other").write_text("mine")
+    other = tmp_path / "other"
+    other.write_text("mine")
     with opened(path) as memory:
         memory.add("Carl has a boat.")
-        before = {each.name: each.stat().st_ino for each in tmp_path.iterdir()}
+        before = files_in(tmp_path)
         with pytest.raises(StorageError, match=r"name a new file|cannot open"):
             memory.admin.backup(tmp_path / target)
-        assert {each.name: each.stat().st_ino for each in tmp_path.iterdir()} == before
-    assert (tmp_path / "other").read_text() == "mine"
+        assert files_in(tmp_path) == before
+    assert other.read_text() == "mine"
+
+
+def files_in(folder):
+    """The numbers of the files in a folder, by name."""
+    return {each.name: each.stat().st_ino for each in folder.iterdir()}
 
 
 def evidence_in(memory):
+    evidence = {}
     with memory._store.reading(("default",)) as (connection, space):
-        rows = [tiers.tier_rows(connection, space.id, tier) for tier in TIERS]
-    return {row.item.id: row.item.evidence for found in rows for row in found}
+        for tier in TIERS:
+            for row in tiers.tier_rows(connection, space.id, tier):
+                evidence[row.item.id] = row.item.evidence
+    return evidence
 
 
 def test_why_a_memory_is_one_of_its_own_survives_a_reopening(db):
     config = MemoryConfig(merge_threshold=0.5)
     with opened(db, config=config) as memory:
-        memory.add(
-            ["The locker code is 4711", "The locker code is 4711", "The locker code is 4712"]
-        )
+        memory.add(["The locker code is 4711"] * 2)
+        memory.add("The locker code is 4712")
         before = evidence_in(memory)
-    assert sorted(str(each.unlike) for each in before.values()) == ["None", "number"]
-    assert max(each.resultant for each in before.values()) == pytest.approx(2.0)
+    reasons = sorted(str(each.unlike) for each in before.values())
+    lengths = [each.resultant for each in before.values()]
+    assert reasons == ["None", "number"]
+    assert max(lengths) == pytest.approx(2.0)
     with opened(db, config=config) as memory:
         assert evidence_in(memory) == before
-        reasons = [each.why for each in memory.recall("code", threshold=0.0)]
-        assert sum("differs in a number" in why for why in reasons) == 1
+        recalled = memory.recall("code", threshold=0.0)
+        differing = [each for each in recalled if "differs in a number" in each.why]
+        assert len(differing) == 1
 
 
 def test_a_name_keeps_two_memories_apart_also_after_a_reopening(db):
@@ -246,7 +273,8 @@ def test_a_name_keeps_two_memories_apart_also_after_a_reopening(db):
     with opened(db, config=config) as memory:
         memory.add(["The keys are with Ada now", "The keys are with Bob now"])
         before = evidence_in(memory)
-    assert "name" in [each.unlike for each in before.values()]
+    reasons = [each.unlike for each in before.values()]
+    assert "name" in reasons
     with opened(db, config=config) as memory:
         assert evidence_in(memory) == before
 
@@ -347,9 +375,15 @@ def test_the_copy_of_a_killed_backup_goes_with_the_next_erasure(path, tmp_path, 
 
 def locks_on(path: Path) -> int:
     """How many POSIX locks this process holds on a file, by the kernel's table."""
-    inode, mine = path.stat().st_ino, str(os.getpid())
-    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    return sum(row[4] == mine and row[5].endswith(f":{inode}") for row in lines if row[1] != "->")
+    inode = path.stat().st_ino
+    mine = str(os.getpid())
+    held = 0
+    for line in Path("/proc/locks").read_text().splitlines():
+        row = line.split()
+        is_waiting = row[1] == "->"
+        if not is_waiting and row[4] == mine and row[5].endswith(f":{inode}"):
+            held += 1
+    return held
 
 
 def import_itself(memory):
@@ -393,19 +427,20 @@ def test_an_open_memory_cannot_be_overwritten_by_an_export(path, tmp_path, file)
 @needs_fork
 def test_what_a_child_acknowledges_survives_the_close_of_its_parent(path):
     memory = opened(path)
-    ready, go = os.pipe(), os.pipe()
+    child_is_ready, ready = os.pipe()
+    child_may_go, go = os.pipe()
     child = os.fork()
     if child == 0:
         memory.recall("parent")  # connects while the parent is still connected
-        os.write(ready[1], b"x")
-        os.read(go[0], 1)
+        os.write(ready, b"x")
+        os.read(child_may_go, 1)
         for number in range(20):
             memory.add(f"The child said {number}.")
         os._exit(0)
     memory.recall("parent")
-    os.read(ready[0], 1)
+    os.read(child_is_ready, 1)
     memory.close()
-    os.write(go[1], b"x")
+    os.write(go, b"x")
     os.waitpid(child, 0)
     with opened(path) as again:
         texts = [message.text for message in again.messages(limit=None)]
@@ -415,8 +450,9 @@ def test_what_a_child_acknowledges_survives_the_close_of_its_parent(path):
 @needs_fork
 def test_a_file_that_is_in_use_during_a_fork_is_closed_to_the_child(path, monkeypatch):
     monkeypatch.setattr("ecs_plugins.storage.sqlite._FORK_WAIT", 0.05)
+    inside = threading.Event()
+    leave = threading.Event()
     with opened(path) as memory:
-        inside, leave = threading.Event(), threading.Event()
 
         def hold() -> None:
             with memory._store.database.read():
@@ -433,8 +469,10 @@ def test_a_file_that_is_in_use_during_a_fork_is_closed_to_the_child(path, monkey
         assert refused.startswith("StorageError")
         assert "spawn" in refused
         assert refused_again.startswith("StorageError")
-        assert in_child(lambda: memory.add("kept") and "added") == "added"
-        assert memory.messages()[-1].text == "kept"
+        said = in_child(lambda: memory.add("kept") and "added")
+        assert said == "added"
+        *_, latest = memory.messages()
+        assert latest.text == "kept"
 
 
 @needs_fork
@@ -455,11 +493,14 @@ def test_a_memory_in_memory_is_copied_into_the_child():
     ],
 )
 def test_metadata_that_is_handed_out_is_nobody_elses(path, handed_out):
+    ada = ("ada",)
+    bob = ("bob",)
     with opened(path) as memory:
-        for tenant in ("ada", "bob"):
+        for tenant in (ada, bob):
             tags = {"tags": ["a", "b"]}
-            memory.add(f"{tenant} likes tea", namespace=(tenant,), metadata=tags, pinned=True)
-        handed_out(memory, ("ada",)).metadata["tags"].append("secret of ada")
-        assert handed_out(memory, ("bob",)).metadata == {"tags": ["a", "b"]}
-        memory.sleep(("bob",))
-        assert handed_out(memory, ("ada",)).metadata == {"tags": ["a", "b"]}
+            memory.add("somebody likes tea", namespace=tenant, metadata=tags, pinned=True)
+        own = handed_out(memory, ada)
+        own.metadata["tags"].append("secret of ada")
+        assert handed_out(memory, bob).metadata == {"tags": ["a", "b"]}
+        memory.sleep(bob)
+        assert handed_out(memory, ada).metadata == {"tags": ["a", "b"]}

@@ -30,7 +30,8 @@ def engine():
 @pytest.fixture
 def address(located, tmp_path):
     place = located(tmp_path / "memory.db")
-    return place.replace("schema=", "options=-c%20geqo%3Doff%20-c%20jit%3Doff&schema=")
+    options = "-c%20geqo%3Doff%20-c%20jit%3Doff"
+    return place.replace("schema=", f"options={options}&schema=")
 
 
 @pytest.mark.parametrize("sessions", [[7, 7], [7, 8]])
@@ -63,18 +64,26 @@ def on_server(address):
 @pytest.fixture
 def owner(address, on_server):
     """The address of a role with a password, and of its own database, which has no pgvector."""
-    name = f"{parsed(address)[1]}_guest"
+    _, schema = parsed(address)
+    name = f"{schema}_guest"
     on_server(f"CREATE ROLE {name} LOGIN PASSWORD 'right'")
     on_server(f"CREATE DATABASE {name} OWNER {name}")
-    yield urlsplit(re.sub("//.*@", f"//{name}:right@", address))._replace(path=name).geturl()
+    of_role = re.sub("//.*@", f"//{name}:right@", address)
+    yield urlsplit(of_role)._replace(path=name).geturl()
     on_server(f"DROP DATABASE {name}")
     on_server(f"DROP ROLE {name}")
 
 
 def test_a_server_that_is_not_there_or_refuses_is_an_error_without_the_password(address, owner):
-    elsewhere = {"/postgres": "/nowhere", "postgres:": "me:secret", "@.*": "@:9", "schema=": "x="}
+    elsewhere = {
+        "/postgres": "/nowhere",
+        "postgres:": "me:secret",
+        "@.*": "@:9",
+        "schema=": "x=",
+    }
     places = [re.sub(old, new, address, count=1) for old, new in elsewhere.items()]
-    for place in [*places, owner.replace("right", "secret")]:
+    places.append(owner.replace("right", "secret"))
+    for place in places:
         with pytest.raises(StorageError, match="check that the server runs") as caught:
             EntropicMemory.open(place, embedder=FakeEmbedder(32))
         assert "secret" not in str(caught.value)
@@ -84,26 +93,33 @@ def test_a_server_that_is_not_there_or_refuses_is_an_error_without_the_password(
 def test_a_database_without_pgvector_is_left_alone_until_it_has_it(address, owner):
     with pytest.raises(StorageError, match="let a superuser run CREATE EXTENSION vector"):
         EntropicMemory.open(owner, embedder=FakeEmbedder(32))
+    server, _ = parsed(address)
     theirs = urlsplit(owner).path[1:]
-    with psycopg.connect(parsed(address)[0], dbname=theirs, autocommit=True) as superuser:
-        assert superuser.execute("SELECT FROM pg_namespace WHERE nspname ~ '^t'").rowcount == 0
+    with psycopg.connect(server, dbname=theirs, autocommit=True) as superuser:
+        made = superuser.execute("SELECT FROM pg_namespace WHERE nspname ~ '^t'")
+        assert made.rowcount == 0
         superuser.execute("CREATE EXTENSION vector")
     with EntropicMemory.open(owner, embedder=FakeEmbedder(32)) as memory:
         memory.add("the boat is blue")
-        assert memory.recall("the boat")[0].text == "the boat is blue"
+        best, *_ = memory.recall("the boat")
+        assert best.text == "the boat is blue"
 
 
-def test_who_only_reads_writes_nothing_and_other_tables_or_pgvectors_are_refused(
-    open_memory, on_server, address, monkeypatch
-):
+def test_who_only_reads_writes_nothing(open_memory):
     with pytest.raises(StorageError, match="holds no memory"):
         open_memory(read_only=True)
     open_memory().add("the boat is blue")
     memory = open_memory(read_only=True)
-    assert memory.recall("the boat")[0].text == "the boat is blue"
+    best, *_ = memory.recall("the boat")
+    assert best.text == "the boat is blue"
     with pytest.raises(StorageError, match="reading only"):
         memory.add("more")
-    assert memory.admin.stats().namespaces[0].messages == 1
+    (stats,) = memory.admin.stats().namespaces
+    assert stats.messages == 1
+
+
+def test_other_tables_or_pgvectors_are_refused(open_memory, on_server, address, monkeypatch):
+    open_memory().add("the boat is blue")
     on_server("UPDATE versions SET version = 99")
     with pytest.raises(StorageError, match="upgrade ecs-plugins"):
         open_memory()
@@ -118,43 +134,62 @@ def test_who_only_reads_writes_nothing_and_other_tables_or_pgvectors_are_refused
         EntropicMemory.open(f'{address}"; --', embedder=FakeEmbedder(32))
 
 
-LOST = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()"
-FULL = (
-    "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS"
-    " $$BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = '53100'; END$$",
-    "CREATE TRIGGER full_disk BEFORE UPDATE ON sleeps EXECUTE FUNCTION full_disk()",
-)
+LOST = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE pid != pg_backend_pid()
+"""
+FULL = """
+    CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+    $$BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = '53100'; END$$;
+    CREATE TRIGGER full_disk BEFORE UPDATE ON sleeps EXECUTE FUNCTION full_disk()
+"""
 
 
 @pytest.mark.parametrize("how", ["lost", "full"])
 def test_a_sleep_phase_that_fails_changes_nothing(open_memory, on_server, monkeypatch, how):
     memory = open_memory()
     memory.add(["the boat is blue", "the boat is blue", "snow falls"])
-    real = sleeps.apply
-    for statement in FULL if how == "full" else ():
-        on_server(statement)
-    if how == "lost":
-        monkeypatch.setattr(sleeps, "apply", lambda *args: (real(*args), on_server(LOST))[0])
-    with pytest.raises(StorageError, match="connection was lost" if how == "lost" else "disk is"):
+    apply = sleeps.apply
+
+    def losing(*args):
+        report = apply(*args)
+        on_server(LOST)
+        return report
+
+    if how == "full":
+        on_server(FULL)
+        problem = "disk is"
+    else:
+        monkeypatch.setattr(sleeps, "apply", losing)
+        problem = "connection was lost"
+    with pytest.raises(StorageError, match=problem):
         memory.sleep()
     monkeypatch.undo()
-    assert (memory.memories(), memory.sleeps(), len(memory.messages())) == ([], [], 3)
+    assert memory.memories() == []
+    assert memory.sleeps() == []
+    assert len(memory.messages()) == 3
     assert memory.admin.verify().ok
     if how == "full":
         on_server("DROP TRIGGER full_disk ON sleeps")
     memory.sleep()
-    assert [each.text for each in memory.memories()] == ["the boat is blue"]
+    (kept,) = memory.memories()
+    assert kept.text == "the boat is blue"
 
 
 def test_workers_share_what_is_due_and_wait_for_nobody(open_memory, address):
     with ThreadPoolExecutor(3) as threads:
         workers = [*threads.map(lambda _: open_memory(), range(3))]  # all make the tables
-        for number in range(6):
-            workers[0].add(["snow falls"] * (3 if number else 2), namespace=(str(number),))
-        with workers[2]._store.database.claim('["5"]'):
-            one, other = threads.map(lambda each: each.sleep_all(3), workers[:2])
-    assert sorted(report.namespace for report in one + other) == [("1",), ("2",), ("3",), ("4",)]
-    assert [len(each.sleep_all(3)) for each in workers] == [1, 0, 0]  # what was taken before
+        first, second, third = workers
+        first.add(["snow falls"] * 2, namespace=("0",))
+        for number in range(1, 6):
+            first.add(["snow falls"] * 3, namespace=(str(number),))
+        with third._store.database.claim('["5"]'):
+            slept = [*threads.map(lambda each: each.sleep_all(3), (first, second))]
+    reports = [report for each in slept for report in each]
+    places = sorted(report.namespace for report in reports)
+    assert places == [("1",), ("2",), ("3",), ("4",)]
+    left = [len(each.sleep_all(3)) for each in workers]
+    assert left == [1, 0, 0]  # what was taken before
 
 
 @pytest.fixture
@@ -162,72 +197,92 @@ def tenants(address, open_memory, on_server):
     """The addresses of a memory for roles that are made as docs/reference/postgresql.md says."""
     page = Path("docs/reference/postgresql.md").read_text("utf-8")
     (script,) = re.findall(r"(?s)```sql\n(.*?)```", page)
-    schema, names = parsed(address)[1], {"acme": "acme", 'q"': '"q"""', "ä%": '"ä%"'}
-    *once, role = script.replace("ecs_plugins", schema).replace("tenants", schema).split(";")[:-1]
+    _, schema = parsed(address)
+    names = {"acme": "acme", 'q"': '"q"""', "ä%": '"ä%"'}
+    script = script.replace("ecs_plugins", schema).replace("tenants", schema)
+    *once, role, _ = script.split(";")
     open_memory().close()
     ReuseLedger(address).close()
-    on_server(";".join([*once, *(role.replace("acme", name) for name in names.values())]))
+    roles = [role.replace("acme", name) for name in names.values()]
+    on_server(";".join([*once, *roles]))
     yield {name: re.sub("//.*@", f"//{quote(name)}:secret@", address) for name in names}
     for name in (*names.values(), schema):
         on_server(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
+def told_everything(where, name):
+    """A tenant's memory with something in every table."""
+    with ReuseLedger(where, namespace=(name,)) as ledger:
+        point = ("full", "{}")
+        ledger.mark_prepared("a", point, ledger.record("a"))
+        ledger.observe(point, "score", 0.5)
+        ledger.count_query("a", life=-1.0)  # which ends the run before
+        ledger.begin_preparation("b", point, 600.0)
+    memory = EntropicMemory.open(where, embedder=FakeEmbedder(32))
+    memory.add(["I live in Rome.", "Snow falls.", "Snow falls."], namespace=(name,))
+    memory.observe("Where?", "In Rome", namespace=(name,))
+    memory.items.write([NewItem((name,), "key", {"a": "b"}, {"a": "b"})])
+    memory.sleep((name,))
+    return memory
+
+
+def assert_sees_a_third(role, on_server, schema):
+    """Of three tenants a role sees one, in every table of theirs."""
+    tables = on_server(f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")
+    for (name,) in tables:
+        count = f"SELECT count(*) FROM {name}"
+        (seen,) = role.execute(count).fetchone()
+        ((there,),) = on_server(count)
+        if name in ("meta", "versions"):
+            assert seen == there
+        else:
+            assert (name, 3 * seen) == (name, there)
+            assert seen or name == "spent"
+
+
 def test_whatever_a_role_asks_it_meets_the_rows_of_its_own_namespaces_only(
     open_memory, tenants, on_server
 ):
-    memories = {}
-    for name, where in tenants.items():
-        with ReuseLedger(where, namespace=(name,)) as ledger:
-            ledger.mark_prepared("a", ("full", "{}"), ledger.record("a"))
-            ledger.observe(("full", "{}"), "score", 0.5)
-            ledger.count_query("a", life=-1.0)  # which ends the run before
-            ledger.begin_preparation("b", ("full", "{}"), 600.0)
-        memory = memories[name] = EntropicMemory.open(where, embedder=FakeEmbedder(32))
-        memory.add(["I live in Rome.", "Snow falls.", "Snow falls."], namespace=(name,))
-        memory.observe("Where?", "In Rome", namespace=(name,))
-        memory.items.write([NewItem((name,), "key", {"a": "b"}, {"a": "b"})])
-        memory.sleep((name,))
-    mine, (server, schema) = memories["acme"], parsed(tenants["acme"])
-    tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'"
+    memories = {name: told_everything(where, name) for name, where in tenants.items()}
+    mine = memories["acme"]
+    server, schema = parsed(tenants["acme"])
+    own, *_ = mine.messages(("acme",))
     with psycopg.connect(server, autocommit=True) as role:
         role.execute(f"SET search_path = {schema}")
-        for (name,) in on_server(tables):
-            count = f"SELECT count(*) FROM {name}"
-            (seen,), (there,) = role.execute(count).fetchone(), on_server(count)[0]
-            if name in ("meta", "versions"):
-                assert seen == there
-            else:
-                assert (name, 3 * seen) == (name, there)
-                assert seen or name == "spent"
+        assert_sees_a_third(role, on_server, schema)
         for change in ("namespaces SET key = '[]'", "items SET namespace = '[]'"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level"):
                 role.execute(f"UPDATE {change}")
         assert role.execute("DELETE FROM versions").rowcount == 0
         role.execute("INSERT INTO meta VALUES ('scrub', '1') ON CONFLICT DO NOTHING")
         assert role.execute("DELETE FROM meta").rowcount == 0
-        for message, item in (("nobody", "nobody"), (mine.messages(("acme",))[0].id, "nobody")):
+        for message in ("nobody", own.id):
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level"):
-                role.execute("INSERT INTO provenance VALUES (%s, %s, 1)", (message, item))
+                role.execute("INSERT INTO provenance VALUES (%s, 'nobody', 1)", (message,))
     with pytest.raises(StorageError, match="privilege"):
         mine.add("more", namespace=("ä%",))
     with pytest.raises(StorageError, match="only the owner"):
         mine.admin.compact()
     mine.forget(("acme",))
-    assert [len(each.namespaces()) for each in (mine, memories["ä%"], open_memory())] == [0, 1, 2]
-    assert all(memory.admin.verify().ok for memory in (*memories.values(), open_memory()))
+    everybody = open_memory()
+    assert mine.namespaces() == []
+    assert len(memories["ä%"].namespaces()) == 1
+    assert len(everybody.namespaces()) == 2
+    for memory in (*memories.values(), everybody):
+        assert memory.admin.verify().ok
 
 
 def test_an_address_says_how_many_connections_there_are_and_what_they_are_called(address):
     settings = "&pool_size=3&application_name=billing&options=-c%20statement_timeout%3D31s"
     bare = re.sub("&options=[^&]*", "", address)
     with EntropicMemory.open(bare + settings, embedder=FakeEmbedder(32)) as memory:
-        with memory._store.database.read() as connection:
-            shown = [
-                connection.execute(f"SHOW {name}").fetchone()[0]
-                for name in ("application_name", "statement_timeout")
-            ]
-        assert shown == ["billing", "31s"]
-        assert memory._store.database._pool.max_size == 3
+        database = memory._store.database
+        with database.read() as connection:
+            name = connection.execute("SHOW application_name").fetchone()
+            timeout = connection.execute("SHOW statement_timeout").fetchone()
+        assert name == ("billing",)
+        assert timeout == ("31s",)
+        assert database._pool.max_size == 3
     with pytest.raises(ConfigurationError, match="pool_size"):
         EntropicMemory.open(f"{bare}&pool_size=1", embedder=FakeEmbedder(32))
 
@@ -240,28 +295,30 @@ def test_what_the_server_cannot_store_is_refused(open_memory):
 
 
 def test_who_writes_elsewhere_waits_for_nobody_and_who_waits_too_long_is_told(open_memory):
+    a = ("a",)
+    b = ("b",)
     one = open_memory()
     other = open_memory(store=StoreConfig(sleep="manual", busy_timeout=0.3))
-    one.add("the boat is blue", namespace=("a",))
-    with one._store.writing_to(("a",)):
-        other.add("snow falls", namespace=("b",))
-        append(other, ("b",), [Entry({"said": 1}, "snow melts", "user", key="m")])
-        other.items.write([NewItem(("b",), "key", {})], deletes=[(("b",), "m")])
-        assert other.recall("boat", namespace=("a",))
+    one.add("the boat is blue", namespace=a)
+    with one._store.writing_to(a):
+        other.add("snow falls", namespace=b)
+        append(other, b, [Entry({"said": 1}, "snow melts", "user", key="m")])
+        other.items.write([NewItem(b, "key", {})], deletes=[(b, "m")])
+        assert other.recall("boat", namespace=a)
         with pytest.raises(StorageError, match="busy_timeout"):
-            other.add("more", namespace=("a",))
+            other.add("more", namespace=a)
         with pytest.raises(StorageError, match="busy_timeout"):
-            other.items.write([NewItem(("b",), "key", {}), NewItem(("a",), "key", {})])
+            other.items.write([NewItem(b, "key", {}), NewItem(a, "key", {})])
         with pytest.raises(StorageError, match="busy_timeout"):
-            other.forget(("a",))
+            other.forget(a)
         with pytest.raises(StorageError, match="busy_timeout"):
-            other.forget(("b",), below=True)  # of which nobody knows what it is beforehand
-        (said,) = other.add("ice melts", namespace=("b",))
+            other.forget(b, below=True)  # of which nobody knows what it is beforehand
+        (said,) = other.add("ice melts", namespace=b)
         other.update(said, text="ice is cold")
         assert other.delete(said).messages == (said,)
-        assert other.forget(("b",)).namespaces == (("b",),)
-    other.add("more", namespace=("a",))
-    assert len(one.messages(("a",))) == 2
+        assert other.forget(b).namespaces == (b,)
+    other.add("more", namespace=a)
+    assert len(one.messages(a)) == 2
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -270,18 +327,24 @@ def test_a_large_namespace_is_searched_through_the_graph_and_finds_the_same(
 ):
     config = MemoryConfig(hot_capacity=500, cold_capacity=50)
     memory = open_memory(config=config)
-    monkeypatch.setattr("ecs_plugins.memory.store.postgres._LARGE", 40)
+    monkeypatch.setattr("ecs_plugins.memory.store.server_index._LARGE", 40)
     said = stream(seed, 90)
     for start in range(0, 90, 30):
         memory.add(said[start : start + 30])
         memory.recall("old Quilla")
     memory.sleep()
-    memory.delete(*[message.id for message in memory.messages()][::7])
+    ids = [message.id for message in memory.messages()]
+    memory.delete(*ids[::7])
     assert_current(memory)
-    questions = ["is the boat blue?", "snow in winter", "who burned down", "Quilla at noon"]
-    found = [memory.recall(each, k=9, record=False) for each in questions]
+    found = answers(memory)
     monkeypatch.undo()
-    exact = [memory.recall(each, k=9, record=False) for each in questions]
-    assert [[item.id for item in each] for each in found] == [
-        [item.id for item in each] for each in exact
-    ]
+    assert found == answers(memory)
+
+
+def answers(memory):
+    """The ids that some questions recall."""
+    ids = []
+    for question in ("is the boat blue?", "snow in winter", "who burned down", "Quilla at noon"):
+        recalled = memory.recall(question, k=9, record=False)
+        ids.append([item.id for item in recalled])
+    return ids

@@ -22,7 +22,7 @@ from ecs_plugins.storage.sqlite import Database
 from tests.unit.memory.factories import assert_current, holders, in_child, is_on_server
 
 WIDE = MemoryConfig(merge_threshold=1.0, hot_capacity=2000)
-WORDS = ("bees", "mill", "station", "ferry", "red", "blue", "tower", "of", "the", "keeps", "noon")
+WORDS = ["bees", "mill", "station", "ferry", "red", "blue", "tower", "of", "the", "keeps", "noon"]
 
 BOTH_ENGINES = True
 
@@ -57,8 +57,9 @@ def one_by_one(texts, query, among=None):
 
 
 def found(memory, query="red bees of the mill", **options):
-    defaults = {"k": 5, "threshold": 0.0, "record": False}
-    recalled = memory.recall(query, **(defaults | options))
+    wanted = {"k": 5, "threshold": 0.0, "record": False}
+    wanted.update(options)
+    recalled = memory.recall(query, **wanted)
     return {each.text: each.score for each in recalled}
 
 
@@ -134,8 +135,14 @@ def test_a_forked_child_reads_the_words_anew_and_writes(open_memory):
     memory = open_memory()
     memory.add(["red bees", "a blue mill"])
     assert_current(memory)
-    child = in_child(lambda: [assert_current(memory), *memory.add("a child"), *found(memory)][2])
-    assert child == "red bees"
+
+    def in_the_child():
+        assert_current(memory)
+        memory.add("a child")
+        best, *_ = found(memory)
+        return best
+
+    assert in_child(in_the_child) == "red bees"
     memory.add("the ferry leaves")
     assert_current(memory)
     assert len(memory.messages()) == 4
@@ -159,7 +166,8 @@ class Backwards:
     def shape(self, query, passages, *, scores):
         assert scores == sorted(scores, reverse=True)
         self.read.append(list(passages))
-        self.accepted = [SimpleNamespace(index=n) for n in reversed(range(1, len(passages)))]
+        worst_first = reversed(range(1, len(passages)))
+        self.accepted = [SimpleNamespace(index=place) for place in worst_first]
         return self
 
 
@@ -223,13 +231,15 @@ def test_a_reply_is_found_by_the_question_that_it_answers_and_shown_as_it_was_sa
     ],
 )
 def test_what_counts_as_a_reply(open_memory, before, reply, question):
-    one, batch = open_memory(), open_memory(path=":memory:")
+    one = open_memory()
+    batch = open_memory(path=":memory:")
     for message in (before, reply):
         one.add(message)
-    assert asked(one)[reply.text] == question
+    questions = asked(one)
+    assert questions[reply.text] == question
     if before.ttl is None:
         batch.add([before, reply])
-        assert asked(batch) == asked(one)
+        assert asked(batch) == questions
 
 
 def test_a_short_answer_to_another_question_is_another_memory(open_memory):
@@ -237,16 +247,11 @@ def test_a_short_answer_to_another_question_is_another_memory(open_memory):
     for place in ("Rome", "Oslo", "Rome"):
         memory.add({"role": "assistant", "content": f"Was it in {place}?"})
         memory.add("Yes.")
-    found = memory.recall("Was it", k=9, threshold=0.0)
-    assert {(each.text, each.asked) for each in found} == {
-        ("Yes.", "Was it in Rome?"),
-        ("Yes.", "Was it in Oslo?"),
-    }
-
-
-def dump_of(memory, path):
-    memory.admin.export(path)
-    return path.read_text(encoding="utf-8")
+    recalled = memory.recall("Was it", k=9, threshold=0.0)
+    texts = {each.text for each in recalled}
+    questions = {each.asked for each in recalled}
+    assert texts == {"Yes."}
+    assert questions == {"Was it in Rome?", "Was it in Oslo?"}
 
 
 @pytest.mark.parametrize("consolidated", [False, True])
@@ -260,26 +265,30 @@ def test_erasing_a_question_erases_its_copies(open_memory, tmp_path, consolidate
         with memory._store.database.write() as connection:
             connection.execute("DELETE FROM messages WHERE id = ?", (reply,))
     receipt = memory.delete(asker)
-    assert receipt.replies == (() if log_lost else (reply,))
+    replies = () if log_lost else (reply,)
+    assert receipt.replies == replies
     assert receipt.scrubbed != is_on_server(memory)
     (left,) = memory.recall("Under the blue pot.")
-    assert (left.text, left.asked, left.similarity) == (
-        "Under the blue pot.",
-        "",
-        pytest.approx(1.0),
-    )
+    assert left.text == "Under the blue pot."
+    assert left.asked == ""
+    assert left.similarity == pytest.approx(1.0)
     assert left.coverage == 1.0
-    assert "spare" not in dump_of(memory, tmp_path / "export.jsonl")
-    (tmp_path / "export.jsonl").unlink()
+    export = tmp_path / "export.jsonl"
+    memory.admin.export(export)
+    assert "spare" not in export.read_text(encoding="utf-8")
+    export.unlink()
     assert holders(memory, b"spare") == []
     assert_current(memory)
     assert memory.admin.verify().ok or log_lost
 
 
 def test_an_erased_question_that_cannot_be_taken_out_stays_whole(open_memory, monkeypatch):
+    def down(_):
+        raise ModelError("down")
+
     memory = open_memory()
     asker, _ = memory.add(TALK)
-    monkeypatch.setattr(memory._store, "embed", lambda _: (_ for _ in ()).throw(ModelError("down")))
+    monkeypatch.setattr(memory._store, "embed", down)
     with pytest.raises(ModelError):
         memory.delete(asker)
     assert memory.get(asker) is not None
@@ -305,16 +314,18 @@ def test_changing_a_question_or_its_reply_changes_how_the_reply_is_read(open_mem
 
 
 def test_replies_survive_reembedding_and_export(open_memory, tmp_path):
+    export = tmp_path / "export.jsonl"
     memory = open_memory()
     memory.add(TALK)
-    memory.admin.export(tmp_path / "export.jsonl")
+    memory.admin.export(export)
     memory.close()
     anew = open_memory(embedder=FakeEmbedder(48), reembed=True)
     copy = open_memory(path=tmp_path / "copy.db")
-    copy.admin.import_(tmp_path / "export.jsonl")
+    copy.admin.import_(export)
     for each in (anew, copy):
         (best,) = each.recall("Where do you keep the spare key? Under the blue pot.", k=1)
-        assert (best.text, best.similarity) == ("Under the blue pot.", pytest.approx(1.0))
+        assert best.text == "Under the blue pot."
+        assert best.similarity == pytest.approx(1.0)
         assert_current(each)
 
 

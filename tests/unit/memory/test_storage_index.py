@@ -21,23 +21,29 @@ def _graph_from_the_first_row(monkeypatch):
 def latent(count: int, dimension: int = 48, seed: int = 0) -> np.ndarray:
     """Unit vectors that lie near an 8-dimensional subspace, as sentence vectors nearly do."""
     rng = np.random.default_rng(seed)
-    points = rng.normal(size=(count, 8)) @ np.random.default_rng(99).normal(size=(8, dimension))
+    basis = np.random.default_rng(99).normal(size=(8, dimension))
+    points = rng.normal(size=(count, 8)) @ basis
     points += 0.1 * rng.normal(size=points.shape)
-    return (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32)
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    return (points / lengths).astype(np.float32)
 
 
 def filled(count: int) -> tuple[VectorIndex, np.ndarray]:
     vectors = latent(count)
     index = VectorIndex(vectors.shape[1])
-    index.add(np.arange(count) + 1000, vectors)
+    rows = np.arange(count) + 1000
+    index.add(rows, vectors)
     return index, vectors
 
 
 def recall_at(index: VectorIndex, k: int) -> float:
-    hits, queries = 0, latent(60, seed=1)
+    every = index.rows()
+    hits = 0
+    queries = latent(60, seed=1)
     for query in queries:
-        exact = set(index.search(query, k, allowed=index.rows())[0].tolist())
-        hits += len(exact & set(index.search(query, k)[0].tolist()))
+        exact, _ = index.search(query, k, allowed=every)
+        near, _ = index.search(query, k)
+        hits += len(np.intersect1d(exact, near))
     return hits / (k * len(queries))
 
 
@@ -45,9 +51,11 @@ def recall_at(index: VectorIndex, k: int) -> float:
 def test_the_graph_finds_what_the_exact_scan_finds(count):
     index, vectors = filled(count)
     assert recall_at(index, min(3, count)) >= 0.98
-    rows, scores = index.search(vectors[0], 3)
+    query = vectors[0]
+    rows, scores = index.search(query, 3)
     assert rows[0] == 1000
-    np.testing.assert_allclose(scores, np.sort(vectors @ vectors[0])[::-1][:3], rtol=1e-5)
+    falling = np.sort(vectors @ query)[::-1]
+    np.testing.assert_allclose(scores, falling[:3], rtol=1e-5)
 
 
 def test_few_vectors_are_all_compared_and_many_are_looked_for_in_the_graph(monkeypatch):
@@ -85,9 +93,10 @@ def test_the_graph_keeps_its_recall_when_half_of_it_is_dead():
     index, _ = filled(3000)
     dead = 1000 + np.random.default_rng(2).choice(3000, 1490, replace=False)
     index.remove(dead)
-    found = {row for q in latent(60, seed=1) for row in index.search(q, 5)[0].tolist()}
     assert index.dead == 1490
-    assert not found & set(dead.tolist())
+    for query in latent(60, seed=1):
+        rows, _ = index.search(query, 5)
+        assert not np.isin(rows, dead).any()
     assert recall_at(index, 3) >= 0.97
 
 
@@ -96,16 +105,19 @@ def test_rows_that_wait_to_be_linked_are_found_until_they_are_removed(monkeypatc
     monkeypatch.setattr("ecs_plugins.memory.store.vector_index._TAIL", tail)
     vectors = latent(400)
     index = VectorIndex(vectors.shape[1])
-    for start in range(0, 400, 30):
-        index.add(np.arange(start, min(start + 30, 400)), vectors[start : start + 30])
+    for rows in np.split(np.arange(400), range(30, 400, 30)):
+        index.add(rows, vectors[rows])
     index.remove(np.array([3, 150, 395, 399, 390]))
     left = index.rows()
-    assert (len(left), index.linked > 0) == (395, tail == 64)
+    assert len(left) == 395
+    assert (index.linked > 0) == (tail == 64)
     for query in latent(20, seed=5):
-        expected = np.sort(vectors[left] @ query)[::-1][:5]
-        np.testing.assert_allclose(index.search(query, 5)[1], expected, rtol=1e-5)
+        _, scores = index.search(query, 5)
+        falling = np.sort(vectors[left] @ query)[::-1]
+        np.testing.assert_allclose(scores, falling[:5], rtol=1e-5)
         allowed = np.array([2, 3, 40, 394, 399])
-        assert set(index.search(query, 5, allowed=allowed)[0].tolist()) == {2, 40, 394}
+        rows, _ = index.search(query, 5, allowed=allowed)
+        assert set(rows.tolist()) == {2, 40, 394}
     index.rebuild()
     assert sorted(index.rows()) == sorted(left)
 
@@ -113,18 +125,22 @@ def test_rows_that_wait_to_be_linked_are_found_until_they_are_removed(monkeypatc
 def test_changes_made_while_a_graph_is_built_are_kept():
     index, vectors = filled(3000)
     index.remove(np.arange(2000) + 2000)
+    late = latent(1, seed=9)
 
     class Changing(threading.Event):
         def is_set(self):  # asked between two chunks
             index.remove(np.array([1000, 1001]))
             if len(index) == 998:
-                index.add(np.array([7]), latent(1, seed=9))
+                index.add(np.array([7]), late)
             return False
 
     index.rebuild(Changing())
-    assert (index.linked, index.dead) == (1001, 2)
-    assert index.search(latent(1, seed=9)[0], 1)[0].tolist() == [7]
-    assert 1000 not in index.search(vectors[0], 50)[0]
+    assert index.linked == 1001
+    assert index.dead == 2
+    found, _ = index.search(late[0], 1)
+    assert found.tolist() == [7]
+    near, _ = index.search(vectors[0], 50)
+    assert 1000 not in near
 
 
 def test_searching_and_changing_together_is_safe():
@@ -140,8 +156,10 @@ def test_searching_and_changing_together_is_safe():
     with ThreadPoolExecutor(3) as threads:
         searching = threads.map(search, range(3))
         for number in range(12):
-            index.add(np.arange(40) + 10_000 + 40 * number, latent(40, seed=number + 20))
-            index.remove(np.arange(20) + 10_000 + 40 * number)
+            first = 10_000 + 40 * number
+            rows = np.arange(first, first + 40)
+            index.add(rows, latent(40, seed=number + 20))
+            index.remove(rows[:20])
             if number % 3 == 0:
                 index.rebuild()
         stop.set()
@@ -152,17 +170,20 @@ def test_searching_and_changing_together_is_safe():
 @pytest.mark.parametrize("seed", range(3))
 def test_an_index_that_follows_holds_what_one_that_reads_does(open_memory, seed):
     config = MemoryConfig(merge_threshold=0.8, hot_capacity=60, cold_capacity=30)
-    first, second = (open_memory(config=config, embedder=FakeEmbedder(160)) for _ in "12")
+    first = open_memory(config=config, embedder=FakeEmbedder(160))
+    second = open_memory(config=config, embedder=FakeEmbedder(160))
     said = stream(seed, 120)
     for start in range(0, 120, 12):
-        first.add(said[start : start + 5])
-        (name,) = first.add(said[start + 5])
-        second.add(said[start + 6 : start + 12])  # as another process would
+        some = said[start : start + 12]
+        first.add(some[:5])
+        (name,) = first.add(some[5])
+        second.add(some[6:])  # as another process would
         second.recall("the boat is blue", threshold=-1.0, tiers="cold")
         if start % 48 == 0:
             second.sleep()
             first.delete(name)
-            second.update(first.add("the mill is red")[0], text="the mill is green")
+            (red,) = first.add("the mill is red")
+            second.update(red, text="the mill is green")
             first.forget(("default",), filter={"source": 1})
         assert_current(first)
         assert_current(second)
@@ -183,11 +204,13 @@ def test_a_write_that_fails_leaves_nothing_in_the_file_the_index_or_the_words(
         with pytest.raises(ZeroDivisionError):
             memory.add("a ferry that never sailed")
     assert len(memory.messages()) == 1
-    assert [each.text for each in memory.recall("a ferry", threshold=0.0)] == ["the boat is blue"]
+    (only,) = memory.recall("a ferry", threshold=0.0)
+    assert only.text == "the boat is blue"
     assert_current(memory)
     memory.add("cats chase birds")
     assert_current(memory)
-    assert memory.recall("cats chase birds")[0].text == "cats chase birds"
+    best, *_ = memory.recall("cats chase birds")
+    assert best.text == "cats chase birds"
 
 
 # The links in the database
@@ -214,19 +237,25 @@ def graph_of(memory) -> tuple[int, int]:
     """Vectors and tombstones of the graph that a first recall has, before anything is built."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory._sleeper.background, "submit", lambda *_: None)
-        assert memory.recall("subject3 does thing3")[0].text == "subject3 does thing3"
+        best, *_ = memory.recall("subject3 does thing3")
+        assert best.text == "subject3 does thing3"
     assert_current(memory)
     (opened,) = memory._store.indexes._open.values()
+    index = opened.index
+    every = index.rows()
     for text in told(0, 60):
-        query, index = memory._store.embed_query(text), opened.index
-        exact = index.search(query, 3, allowed=index.rows())
-        np.testing.assert_allclose(index.search(query, 3)[1], exact[1], rtol=1e-5)
-    return opened.index.linked, opened.index.dead
+        query = memory._store.embed_query(text)
+        _, exact = index.search(query, 3, allowed=every)
+        _, near = index.search(query, 3)
+        np.testing.assert_allclose(near, exact, rtol=1e-5)
+    return index.linked, index.dead
 
 
 def rows_kept(memory) -> int:
     with memory._store.database.read() as connection:
-        return connection.execute("SELECT sum(length(places) / 8) FROM graphs").fetchone()[0]
+        row = connection.execute("SELECT sum(length(places) / 8) FROM graphs").fetchone()
+    (kept,) = row
+    return kept
 
 
 def test_a_graph_is_searched_at_once_also_after_a_process_was_killed(filed, open_memory):
