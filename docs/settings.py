@@ -111,7 +111,7 @@ def default_of(field: dataclasses.Field[Any]) -> object:
 
 
 def shown(default: object) -> str:
-    """A default in a cell of a table."""
+    """A default as it is written."""
     if default is inspect.Parameter.empty:
         return "required"
     if default is None or isinstance(default, (str, bool, int, float, tuple)):
@@ -137,7 +137,7 @@ def page() -> str:
         parts.append(f"## {heading}")
         for path in paths:
             parts.append(f"### {title(path)}")
-            parts.append(table(settings(path)))
+            parts.append(listed(settings(path)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -147,10 +147,10 @@ def title(path: str) -> str:
     return name if name[0].isupper() else f"{holder}.{name}"
 
 
-def table(rows: list[Setting]) -> str:
-    """A table in Markdown: code in single backticks, no bar that ends a cell."""
-    lines = ["| setting | default | meaning |", "|---|---|---|"]
+def listed(rows: list[Setting]) -> str:
+    """A list in Markdown, which a narrow window shows as well; code in single backticks."""
+    lines: list[str] = []
     for name, default, meaning in rows:
-        plain = meaning.replace("``", "`").replace("|", "\\|")
-        lines.append(f"| `{name}` | {default} | {plain} |")
+        plain = meaning.replace("``", "`")
+        lines.append(f"* **`{name}`** ({default}): {plain}")
     return "\n".join(lines)

@@ -10,7 +10,8 @@ from tests.integration.test_docs import CODE, PAGES, ROOT
 
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS))
-import settings  # noqa: E402  docs/ is no package
+import drawing  # noqa: E402  docs/ is no package
+import settings  # noqa: E402
 
 GENERATED = {"api", "examples.md", "changelog.md", "contributing.md", "security.md"}
 GUIDES = sorted([*(DOCS / "guides").glob("*.md"), DOCS / "coming_from.md"])
@@ -65,6 +66,23 @@ def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
         elif not is_generated(path):
             assert path.exists(), path
             assert not anchor or path.suffix != ".md" or anchor in anchors(path), (path, anchor)
+
+
+def test_notebooks_link_to_pages_that_are_there() -> None:
+    for notebook in (DOCS / "notebooks").glob("*.ipynb"):
+        for target in re.findall(r"\]\((\.\./[^)]+)\)", notebook.read_text(encoding="utf-8")):
+            page = (notebook.parent / target.partition("#")[0]).resolve()
+            assert page.exists() or page == DOCS / "reference" / "settings.md", target
+
+
+def test_a_flowchart_is_drawn_without_a_script() -> None:
+    page = "Before.\n```mermaid\nflowchart TD\n    a --> b\n    b --> c\n    a --> c\n```\n"
+    assert drawing.rows([("a", "b"), ("b", "c"), ("a", "c")]) == [["a"], ["b"], ["c"]]
+    drawn = drawing.drawn(page)
+    assert drawn.startswith("Before.\n<svg")
+    assert drawn.count("<line") == 3
+    assert drawn.count("<rect") == 3
+    assert "mermaid" not in drawn
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -126,7 +144,7 @@ def test_every_setting_has_a_meaning() -> None:
             theirs = [name for name, _, meaning in rows if meaning == settings.THEIRS]
             assert rows, path
             assert set(theirs) <= {"name", "tags", "metadata", "description", "callback_manager"}
-    assert "| `top_k` | `3` |" in settings.page()
+    assert "* **`top_k`** (`3`): Memories that a recall returns" in settings.page()
 
 
 def test_blocks_that_show_output_follow_code() -> None:
