@@ -32,6 +32,7 @@ app.command("route", help=frontier.ROUTE_HELP)(frontier.route)
 app.command("report", help=frontier.REPORT_HELP)(frontier.report)
 app.command("serve", help=serve.SERVE_HELP)(serve.serve)
 app.command("mcp", help=serve.MCP_HELP)(serve.mcp)
+app.command("play", help=serve.PLAY_HELP)(serve.play)
 
 
 def _show_version(asked: bool) -> None:

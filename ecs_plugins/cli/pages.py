@@ -13,6 +13,7 @@ from ecs_plugins.memory import EntropicMemory, Memory, SleepReport
 from ecs_plugins.memory.records import RecordedDecision
 from ecs_plugins.memory.types import Namespace
 from ecs_plugins.shaping import ContextShaper, ShapedContext
+from ecs_plugins.shaping.result import PassageVerdict
 
 SENTENCES = 200
 """Sentences of one page that are scored, those of the best passages first."""
@@ -23,10 +24,18 @@ Coloured = Mapping[int, list[tuple[str, float | None]]]
 
 def shape_page(shaped: ShapedContext, sentences: Coloured) -> str:
     """The passages with their verdicts, kept ones first, coloured sentence by sentence."""
-    order = sorted(
-        shaped.verdicts, key=lambda v: (not v.kept, v.score is None, -(v.score or 0.0), v.index)
-    )
+    order = ordered(shaped)
     return rendered("shape.html.j2", shaped.query, shaped=shaped, order=order, sentences=sentences)
+
+
+def ordered(shaped: ShapedContext) -> list[PassageVerdict]:
+    """Verdicts as pages show them: what is kept first, then by score."""
+
+    def place(verdict: PassageVerdict) -> tuple[bool, bool, float, int]:
+        score = verdict.score
+        return not verdict.kept, score is None, -(score or 0.0), verdict.index
+
+    return sorted(shaped.verdicts, key=place)
 
 
 def coloured(shaper: ContextShaper, shaped: ShapedContext) -> Coloured:
@@ -70,14 +79,14 @@ def memory_page(memory: EntropicMemory, namespaces: Sequence[Namespace]) -> str:
     """The memories of some namespaces on a timeline of sleep phases, with every decision."""
     stats = {each.namespace: each for each in memory.admin.stats().namespaces}
     spaces = [
-        {"name": " / ".join(each), "stats": stats[each], **_life(memory, each)}
+        {"name": " / ".join(each), "stats": stats[each], **life_of(memory, each)}
         for each in namespaces
         if each in stats
     ]
     return rendered("memory.html.j2", Path(memory.path).name, spaces=spaces)
 
 
-def _life(memory: EntropicMemory, namespace: Namespace) -> dict[str, Any]:
+def life_of(memory: EntropicMemory, namespace: Namespace) -> dict[str, Any]:
     """The lives of all memories of a namespace, and its sleep phases with their decisions."""
     reports = memory.sleeps(namespace)
     decisions = memory.decisions(namespace)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -47,6 +47,16 @@ Over HTTP, for many clients, each with a token and a namespace of its own:
 \b
   ecs-plugins mcp --db agents.db --transport http --tokens tokens.txt \\
     --host 0.0.0.0 --allow-host memory.example.org
+"""
+
+PLAY_HELP = """Open a local page to play with.
+
+Paste passages and a question; look into a memory; move N on a frontier. It answers
+this machine alone.
+
+\b
+  ecs-plugins play
+  ecs-plugins play --db agent.db --frontier frontier.json
 """
 
 Host = Annotated[str, typer.Option(help="Address to listen to.")]
@@ -117,6 +127,39 @@ def serve(
         bounds=Bounds(requests=max_waiting, seconds=request_timeout),
     )
     _run(app, host, port, max_waiting, loading)
+
+
+def play(
+    port: Port = 8082,
+    db: Annotated[
+        str | None, typer.Option("--db", help="A memory file, or a postgresql:// address.")
+    ] = None,
+    frontier: Annotated[
+        Path | None, typer.Option(help="A frontier that `calibrate` wrote.", dir_okay=False)
+    ] = None,
+    model: ModelOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+) -> None:
+    """See `PLAY_HELP`, which the command line shows."""
+    with _extra("play"):
+        from ecs_plugins.cli.play import Played, play_app
+        from ecs_plugins.server.running import run
+    from ecs_plugins.frontier import EfficiencyFrontier
+    from ecs_plugins.memory import EntropicMemory
+    from ecs_plugins.shaping import ContextShaper
+
+    @cache
+    def shaper() -> ContextShaper:
+        return ContextShaper(load_model(model, device=device, dtype=dtype))
+
+    measured = None if frontier is None else EfficiencyFrontier.load(frontier)
+    with ExitStack() as opened:
+        memory = None
+        if db is not None:
+            memory = opened.enter_context(EntropicMemory.open(db, read_only=True))
+        typer.echo(f"http://localhost:{port}")
+        run(play_app(Played(shaper, memory, measured)), "127.0.0.1", port)
 
 
 def mcp(

@@ -169,11 +169,12 @@ def _show_recalled(
     demo: Demo, after: Sequence[tuple[Question, list[Recollection]]], behind: Behind
 ) -> None:
     shown = table(["asked after a restart", "first recollection", "states the answer"])
-    step = max(1, len(after) // SHOWN)
-    for question, items in after[::step][:SHOWN]:
-        first = Text(shorten(items[0].text, 60)) if items else Text("nothing")
-        right = "yes" if _holds(items[:1], question, behind) else "no"
-        shown.add_row(Text(question.question), first, right)
+    right = [pair for pair in after if _holds(pair[1][:1], pair[0], behind)]
+    wrong = [pair for pair in after if pair not in right]
+    for stated, pairs in (("yes", right[: SHOWN - 1]), ("no", wrong[:1])):
+        for question, items in pairs:
+            first = Text(shorten(items[0].text, 60)) if items else Text("nothing")
+            shown.add_row(Text(question.question), first, stated)
     demo.console.print(shown)
 
 

@@ -121,7 +121,7 @@ def _show_one(demo: Demo, ways: Ways) -> None:
     except EcsPluginsError as error:
         demo.say(f"  not cited: {error}\n")
     else:
-        demo.say(f"  answer    {shorten(cited.marked(), 100)}\n")
+        demo.say(f"  answer    {cited.marked()}\n")
 
 
 def statement_of(asked: Asked, sent: Sequence[str]) -> str:

@@ -41,7 +41,8 @@ def run(demo: Demo, ways: Ways) -> None:
     target = SHARE * max(reached)
     demo.say(
         "The same passages may be asked about once or a thousand times. What is paid once is "
-        f"shared by all. Target: {target:.2f} of the answers.\n"
+        f"shared by all. Target: {target:.2f} of the answers. Tokens that the small model reads "
+        "count like those of the answering model here; with prices they would not.\n"
     )
     chosen = [decided(frontier, reuse, target) for reuse in REUSES]
     shown = table(["questions (N)", "the router chooses"], ["answers", "tokens each", "everything"])

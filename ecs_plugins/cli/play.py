@@ -1,0 +1,222 @@
+"""``ecs-plugins play``: a local page to paste passages into, look into a memory, and move N.
+
+Plain forms and pages: no script runs, nothing is fetched. It answers this machine alone, by its
+own names, through the guards of the other servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
+
+from ecs_plugins.cli.pages import Coloured, coloured, life_of, ordered
+from ecs_plugins.common.pages import rendered
+from ecs_plugins.errors import EcsPluginsError, InvalidInputError
+from ecs_plugins.frontier import EfficiencyFrontier
+from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.memory.records import Recollection
+from ecs_plugins.memory.types import Namespace
+from ecs_plugins.server.access import Callers
+from ecs_plugins.server.service import Bounds, Service
+from ecs_plugins.server.turns import Turns
+from ecs_plugins.shaping import Attribution, ContextShaper, ShapedContext
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'",
+    "Cache-Control": "no-store",
+}
+MOST_PASSAGES = 200
+"""Passages of one page: more is a file for ``ecs-plugins shape``."""
+SIZES = (1, 2, 3, 5, 10)
+"""How many passages are kept in the table of sizes."""
+REUSES = tuple(10**power for power in range(5))
+"""N beside the one that the slider says, which is a power of ten."""
+STEPS = 40
+"""Places of the slider, from N = 1 to the largest of `REUSES`."""
+
+Form = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Played:
+    """What there is to play with.
+
+    Attributes:
+        shaper: Gives the shaper, loaded at its first use.
+        memory: A memory to look into; None shows how to open one.
+        frontier: A frontier to move N on; None shows how to measure one.
+    """
+
+    shaper: Callable[[], ContextShaper]
+    memory: EntropicMemory | None = None
+    frontier: EfficiencyFrontier | None = None
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is sent if so many passages are kept."""
+
+    passages: int
+    tokens: int
+    share: float
+
+
+def play_app(played: Played, bounds: Bounds | None = None) -> Service:
+    """The pages as an ASGI application that answers this machine alone."""
+
+    async def shape(request: Request) -> HTMLResponse:
+        form = await form_of(request)
+        return await run_in_threadpool(answered, "play_shape.html.j2", form, played, shape_values)
+
+    async def memory(request: Request) -> HTMLResponse:
+        form = dict(request.query_params)
+        return await run_in_threadpool(answered, "play_memory.html.j2", form, played, memory_values)
+
+    async def frontier(request: Request) -> HTMLResponse:
+        form = dict(request.query_params)
+        template = "play_frontier.html.j2"
+        return await run_in_threadpool(answered, template, form, played, frontier_values)
+
+    routes = [
+        Route("/", shape, methods=["GET", "POST"]),
+        Route("/memory", memory),
+        Route("/frontier", frontier),
+    ]
+    app = Starlette(routes=routes)
+    return Service(app, "play", Callers(), bounds or Bounds(seconds=600.0), Turns())
+
+
+async def form_of(request: Request) -> Form:
+    """The fields of a form that was sent, and of none where the page is opened."""
+    body = (await request.body()).decode("utf-8", errors="replace")
+    return {name: values[-1] for name, values in parse_qs(body).items()}
+
+
+def answered(
+    template: str,
+    form: Form,
+    played: Played,
+    values: Callable[[Form, Played], Mapping[str, object]],
+) -> HTMLResponse:
+    """A page of what was asked; what cannot be answered is said on it."""
+    error = ""
+    found: Mapping[str, object] = {}
+    try:
+        found = values(form, played)
+    except EcsPluginsError as fault:
+        error = str(fault)
+    page = rendered(template, "ecs-plugins play", form=form, error=error, **found)
+    return HTMLResponse(page, status_code=422 if error else 200, headers=HEADERS)
+
+
+def shape_values(form: Form, played: Played) -> Mapping[str, object]:
+    """What was kept, coloured, at each size, and the citations of an answer."""
+    question = form.get("question", "").strip()
+    passages = passages_of(form.get("passages", ""))
+    if not question or not passages:
+        return {}
+    keep = number(form, "top_k", 3)
+    plain = played.shaper()
+    shaper = ContextShaper(plain.model, plain.config.replace(top_k=keep))
+    shaped = shaper.shape(question, passages)
+    sentences: Coloured = coloured(shaper, shaped)
+    return {
+        "shaped": shaped,
+        "order": ordered(shaped),
+        "sentences": sentences,
+        "sizes": sizes_of(shaped),
+        "cited": cited(shaper, shaped, form.get("answer", "").strip()),
+    }
+
+
+def cited(shaper: ContextShaper, shaped: ShapedContext, answer: str) -> Attribution | None:
+    """The citations of an answer among all passages; None without one."""
+    if not answer:
+        return None
+    passages = [verdict.text for verdict in shaped.verdicts]
+    return shaper.attribute(shaped.query, passages, answer)
+
+
+def passages_of(text: str) -> list[str]:
+    """What empty lines part; where there are none, every line.
+
+    Raises:
+        InvalidInputError: There are more than `MOST_PASSAGES`.
+    """
+    plain = text.replace("\r\n", "\n").strip()
+    parts = plain.split("\n\n") if "\n\n" in plain else plain.splitlines()
+    passages = [part.strip() for part in parts if part.strip()]
+    if len(passages) > MOST_PASSAGES:
+        raise InvalidInputError(
+            f"{len(passages)} passages; this page takes {MOST_PASSAGES}, `ecs-plugins shape` more"
+        )
+    return passages
+
+
+def sizes_of(shaped: ShapedContext) -> list[Size]:
+    """Tokens that are sent for each size, by the order that was found."""
+    tokens = list(accumulate(verdict.tokens for verdict in shaped.ranked))
+    whole = max(shaped.tokens_before, 1)
+    counts = [size for size in SIZES if size <= len(tokens)]
+    return [Size(size, tokens[size - 1], tokens[size - 1] / whole) for size in counts]
+
+
+def memory_values(form: Form, played: Played) -> Mapping[str, object]:
+    """Namespaces, the timeline of the chosen one, and what a question recalls."""
+    memory = played.memory
+    if memory is None:
+        return {}
+    spaces = [each.namespace for each in memory.admin.stats().namespaces]
+    names = [" / ".join(space) for space in spaces]
+    chosen = form.get("namespace", names[0] if names else "")
+    if chosen not in names:
+        return {"names": names, "opened": True}
+    space: Namespace = spaces[names.index(chosen)]
+    question = form.get("question", "").strip()
+    found: list[Recollection] = []
+    if question:
+        found = memory.recall(question, namespace=space, threshold=0, record=False)
+    life = life_of(memory, space)
+    return {"names": names, "opened": True, "chosen": chosen, "found": found, **life}
+
+
+def frontier_values(form: Form, played: Played) -> Mapping[str, object]:
+    """What is cheapest for a target, at the slider's N and at powers of ten."""
+    frontier = played.frontier
+    if frontier is None:
+        return {}
+    best = max(point.f1 for point in frontier.routable)
+    target = number(form, "target", 90) / 100 * best
+    place = min(number(form, "place", 0), STEPS)
+    reuse = round(REUSES[-1] ** (place / STEPS))
+    counts = sorted({reuse, *REUSES})
+    decisions = [frontier.decide(target_f1=target, reuse=count) for count in counts]
+    return {
+        "decisions": decisions,
+        "reuse": reuse,
+        "target": target,
+        "place": place,
+        "steps": STEPS,
+    }
+
+
+def number(form: Form, name: str, default: int) -> int:
+    """A whole number of a form, at least 0.
+
+    Raises:
+        InvalidInputError: It is something else.
+    """
+    given = form.get(name, "").strip()
+    if not given:
+        return default
+    if not given.isascii() or not given.isdigit():
+        raise InvalidInputError(f"{name} is a whole number, and not {given!r:.40}")
+    return int(given)

@@ -1,0 +1,150 @@
+"""The page to play with: what it shows, what it refuses, and that nothing on it runs."""
+
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from ecs_plugins import (
+    ContextShaper,
+    EfficiencyFrontier,
+    EntropicMemory,
+    FakeEmbedder,
+    FakeLanguageModel,
+    ShapingConfig,
+    StrategyPoint,
+)
+from ecs_plugins.cli import app
+from ecs_plugins.cli.play import MOST_PASSAGES, Played, play_app
+
+HOST = "http://localhost:8082"
+SCRIPT = "<script>alert(1)</script>"
+PASSAGES = f"The ferry does leave at nine.\n\nIt rained.\n\n{SCRIPT}"
+ADA = ("user", "ada")
+
+
+def shaper() -> ContextShaper:
+    return ContextShaper(FakeLanguageModel(), ShapingConfig(ranker="bm25"))
+
+
+@pytest.fixture
+def memory():
+    config = {"sleep_every": 3, "cold_capacity": 3, "hot_capacity": 3}
+    with EntropicMemory.open(":memory:", embedder=FakeEmbedder(), config=config) as opened:
+        for number in range(9):
+            opened.add(f"Fact {number} is about topic {number % 5}.", namespace=ADA)
+        yield opened
+
+
+@pytest.fixture
+def client(memory):
+    full = StrategyPoint("full_context", {}, f1=0.8, stage1=0, stage2=1000)
+    notes = StrategyPoint("memory_compression", {"ratio": 0.3}, f1=0.79, stage1=1500, stage2=400)
+    frontier = EfficiencyFrontier([full, notes])
+    return TestClient(play_app(Played(shaper, memory, frontier)), base_url=HOST)
+
+
+def check_inert(page: str) -> None:
+    """No script runs, and nothing is fetched."""
+    assert "<script" not in page
+    assert "://" not in page
+
+
+def test_passages_are_shaped_coloured_and_counted(client) -> None:
+    asked = {
+        "question": "When does the ferry leave?",
+        "passages": PASSAGES,
+        "top_k": "1",
+    }
+    answer = client.post("/", data=asked)
+    page = answer.text
+    assert answer.status_code == 200
+    assert "script-src" not in answer.headers["content-security-policy"]
+    check_inert(page)
+    assert "1 of 3 passages kept" in page
+    assert page.index("The ferry does leave at nine.</span>") < page.index("It rained.</span>")
+    assert page.count("<tr><td>") == 3  # sizes 1, 2 and 3
+    assert "&lt;script&gt;" in page
+
+
+def test_an_answer_is_cited(client) -> None:
+    tower = (
+        "The company of Gustave Eiffel designed the tower. It was built by that company in 1889."
+    )
+    asked = {
+        "question": "Who built the Eiffel Tower?",
+        "passages": f"Tickets for the top cost 28 euros.\n{tower}\nThe Louvre is a museum.",
+        "answer": "The company of Gustave Eiffel built it in 1889.",
+    }
+    assert "built it in 1889 [1]." in client.post("/", data=asked).text
+
+
+def test_an_empty_page_asks_for_passages(client) -> None:
+    page = client.get("/").text
+    assert "<textarea" in page
+    assert "At each size" not in page
+
+
+@pytest.mark.parametrize("wrong", ["-1", "many", "١"])
+def test_a_size_that_is_none_is_said_on_the_page(client, wrong) -> None:
+    answer = client.post("/", data={"question": "q?", "passages": "It rained.", "top_k": wrong})
+    assert answer.status_code == 422
+    assert "top_k is a whole number" in answer.text
+
+
+def test_too_many_passages_are_refused_in_words(client) -> None:
+    lines = "\n".join(f"Line {number}." for number in range(MOST_PASSAGES + 1))
+    answer = client.post("/", data={"question": "q?", "passages": lines})
+    assert answer.status_code == 422
+    assert "ecs-plugins shape" in answer.text
+
+
+def test_a_memory_shows_its_lives_and_what_a_question_recalls_and_counts_nothing(
+    client, memory
+) -> None:
+    before = memory.admin.stats().pending
+    page = client.get("/memory", params={"question": "Which fact is about topic 1?"}).text
+    check_inert(page)
+    assert page.count('class="life"') == len(memory.memories(ADA)) + page.count('class="gone"')
+    assert "score " in page
+    assert memory.admin.stats().pending == before
+    other = client.get("/memory", params={"namespace": "user / ben"}).text
+    assert 'class="life"' not in other
+
+
+def test_the_slider_changes_what_is_cheapest(client) -> None:
+    once = client.get("/frontier", params={"place": "0", "target": "95"}).text
+    often = client.get("/frontier", params={"place": "20", "target": "95"}).text
+    check_inert(once)
+    assert "<b>1</b></td><td>full_context" in once
+    assert "<b>100</b></td><td>memory_compression" in often
+
+
+def test_what_was_not_given_is_told() -> None:
+    alone = TestClient(play_app(Played(shaper)), base_url=HOST)
+    assert "--db agent.db" in alone.get("/memory").text
+    assert "--frontier frontier.json" in alone.get("/frontier").text
+
+
+def test_other_names_and_pages_of_other_origins_are_refused(client) -> None:
+    strange = TestClient(client.app, base_url="http://evil.example")
+    assert strange.get("/").status_code == 421
+    answer = client.post("/", data={}, headers={"origin": "http://evil.example"})
+    assert answer.status_code == 403
+
+
+def test_the_command_opens_a_memory_to_read_and_listens_to_this_machine(
+    tmp_path, monkeypatch
+) -> None:
+    file = tmp_path / "agent.db"
+    with EntropicMemory.open(file, embedder=FakeEmbedder()) as opened:
+        opened.add("It rained.", namespace=ADA)
+    served = []
+
+    def serve(app, host, port):
+        page = TestClient(app, base_url=HOST).get("/memory").text
+        served.append((host, port, "user / ada" in page))
+
+    monkeypatch.setattr("ecs_plugins.server.running.run", serve)
+    result = CliRunner().invoke(app, ["play", "--db", str(file), "--port", "9"])
+    assert result.exit_code == 0, result.output
+    assert served == [("127.0.0.1", 9, True)]
