@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,10 +14,14 @@ import typer
 
 from benchmarks.commands import DataFile
 from benchmarks.intervals import interval
+from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.frontier import CalibrationQuestion
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.embedder import Embedder
+from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig, Verdict
+from ecs_plugins.shaping.choosing import KEPT_SHARE
+from ecs_plugins.shaping.deadline import ScoredOnce
 
 HELP = """How often the answer's text survives when only sentences that help are kept.
 
@@ -25,33 +29,71 @@ HELP = """How often the answer's text survives when only sentences that help are
   python -m benchmarks pruning squad --data squad.json --out out/pruning-squad.json
 
 Of SQuAD, HotpotQA or MuSiQue: the passages with the answer among others of the same article or
-question. Compared with keeping whole passages, best first, in as many characters. Of the sample,
-questions that are answered by yes or no are left out: these words stand anywhere.
+question. Beside the package, in as many characters: whole passages, best first; sentences by BM25
+alone; and the package without a language model. Of HotpotQA also whether all supporting sentences
+stay. Of the sample, questions that are answered by yes or no are left out: these words stand
+anywhere.
 """
 _POLAR = frozenset({"yes", "no"})
+PACKAGE = "sentences"
+WHOLE = "whole passages"
+BM25 = "BM25 sentences"
+NO_MODEL = "no model"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a method leaves of the passages of a question.
+
+    Attributes:
+        characters: How many there are.
+        has_answer: Whether an answer stands in it.
+        has_facts: Whether all supporting sentences do; None where they are not known.
+    """
+
+    characters: int
+    has_answer: bool
+    has_facts: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """One question.
+    """One question at one share.
 
     Attributes:
         question: As asked.
+        share: Of the characters of the selected passages that may stay.
         given: Characters of all passages.
-        whole: Characters of the kept passages.
-        pruned: Characters of what stays of them.
-        in_whole: Whether an answer stands in the kept passages.
-        in_pruned: Whether one stands in what stays of them.
-        in_budget: Whether one stands in the best whole passages that take no more characters.
+        selected: The selected passages, whole.
+        left: What stays of them, by method.
     """
 
     question: str
+    share: float
     given: int
-    whole: int
-    pruned: int
-    in_whole: bool
-    in_pruned: bool
-    in_budget: bool
+    selected: Left
+    left: Mapping[str, Left]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What should stay of the passages of a question.
+
+    Attributes:
+        answers: Any of these texts.
+        facts: All of these sentences; none where they are not known.
+    """
+
+    answers: Sequence[str]
+    facts: Sequence[str] = ()
+
+    def left_in(self, text: str) -> Left:
+        """What of it a text holds."""
+        has_answer = any(answer.casefold() in text.casefold() for answer in self.answers)
+        has_facts = None
+        if self.facts:
+            has_facts = all(fact in text for fact in self.facts)
+        return Left(len(text), has_answer, has_facts)
 
 
 def pruning(
@@ -61,6 +103,7 @@ def pruning(
     skip: Annotated[int, typer.Option(min=0, help="Leave out the first of the sample.")] = 0,
     passages: Annotated[int, typer.Option(min=2, help="Passages per question.")] = 10,
     top_k: Annotated[int | None, typer.Option(min=1, help="Kept before they are pruned.")] = None,
+    share: Annotated[list[float] | None, typer.Option(help="Of the characters; several.")] = None,
     dtype: Annotated[str, typer.Option(help="Of the bundled model.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="JSON file; printed only without it.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sample and the other passages.")] = 42,
@@ -73,11 +116,28 @@ def pruning(
     random.Random(seed).shuffle(found)
     model = LocalLM.bundled(dtype=dtype)
     chosen = [q for q in found[skip : skip + limit] if not _POLAR.issuperset(q.answers)]
-    rows = measure(model, chosen, passages, top_k=top_k, seed=seed)
+    facts = supporting_sentences(data) if dataset == "hotpotqa" else {}
+    shares = share or [KEPT_SHARE]
+    rows = measure(model, chosen, passages, facts=facts, shares=shares, top_k=top_k, seed=seed)
     typer.echo("\n".join(summary(rows)))
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+
+
+def supporting_sentences(data: Path) -> dict[str, list[str]]:
+    """The supporting sentences of a file of HotpotQA, by question."""
+    from benchmarks.datasets.records import read_records
+
+    facts: dict[str, list[str]] = {}
+    for record in read_records("hotpotqa", data):
+        sentences = dict(record["context"])
+        supporting: list[str] = []
+        for title, number in record["supporting_facts"]:
+            # Some labels stand beyond the paragraph's end.
+            supporting += sentences.get(title, [])[number : number + 1]
+        facts[record["_id"]] = [sentence.strip() for sentence in supporting]
+    return facts
 
 
 def measure(
@@ -85,15 +145,25 @@ def measure(
     questions: Sequence[CalibrationQuestion],
     passages: int,
     *,
+    facts: Mapping[str, Sequence[str]] | None = None,
+    shares: Sequence[float] = (KEPT_SHARE,),
     top_k: int | None = None,
     embedder: Embedder | None = None,
     seed: int = 42,
 ) -> list[Pruned]:
     """Shape the passages of every question by sentences."""
-    shaper = ContextShaper(model, ShapingConfig(unit="sentence", top_k=top_k), embedder=embedder)
-    return [
-        _compared(shaper.shape(q.question, shown(q, passages, seed)), q.answers) for q in questions
-    ]
+    rows: list[Pruned] = []
+    for question in questions:
+        wanted = Wanted(question.answers, (facts or {}).get(question.id, ()))
+        texts = shown(question, passages, seed)
+        # What one share has read, the next need not.
+        once = ScoredOnce(model)
+        for share in shares:
+            config = ShapingConfig(unit="sentence", top_k=top_k, keep_share=share)
+            shaper = ContextShaper(once, config, embedder=embedder)
+            shaped = shaper.shape(question.question, texts)
+            rows.append(_compared(once, shaped, wanted, share))
+    return rows
 
 
 def shown(question: CalibrationQuestion, passages: int, seed: int) -> list[str]:
@@ -106,47 +176,94 @@ def shown(question: CalibrationQuestion, passages: int, seed: int) -> list[str]:
     return [f"{documents[n].title}\n{documents[n].text.strip()}" for n in chosen]
 
 
-def _compared(shaped: ShapedContext, answers: Sequence[str]) -> Pruned:
+def _compared(model: LanguageModel, shaped: ShapedContext, wanted: Wanted, share: float) -> Pruned:
     # One that has lost every sentence is no longer kept, but was selected.
     selected = [v for v in shaped.ranked if v.verdict is Verdict.SELECTED]
-    best: list[str] = []
-    for verdict in selected:
-        if sum(map(len, best)) + len(verdict.text) <= len(shaped.text):
-            best.append(verdict.text)
-    whole = "\n\n".join(verdict.text for verdict in selected)
+    texts = [verdict.text for verdict in selected]
+    room = share * sum(map(len, texts))
+    alone = ShapingConfig(
+        unit="sentence",
+        signal=None,
+        ranker="bm25",
+        top_k=len(texts),
+        keep_share=share,
+    )
+    without_model = ContextShaper(model, alone).shape(shaped.query, texts)
+    left = {
+        PACKAGE: shaped.text,
+        WHOLE: "\n".join(best_whole(texts, len(shaped.text))),
+        BM25: "\n".join(best_by_bm25(shaped.query, texts, room)),
+        NO_MODEL: without_model.text,
+    }
     return Pruned(
         question=shaped.query,
+        share=share,
         given=sum(len(verdict.text) for verdict in shaped.verdicts),
-        whole=len(whole),
-        pruned=len(shaped.text),
-        in_whole=_holds(whole, answers),
-        in_pruned=_holds(shaped.text, answers),
-        in_budget=_holds("\n".join(best), answers),
+        selected=wanted.left_in("\n\n".join(texts)),
+        left={method: wanted.left_in(text) for method, text in left.items()},
     )
 
 
-def _holds(text: str, answers: Sequence[str]) -> bool:
-    return any(answer.casefold() in text.casefold() for answer in answers)
+def best_whole(texts: Sequence[str], room: float) -> list[str]:
+    """Texts as far as they fit, the first ones first."""
+    best: list[str] = []
+    for text in texts:
+        if len(text) <= room:
+            best.append(text)
+            room -= len(text)
+    return best
+
+
+def best_by_bm25(query: str, texts: Sequence[str], room: float) -> list[str]:
+    """The sentences of all texts that BM25 puts first, as far as they fit, in reading order."""
+    sentences: list[str] = []
+    for text in texts:
+        sentences += [text[start:end].strip() for start, end in sentence_spans(text)]
+    order = BM25Ranker().rank(query, sentences).order
+    ranked = [sentences[place] for place in order]
+    best = set(best_whole(ranked, room))
+    return [sentence for sentence in sentences if sentence in best]
 
 
 def summary(rows: Sequence[Pruned]) -> list[str]:
-    """One line per figure."""
-    asked = [row for row in rows if row.in_whole]
-    lines = [
-        f"{len(rows)} questions; the kept passages hold the answer of {len(asked)}, and take "
-        f"{_share(rows, 'whole', 'given'):.1%} of the characters that were given",
-        f"fewer characters by sentences: {1 - _share(rows, 'pruned', 'whole'):.1%}",
-    ]
-    for name, what in (
-        ("in_pruned", "the answer stays, by sentences"),
-        ("in_budget", "the answer stays, whole passages in as many characters"),
-    ):
-        values = [float(getattr(row, name)) for row in asked]
-        low, high = interval(np.mean, values) if values else (0.0, 0.0)
-        lines.append(f"{what}: {sum(values) / max(1, len(asked)):.1%} [{low:.1%}, {high:.1%}]")
+    """One line per figure, by share."""
+    lines: list[str] = []
+    for share in dict.fromkeys(row.share for row in rows):
+        lines += _summary([row for row in rows if row.share == share])
     return lines
 
 
-def _share(rows: Sequence[Pruned], part: str, whole: str) -> float:
-    total = sum(getattr(row, whole) for row in rows)
-    return float(sum(getattr(row, part) for row in rows) / max(1, total))
+def _summary(rows: Sequence[Pruned]) -> list[str]:
+    asked = [row for row in rows if row.selected.has_answer]
+    given = sum(row.given for row in rows)
+    selected = sum(row.selected.characters for row in rows)
+    lines = [
+        f"share {rows[0].share:g}: {len(rows)} questions; the selected passages hold the answer "
+        f"of {len(asked)}, and take {selected / max(1, given):.1%} of the characters given"
+    ]
+    for method in rows[0].left:
+        kept = sum(row.left[method].characters for row in rows)
+        lines.append(f"  {method}: {1 - kept / max(1, selected):.1%} fewer characters")
+    lines += _stays("the answer stays", asked, lambda left: left.has_answer)
+    known = [row for row in rows if row.selected.has_facts]
+    lines += _stays("all supporting sentences stay", known, lambda left: bool(left.has_facts))
+    return lines
+
+
+def _stays(what: str, rows: Sequence[Pruned], is_in: Callable[[Left], bool]) -> list[str]:
+    """How often something stays, by method, and the difference of the package to each."""
+    lines: list[str] = []
+    if not rows:
+        return lines
+    package = np.array([float(is_in(row.left[PACKAGE])) for row in rows])
+    for method in rows[0].left:
+        values = np.array([float(is_in(row.left[method])) for row in rows])
+        low, high = interval(np.mean, values)
+        line = f"  {what}, {method}: {values.sum():.0f} of {len(rows)}, "
+        line += f"{values.mean():.1%} [{low:.1%}, {high:.1%}]"
+        if method != PACKAGE:
+            ahead = package - values
+            low, high = interval(np.mean, ahead)
+            line += f"; {PACKAGE} {ahead.mean():+.1%} [{low:+.1%}, {high:+.1%}]"
+        lines.append(line)
+    return lines

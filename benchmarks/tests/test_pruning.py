@@ -1,6 +1,17 @@
 import json
 
-from benchmarks.commands.pruning import Pruned, measure, shown, summary
+from benchmarks.commands.pruning import (
+    BM25,
+    NO_MODEL,
+    PACKAGE,
+    WHOLE,
+    Left,
+    Pruned,
+    best_by_bm25,
+    measure,
+    shown,
+    summary,
+)
 from ecs_plugins.frontier import CalibrationQuestion, Context, Document
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -27,27 +38,53 @@ def test_the_passages_shown_hold_the_answer_and_are_the_same_every_time():
     assert shown(QUESTION, 99, seed=1) == shown(QUESTION, 8, seed=2)
 
 
-def test_a_question_is_measured_against_whole_passages_in_as_many_characters():
+def test_a_question_is_measured_beside_other_ways_to_leave_as_many_characters():
     knows = FakeLanguageModel(
         lambda context, text: -4.0 + ("Ida3" in context) + ("lives" in context)
     )
-    (row,) = measure(knows, [QUESTION], 8, embedder=FakeEmbedder())
-    assert row.in_whole
-    assert row.in_pruned
-    assert row.pruned < row.whole < row.given
+    facts = {"q": ["Ida3 lives in Rome3."]}
+    rows = measure(knows, [QUESTION], 8, facts=facts, shares=(0.4, 0.1), embedder=FakeEmbedder())
+    assert [row.share for row in rows] == [0.4, 0.1]
+    for row in rows:
+        assert row.selected.has_answer
+        assert row.left[PACKAGE].has_answer
+        assert row.left[PACKAGE].has_facts
+        room = row.share * row.selected.characters
+        for method in (PACKAGE, WHOLE, BM25, NO_MODEL):
+            assert row.left[method].characters <= room
+    assert rows[1].left[WHOLE].characters == 0
+
+
+def test_a_question_is_scored_once_for_all_shares():
+    model = FakeLanguageModel()
+    measure(model, [QUESTION], 8, shares=(0.4,), embedder=FakeEmbedder())
+    requests = len(model.requests)
+    measure(model, [QUESTION], 8, shares=(0.4, 0.2, 0.1), embedder=FakeEmbedder())
+    assert len(model.requests) == 2 * requests
+
+
+def test_bm25_leaves_the_sentences_that_share_most_words_in_reading_order():
+    texts = ["Rain fell. Ida came.", "Ida and Bo came. Nobody slept."]
+    assert best_by_bm25("Ida Bo", texts, room=25) == ["Ida came.", "Ida and Bo came."]
 
 
 def test_figures_are_of_questions_whose_answer_was_kept():
+    whole = Left(100, has_answer=True, has_facts=True)
+    loses = Left(40, has_answer=False, has_facts=False)
+    holds = Left(40, has_answer=True, has_facts=True)
+    lost_before = Left(100, has_answer=False, has_facts=False)
     rows = [
-        Pruned("a", 200, 100, 40, True, True, False),
-        Pruned("b", 200, 100, 40, True, True, True),
-        Pruned("c", 200, 100, 40, False, False, False),
+        Pruned("a", 0.4, 200, whole, {PACKAGE: holds, WHOLE: loses}),
+        Pruned("b", 0.4, 200, whole, {PACKAGE: holds, WHOLE: holds}),
+        Pruned("c", 0.4, 200, lost_before, {PACKAGE: loses, WHOLE: loses}),
     ]
-    shown = summary(rows)
-    assert "hold the answer of 2, and take 50.0%" in shown[0]
-    assert shown[1].endswith("60.0%")
-    assert "by sentences: 100.0%" in shown[2]
-    assert "as many characters: 50.0%" in shown[3]
+    shown = "\n".join(summary(rows))
+    assert "hold the answer of 2, and take 50.0%" in shown
+    assert "sentences: 60.0% fewer characters" in shown
+    assert "the answer stays, sentences: 2 of 2, 100.0%" in shown
+    assert "the answer stays, whole passages: 1 of 2, 50.0%" in shown
+    assert "all supporting sentences stay, whole passages: 1 of 2, 50.0%" in shown
+    assert "sentences +50.0%" in shown
 
 
 def test_the_command_prints_its_figures_and_writes_every_question(bench, tmp_path, monkeypatch):
@@ -68,7 +105,7 @@ def test_the_command_prints_its_figures_and_writes_every_question(bench, tmp_pat
     record["paragraphs"][0]["context"] += " It did not."
     data.write_text(json.dumps({"data": [record]}))
     shown = bench("pruning", "squad", "--data", data, "--out", tmp_path / "out.json")
-    assert "fewer characters by sentences" in shown
+    assert "BM25 sentences:" in shown
     (row,) = json.loads((tmp_path / "out.json").read_text())
     assert row["question"] == "Where?"
-    assert row["in_whole"]
+    assert row["selected"]["has_answer"]

@@ -89,8 +89,9 @@ def well_formed(text: str) -> str:
 
 def one_line(text: str) -> str:
     """``text`` for a terminal: one line, without anything that does not print."""
-    printed = "".join(character if character.isprintable() else " " for character in text)
-    return " ".join(printed.split())
+    printed = [character if character.isprintable() else " " for character in text]
+    words = "".join(printed).split()
+    return " ".join(words)
 
 
 def printable(text: str) -> str:
@@ -136,21 +137,33 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     """
     ends = [0]
     for line in _LINE.finditer(text):
+        written = line.group()
         # Parts of a length, and one kind of space: sentencex takes the square of a length for some
         # marks, and fails at a space of several bytes.
-        plain = _ODD.sub(" ", line.group().rstrip("\n"))
-        found = (accumulate(map(len, segment(language, plain))) for language in _LANGUAGES)
-        within = set.intersection(*map(set, found)) - {len(plain)}
-        ends += sorted(line.start() + end for end in within if not _in_a_name(plain, end))
-        if len(plain) < len(line.group()):
+        plain = _ODD.sub(" ", written.rstrip("\n"))
+        ends += [line.start() + end for end in _ends_within(plain)]
+        if len(plain) < len(written):
             ends.append(line.end())
+    ends.append(len(text))
+    distinct = dict.fromkeys(ends)
     spans: list[tuple[int, int]] = []
-    for start, end in pairwise(dict.fromkeys((*ends, len(text)))):
-        if text[start:end].strip() or not spans:
-            spans.append((start, end))
-        else:
-            spans[-1] = (spans[-1][0], end)
+    for start, end in pairwise(distinct):
+        is_blank = not text[start:end].strip()
+        if is_blank and spans:
+            start, _ = spans.pop()
+        spans.append((start, end))
     return spans
+
+
+def _ends_within(line: str) -> list[int]:
+    """Where sentences end before the end of a line, by the rules of all languages alike."""
+    alike: set[int] | None = None
+    for language in _LANGUAGES:
+        lengths = map(len, segment(language, line))
+        ends = set(accumulate(lengths))
+        alike = ends if alike is None else alike & ends
+    within = (alike or set()) - {len(line)}
+    return [end for end in sorted(within) if not _in_a_name(line, end)]
 
 
 def _in_a_name(line: str, end: int) -> bool:
@@ -158,8 +171,9 @@ def _in_a_name(line: str, end: int) -> bool:
 
     The marks of scripts that are written without spaces need none.
     """
+    before = line[end - 1]
     following = line[end]
-    if line[end - 1].isspace() or following.isspace():
+    if before.isspace() or following.isspace():
         return False
     mark = line[:end].rstrip(_CLOSING)[-1:]
     is_spaced = following.isascii() or following.islower() or following.isupper()
@@ -172,7 +186,8 @@ def names_and_numbers(text: str) -> list[str]:
     >>> names_and_numbers("Ada met Bob on May 4")
     ['ada', 'bob', 'may', '4']
     """
-    return [word.casefold() for word in WORD.findall(text) if not word.islower()]
+    words = WORD.findall(text)
+    return [word.casefold() for word in words if not word.islower()]
 
 
 def asks(text: str) -> bool:
@@ -195,25 +210,38 @@ def is_conversation(passages: Sequence[str]) -> bool:
     are none; blank ones do not count.
     """
     filled = [passage for passage in passages if passage.strip()]
-    heads = [head for head in map(_TURN.match, filled) if head]
-    if len(heads) < max(MIN_TURNS, _MOSTLY * len(filled)):
+    heads = _heads(filled)
+    least = max(MIN_TURNS, _MOSTLY * len(filled))
+    if len(heads) < least:
         return False
     speakers = [head["speaker"] for head in heads]
     stamps = [head["stamp"] for head in heads]
     if not _alternate(speakers):
         return False
     # Sorted by anything but time, what was said at one time does not stand together.
-    if _changes(stamps) + 1 != len(set(stamps)):
+    times = len(set(stamps))
+    if _changes(stamps) != times - 1:
         return False
     names = set(speakers)
     exchanges = sum(_several_turns(passage, names) for passage in filled)
-    return exchanges <= (1 - _MOSTLY) * len(filled)
+    most = (1 - _MOSTLY) * len(filled)
+    return exchanges <= most
+
+
+def _heads(texts: Iterable[str]) -> list[re.Match[str]]:
+    """When and who, of those texts that begin as turns do."""
+    matches = map(_TURN.match, texts)
+    return [head for head in matches if head is not None]
 
 
 def _alternate(speakers: Sequence[str]) -> bool:
     """Whether a few speakers come back, and mostly another one's turn follows."""
-    few = 1 < len(set(speakers)) <= len(speakers) / _MIN_SAID_EACH
-    return few and _changes(speakers) >= _MIN_ALTERNATION * (len(speakers) - 1)
+    distinct = len(set(speakers))
+    most = len(speakers) / _MIN_SAID_EACH
+    if not 1 < distinct <= most:
+        return False
+    chances = len(speakers) - 1
+    return _changes(speakers) >= _MIN_ALTERNATION * chances
 
 
 def _changes(labels: Iterable[str | None]) -> int:
@@ -240,15 +268,21 @@ def as_replies(turns: Sequence[str]) -> list[str]:
     dated = len(set(stamps)) <= len(stamps) / 2
     statements = list(turns)
     questions: dict[int, list[str]] = defaultdict(list)  # by the turn that replies to them
-    for index, (text, head) in enumerate(zip(turns, heads, strict=True)):
-        question = asked_at_end(text) if head else ""
+    for index, text in enumerate(turns):
+        if heads[index] is None:
+            continue
+        question = asked_at_end(text)
         if not question:
             continue
-        reply = _reply_to(index, heads, dated)
+        reply = _reply_to(index, heads, dated=dated)
         if reply is not None:
             questions[reply].append(question)
             statements[index] = _without(text, question)
-    return [as_reply(text, " ".join(questions[index])) for index, text in enumerate(statements)]
+    replies: list[str] = []
+    for index, statement in enumerate(statements):
+        asked = " ".join(questions[index])
+        replies.append(as_reply(statement, asked))
+    return replies
 
 
 def asked_at_end(text: str) -> str:
@@ -264,7 +298,8 @@ def asked_at_end(text: str) -> str:
     if head is not None:
         start = max(start, head.end())
     end = text[start:]
-    questions = end[_questions_from(end) :].strip()
+    first = _questions_from(end)
+    questions = end[first:].strip()
     if len(questions) > MAX_ASKED:
         return ""
     return questions
@@ -303,12 +338,18 @@ def as_replies_to(turns: Sequence[str], before: Sequence[str | None]) -> list[st
 
     ``before`` holds what was said before each, among the turns or not; None where it is not known.
     """
-    questions = [_asked_of(text, previous) for text, previous in zip(turns, before, strict=True)]
-    moved = {
-        previous: question for previous, question in zip(before, questions, strict=True) if question
-    }
-    statements = [_without(text, moved.get(text, "")) for text in turns]
-    return [as_reply(text, asked) for text, asked in zip(statements, questions, strict=True)]
+    questions: list[str] = []
+    moved: dict[str | None, str] = {}
+    for text, previous in zip(turns, before, strict=True):
+        question = _asked_of(text, previous)
+        questions.append(question)
+        if question:
+            moved[previous] = question
+    replies: list[str] = []
+    for text, question in zip(turns, questions, strict=True):
+        statement = _without(text, moved.get(text, ""))
+        replies.append(as_reply(statement, question))
+    return replies
 
 
 def _asked_of(turn: str, previous: str | None) -> str:
@@ -319,7 +360,7 @@ def _asked_of(turn: str, previous: str | None) -> str:
 
 
 def _several_turns(passage: str, speakers: set[str]) -> bool:
-    heads = [head for head in map(_TURN.match, passage.splitlines()) if head]
+    heads = _heads(passage.splitlines())
     turns = [head for head in heads if head["speaker"] in speakers]
     return len(turns) > 1
 
@@ -330,7 +371,12 @@ def _without(text: str, asked: str) -> str:
     return text.rstrip().removesuffix(asked).rstrip()
 
 
-def _reply_to(index: int, heads: Sequence[re.Match[str] | None], dated: bool) -> int | None:
+def _reply_to(
+    index: int,
+    heads: Sequence[re.Match[str] | None],
+    *,
+    dated: bool,
+) -> int | None:
     """The next turn of another speaker in the same session."""
     turn = heads[index]
     if turn is None:

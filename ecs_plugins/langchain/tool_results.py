@@ -18,7 +18,7 @@ from langchain_core.documents import Document
 from ecs_plugins.common.inert import inert
 from ecs_plugins.integrations.fields import METADATA_KEY, RESTORE_TOOL
 from ecs_plugins.shaping.passages import Unit
-from ecs_plugins.shaping.sentences import by_handle
+from ecs_plugins.shaping.spans import by_handle
 
 Block = str | dict[str, Any]
 """A block of a message."""

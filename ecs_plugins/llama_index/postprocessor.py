@@ -31,7 +31,7 @@ from ecs_plugins.integrations.fields import (
 )
 from ecs_plugins.lm.shared import as_model
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
-from ecs_plugins.shaping.sentences import Span, by_handle, gaps, join_spans
+from ecs_plugins.shaping.spans import Span, by_handle, gaps, join_spans
 
 _dispatcher = get_dispatcher(__name__)
 

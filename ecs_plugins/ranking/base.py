@@ -37,7 +37,8 @@ class Ranking:
 
     def top(self, k: int) -> tuple[int, ...]:
         """Indices of the k best, best first."""
-        return self.order[: max(0, k)]
+        number = max(0, k)
+        return self.order[:number]
 
 
 def _number(score: float) -> float:

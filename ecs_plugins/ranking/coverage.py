@@ -49,7 +49,8 @@ class _Posting(NamedTuple):
     def weights_of(self, wanted: Numbers) -> Shares:
         """The weight in each wanted text; 0 where a text does not have the term."""
         places = self.numbers.searchsorted(wanted)
-        having = self.numbers.take(places, mode="clip") == wanted
+        nearest = self.numbers.take(places, mode="clip")
+        having = nearest == wanted
         weights = self.weights
         if weights.ndim:
             weights = weights.take(places, mode="clip")
@@ -85,9 +86,11 @@ class CoverageIndex:
     def add(self, number: int, text: str) -> None:
         """Index a text; one that was there under the same number is replaced."""
         self.discard(number)
-        distinct = dict.fromkeys(terms(text))
-        shared = tuple(self._shared.setdefault(term, term) for term in distinct)
-        self._terms[number] = shared
+        shared: list[str] = []
+        for term in dict.fromkeys(terms(text)):
+            same = self._shared.setdefault(term, term)
+            shared.append(same)
+        self._terms[number] = tuple(shared)
         self._occurrences += len(shared)
         for term in shared:
             numbers = self._postings[term]
@@ -121,19 +124,25 @@ class CoverageIndex:
         postings, total = self._query_terms(query)
         if not postings:
             return others, np.zeros(len(others)), 0.0
-        occurrences = np.cumsum([posting.numbers.size for posting in postings])
-        rare = max(1, int((occurrences <= POSTINGS_READ).sum()))
+        sizes = [_texts_having(posting) for posting in postings]
+        is_read = np.cumsum(sizes) <= POSTINGS_READ
+        rare = max(1, int(is_read.sum()))
         merged = _merged(postings[:rare])
         candidates = k if rare == len(postings) else 2 * k
         likely = _with_largest_weights(merged, candidates)
         wanted = np.concatenate([others, likely])
         shares = _shares([merged, *postings[rare:]], total, wanted)
 
-        by_share = np.argsort(-shares[len(others) :], kind="stable")
-        best = len(others) + by_share[:k]
-        least = float(shares[best[-1]]) if len(best) == k else 0.0
+        count = len(others)
+        by_share = np.argsort(-shares[count:], kind="stable")
+        best = count + by_share[:k]
+        least = 0.0
+        if len(best) == k:
+            last = best[-1]
+            least = float(shares[last])
         is_new = np.isin(wanted[best], others, assume_unique=True, invert=True)
-        places = np.concatenate([np.arange(len(others)), best[is_new]])
+        new = best[is_new]
+        places = np.concatenate([np.arange(count), new])
         return wanted[places], shares[places], least
 
     def has(self, term: str) -> bool:
@@ -152,12 +161,14 @@ class CoverageIndex:
         for term in dict.fromkeys(terms(query)):
             numbers = self._postings.get(term, ())
             df = len(numbers)
-            idf = math.log1p((n - df + 0.5) / (df + 0.5))
+            odds = (n - df + 0.5) / (df + 0.5)
+            idf = math.log1p(odds)
             total += idf
             if numbers:
                 read_only = np.frombuffer(numbers, dtype=np.int64)
-                postings.append(_Posting(read_only, np.float64(idf)))
-        postings.sort(key=lambda posting: len(posting.numbers))
+                posting = _Posting(read_only, np.float64(idf))
+                postings.append(posting)
+        postings.sort(key=_texts_having)
         return _QueryTerms(postings, total or 1.0)
 
 
@@ -165,27 +176,36 @@ def _no_numbers() -> array[int]:
     return array("q")
 
 
+def _texts_having(posting: _Posting) -> int:
+    return len(posting.numbers)
+
+
 def _merged(postings: Sequence[_Posting]) -> _Posting:
     """All numbers of some postings, and for each the sum of its weights."""
     # Sorted by number and then by term, so that sums over the same terms are equal.
     count = len(postings)
-    keys = np.concatenate(
-        [posting.numbers * count + place for place, posting in enumerate(postings)]
-    )
+    parts: list[Numbers] = []
+    for place, posting in enumerate(postings):
+        parts.append(posting.numbers * count + place)
+    keys = np.concatenate(parts)
     keys.sort()
     numbers, places = np.divmod(keys, count)
-    changes = np.flatnonzero(numbers[1:] != numbers[:-1])
+    is_change = numbers[1:] != numbers[:-1]
+    changes = np.flatnonzero(is_change)
     firsts = np.append(0, changes + 1)
     weights = np.array([posting.weights for posting in postings])
-    return _Posting(numbers[firsts], np.add.reduceat(weights[places], firsts))
+    by_key = weights[places]
+    sums = np.add.reduceat(by_key, firsts)
+    return _Posting(numbers[firsts], sums)
 
 
 def _with_largest_weights(posting: _Posting, k: int) -> Numbers:
     """The ``k`` numbers with the largest weights, and all that may tie with the last of them."""
-    worst = max(len(posting.numbers) - k, 0)
+    worst = max(_texts_having(posting) - k, 0)
     weights = np.asarray(posting.weights)
+    ordered = np.partition(weights, worst)
     # Sums that may be equal are compared once they are rounded.
-    least = np.partition(weights, worst)[worst] - 1e-9
+    least = ordered[worst] - 1e-9
     likely: Numbers = posting.numbers[weights >= least]
     return likely
 
@@ -208,4 +228,6 @@ class CoverageRanker:
         index = CoverageIndex()
         for number, passage in enumerate(passages):
             index.add(number, passage)
-        return Ranking.from_scores(index.coverage(query, np.arange(len(passages))))
+        numbers = np.arange(len(passages))
+        shares = index.coverage(query, numbers)
+        return Ranking.from_scores(shares)

@@ -55,17 +55,22 @@ class DenseRanker:
         scores = np.full(len(passages), _BLANK)
         filled = [index for index, passage in enumerate(passages) if passage.strip()]
         if filled:
-            documents = self._embedded([passages[index] for index in filled])
+            texts = [passages[index] for index in filled]
+            documents = self._embedded(texts)
             question = self._embedder.embed_query(query)
-            cosines = (documents @ question).astype(np.float64)
+            products = documents @ question
+            cosines = products.astype(np.float64)
             # Equal texts must tie, although a batched product may differ in the last bits.
             scores[filled] = cosines.round(6)
         return Ranking.from_scores(scores.tolist())
 
     def _embedded(self, texts: list[str]) -> npt.NDArray[np.float32]:
         distinct = dict.fromkeys(texts)
+        vectors: dict[str, npt.NDArray[np.float32]] = {}
         with self._lock:
-            vectors = {text: self._vectors[text] for text in distinct if text in self._vectors}
+            for text in distinct:
+                if text in self._vectors:
+                    vectors[text] = self._vectors[text]
         missing = [text for text in distinct if text not in vectors]
         if missing:
             # Outside the lock: two threads may embed the same text, neither waits for the other.
@@ -98,8 +103,10 @@ class ConvexRanker:
         """Scores are means."""
         lexical = self._lexical.rank(query, passages)
         first = sorted(lexical.top(MAX_DENSE))
-        dense = self._dense.rank(query, [passages[index] for index in first])
+        likely = [passages[index] for index in first]
+        dense = self._dense.rank(query, likely)
         cosines = np.zeros(len(passages))
         cosines[first] = dense.scores
-        means = (cosines + np.array(lexical.scores)) / 2
-        return Ranking.from_scores(means.round(12).tolist())
+        coverages = np.array(lexical.scores)
+        means = (cosines + coverages) / 2
+        return Ranking.from_scores(means.round(12))

@@ -137,7 +137,8 @@ class _CheckedEmbedder(Embedder, ABC):
             raise ModelError(
                 f"the embedder {self.name} returned something else than numbers in equal rows"
             ) from error
-        if array.ndim != 2 or array.shape[0] != rows or not array.shape[1]:
+        is_table = array.ndim == 2 and array.shape[1] > 0
+        if not is_table or array.shape[0] != rows:
             raise ModelError(
                 f"the embedder {self.name} returned shape {array.shape} for {rows} texts; "
                 f"({rows}, dimension) is needed"
@@ -384,5 +385,6 @@ class FakeEmbedder(_CheckedEmbedder):
         bag = np.zeros(self.dimension)
         words = re.findall(r"\w+", text.lower()) or [text.strip()]
         for word in words:
-            bag[zlib.crc32(word.encode()) % self.dimension] += 1.0
+            number = zlib.crc32(word.encode())
+            bag[number % self.dimension] += 1.0
         return bag

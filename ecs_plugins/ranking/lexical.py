@@ -61,9 +61,10 @@ class TfidfQueryRanker:
         if fitted is None:
             return _all_zero(passages)
         question = fitted.vectorizer.transform([query])
-        cosines = fitted.rows @ question.T
+        products = fitted.rows @ question.T
+        cosines = products.toarray()[:, 0]
         # Sums over the same terms in another order differ in the last bits; a tie must tie.
-        return Ranking.from_scores(cosines.toarray()[:, 0].round(12))
+        return Ranking.from_scores(cosines.round(12))
 
 
 class TfidfRanker:
@@ -81,9 +82,11 @@ class TfidfRanker:
         fitted = _fitted(passages, norm=None)
         if fitted is None:
             return _all_zero(passages)
-        totals = np.asarray(fitted.rows.sum(axis=1)).ravel()
+        sums = fitted.rows.sum(axis=1)
+        totals = np.asarray(sums).ravel()
         distinct = fitted.rows.getnnz(axis=1)
-        means = totals / distinct.clip(min=1)
+        at_least_one = distinct.clip(min=1)
+        means = totals / at_least_one
         return Ranking.from_scores(means.round(12))
 
 

@@ -169,11 +169,12 @@ def exact_repetitions(passages: Sequence[str], read: Sequence[str]) -> dict[int,
     """
     first: dict[tuple[str, str], int] = {}
     repeats: dict[int, int] = {}
-    for index, (passage, text) in enumerate(zip(passages, read, strict=True)):
+    for index, passage in enumerate(passages):
         said = " ".join(passage.split())
         if not said:
             continue
-        key = (said, " ".join(text.split()))
+        understood = " ".join(read[index].split())
+        key = (said, understood)
         earlier = first.setdefault(key, index)
         if earlier != index:
             repeats[index] = earlier
@@ -196,7 +197,8 @@ class NearRepetitions:
         """The kept passage that ``index`` repeats, the most similar one; None if there is none."""
         if self._similarity is None or not kept or self._rows is None:
             return None
-        others = self._rows[[self._row[other] for other in kept]]
+        rows_of_others = [self._row[other] for other in kept]
+        others = self._rows[rows_of_others]
         own = self._rows[[self._row[index]]]
         cosines = (others @ own.T).toarray()[:, 0]
         for place in np.argsort(-cosines, kind="stable"):
@@ -229,7 +231,8 @@ class Outcome:
 
     def places(self) -> dict[int, int]:
         """Kept passage -> its place in the order of acceptance, 1 is the first."""
-        others = [index for index in by_score(self.scored) if self.decisions[index].kept]
+        best_first = by_score(self.scored)
+        others = [index for index in best_first if self.decisions[index].kept]
         order = dict.fromkeys((*self.accepted, *others))
         return {index: place for place, index in enumerate(order, start=1)}
 
@@ -294,13 +297,15 @@ class Acceptance:
             if repeated is not None:
                 outcome.decisions[index] = redundant(repeated)
                 continue
-            if reason := self.limits.no_room(len(kept), spent, self.tokens[index]):
-                outcome.decisions[index] = Decision(Verdict.UNSCORED, False, reason)
+            no_room = self.limits.no_room(len(kept), spent, self.tokens[index])
+            if no_room is not None:
+                outcome.decisions[index] = Decision(Verdict.UNSCORED, False, no_room)
                 continue
             scored = self.score((index,), kept)
             if index not in scored:
                 continue
-            decision = self.limits.decide(scored[index], len(kept) + 1, len(pool))
+            place = len(kept) + 1
+            decision = self.limits.decide(scored[index], place, len(pool))
             outcome.scored[index] = scored[index]
             outcome.decisions[index] = decision
             if decision.kept:

@@ -39,7 +39,7 @@ _ITEM = re.compile(
 )
 _DIGITS = re.compile(r"\d+")
 _LETTERS = re.compile(r"[^\W\d_]+")
-_STOPS = (".", "!", "?", "…", ":", ";", ",", "。", "！", "？", "：", "；", "，", "、", ")", "]")
+_STOPS = tuple(".!?…:;,。！？：；，、)]")
 _UNDERLINE = re.compile(r"(\W)\1{3,}")
 _SETEXT = "---"
 _MAX_HEADING = 120
@@ -103,15 +103,20 @@ class _Markdown:
                 quotations += token.nesting
             elif token.type in _LEAVES and token.map is not None:
                 first, last = token.map
-                self._leaf(token, first - before, last - before, bool(lists), bool(quotations))
+                self._between(first - before)
+                self._leaf(
+                    token,
+                    last - before,
+                    inside=bool(lists),
+                    quoted=bool(quotations),
+                )
         self._between(len(self._lines))
         return _with_indented_rest(self._blocks)
 
-    def _leaf(self, token: Token, first: int, last: int, inside: bool, quoted: bool) -> None:
+    def _leaf(self, token: Token, last: int, *, inside: bool, quoted: bool) -> None:
         """Add what has no further structure, unless its lines are read already."""
         if last <= self._done:
             return
-        self._between(first)
         lines = self._lines[self._done : last]
         if quoted:
             blocks = [Block(Kind.QUOTE, tuple(lines), inside=inside)]
@@ -138,9 +143,13 @@ def _source(lines: Sequence[TextLine]) -> list[str]:
     In reStructuredText any mark may underline a heading, also those of a fence.
     """
     margin = min(line.indent for line in filled(lines))
-    source = [line.text.expandtabs()[margin:].rstrip() for line in lines]
-    for place, (above, line) in enumerate(pairwise(source), start=1):
-        if _UNDERLINE.fullmatch(line) and above and len(above) <= len(line) + 1:
+    source: list[str] = []
+    for line in lines:
+        wide = line.text.expandtabs()
+        source.append(wide[margin:].rstrip())
+    for place, (above, below) in enumerate(pairwise(source), start=1):
+        is_long_enough = 0 < len(above) <= len(below) + 1
+        if is_long_enough and _UNDERLINE.fullmatch(below):
             source[place] = _SETEXT
     return source
 
@@ -178,7 +187,8 @@ def _blocks_of_leaf(token: Token, lines: Sequence[TextLine], *, inside: bool) ->
 
 def _table(lines: Sequence[TextLine]) -> list[Block]:
     head = Block(Kind.ROW_HEAD, tuple(lines[:2]))
-    return [head, *(Block(Kind.ROW, (row,)) for row in lines[2:])]
+    rows = [Block(Kind.ROW, (line,)) for line in lines[2:]]
+    return [head, *rows]
 
 
 def _paragraph(lines: Sequence[TextLine], *, inside: bool) -> list[Block]:
@@ -199,9 +209,12 @@ def _items_and_prose(lines: Sequence[TextLine], *, inside: bool) -> list[Block]:
     for place, line in enumerate(lines):
         mark = mark_of(line.text)
         if mark is not None and place in begins_item:
-            blocks.append(Block(Kind.ITEM, (line,), mark.indent, mark.end))
+            item = Block(Kind.ITEM, (line,), mark.indent, mark.end)
+            blocks.append(item)
         elif not blocks or _leaves(line, blocks[-1], width):
-            blocks.append(Block(Kind.PROSE, (line,), inside=inside and not place))
+            is_inside = inside and place == 0
+            prose = Block(Kind.PROSE, (line,), inside=is_inside)
+            blocks.append(prose)
         else:
             blocks[-1] = blocks[-1].longer([line])
     return blocks
@@ -219,13 +232,22 @@ def _item_lines(lines: Sequence[TextLine], width: int) -> set[int]:
         if mark is not None:
             marks[place] = mark
     styles = Counter(mark.style for mark in marks.values())
-    begin = {place for place, mark in marks.items() if styles[mark.style] > 1}
-    for place in marks.keys() - begin:
-        before = lines[place - 1]
-        at_end = place == 0 or before.text.rstrip().endswith(_STOPS)
-        if at_end or broken_on_purpose(before, lines[place], width):
+    begin: set[int] = set()
+    for place, mark in marks.items():
+        is_one_of_several = styles[mark.style] > 1
+        if is_one_of_several or _begins_anew(lines, place, width):
             begin.add(place)
     return begin
+
+
+def _begins_anew(lines: Sequence[TextLine], place: int, width: int) -> bool:
+    """Whether the line before is none, is finished, or was broken on purpose."""
+    if place == 0:
+        return True
+    before = lines[place - 1]
+    if before.text.rstrip().endswith(_STOPS):
+        return True
+    return broken_on_purpose(before, lines[place], width)
 
 
 def mark_of(text: str) -> Mark | None:
@@ -248,24 +270,30 @@ def _leaves(line: TextLine, item: Block, width: int) -> bool:
     It belongs to the item where it is indented, or where its first word would have found no room
     on the line before.
     """
-    if item.kind is not Kind.ITEM:
+    if item.kind is not Kind.ITEM or line.indent > item.depth:
         return False
-    return line.indent <= item.depth and broken_on_purpose(item.lines[-1], line, width)
+    last = item.lines[-1]
+    return broken_on_purpose(last, line, width)
 
 
 def broken_on_purpose(line: TextLine, following: TextLine, width: int) -> bool:
     """Whether the first word of the following line would have found room on a line."""
     words = following.text.split(maxsplit=1)
-    if not words or following.text.lstrip()[:1].islower():
+    if not words:
         return False
-    return len(line.text.rstrip()) + 1 + len(words[0]) < width
+    first = words[0]
+    if first[0].islower():
+        return False
+    joined = f"{line.text.rstrip()} {first}"
+    return len(joined) < width
 
 
 def _with_indented_rest(blocks: Sequence[Block]) -> list[Block]:
     """The same, where code that an empty line parts is one block."""
     joined: list[Block] = []
     for block in blocks:
-        if joined and _is_rest(block) and _is_open(joined[-1]):
+        goes_on = bool(joined) and _is_open(joined[-1])
+        if goes_on and _is_rest(block):
             joined[-1] = joined[-1].longer(block.lines)
         else:
             joined.append(block)

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ecs_plugins.common.text import WORD, names_and_numbers, terms
 from ecs_plugins.shaping.passages import UNIT_TOKENS, TokenCounter
-from ecs_plugins.shaping.sentences import Piece, Span, as_read, join_spans, pieces_of, with_needs
+from ecs_plugins.shaping.sentences import Piece, as_read, pieces_of, with_needs
 from ecs_plugins.shaping.signals.fused import LINKED
+from ecs_plugins.shaping.spans import Span, join_spans
 
 if TYPE_CHECKING:
     from ecs_plugins.shaping.config import ShapingConfig
@@ -165,17 +166,19 @@ def prune(
     budget = budget or Budget()
     selection = _Selection(query, passages, budget)
     readings = _readings(passages)
+    worth = dict.fromkeys(readings, math.inf)
     # Where each text is one sentence, there is nothing to choose.
     is_choice = len(readings) > len(texts) or budget.is_hard
-    if selection.fits_whole or not is_choice:
-        scores: Sequence[float | None] = [None] * len(readings)
-    else:
+    if is_choice and not selection.fits_whole:
         scores = score(list(readings.values()))
-    worth: dict[PieceKey, float] = {}
-    for key, value in zip(readings, scores, strict=True):
-        worth[key] = math.inf if value is None else value + standing[key.passage]
+        for key, value in zip(readings, scores, strict=True):
+            if value is not None:
+                worth[key] = value + standing[key.passage]
     kept = selection.best(worth)
-    return [passage.kept_spans(numbers) for passage, numbers in zip(passages, kept, strict=True)]
+    spans: list[tuple[Span, ...] | None] = []
+    for passage, numbers in zip(passages, kept, strict=True):
+        spans.append(passage.kept_spans(numbers))
+    return spans
 
 
 def _readings(passages: Sequence[Passage]) -> dict[PieceKey, str]:
@@ -222,15 +225,22 @@ class _Selection:
         self._tokens_of = self._counted()
         self._waiting: list[tuple[float, int, int]] = []
         texts = [passage.text for passage in passages]
-        tokens = math.inf if budget.tokens is None else budget.tokens
-        self._room = _Size(budget.characters_of(texts), tokens)
-        everything = _Size(sum(map(len, texts)), sum(self._tokens_of.values()))
+        self._room = _Size(
+            characters=budget.characters_of(texts),
+            tokens=math.inf if budget.tokens is None else budget.tokens,
+        )
+        everything = _Size(
+            characters=sum(map(len, texts)),
+            tokens=sum(self._tokens_of.values()),
+        )
         self.fits_whole = self._room.holds(everything)
 
     def best(self, worth: Mapping[PieceKey, float]) -> list[set[int]]:
         """The numbers of the pieces that stay, by passage: from the best on, as far as they fit."""
         if self.fits_whole:
-            return [set(range(len(passage.pieces))) for passage in self._passages]
+            for numbers, passage in zip(self._kept, self._passages, strict=True):
+                numbers.update(range(len(passage.pieces)))
+            return self._kept
         self._waiting = [(-value, *key) for key, value in worth.items()]
         heapify(self._waiting)
         self._name(self._query, worth)
@@ -251,8 +261,10 @@ class _Selection:
     def _new(self, passage: int, number: int) -> set[int]:
         """A piece and what it needs, as far as it is not kept yet."""
         pieces = self._passages[passage].pieces
-        lead = pieces[number].lead if passage in self._titles else ()
-        needed = set(with_needs(pieces, [number, *lead]))
+        wanted = [number]
+        if passage in self._titles:
+            wanted += pieces[number].lead
+        needed = set(with_needs(pieces, wanted))
         return needed - self._kept[passage]
 
     def _may_take(self, pieces: _Taken, *, must_stay: bool) -> bool:
@@ -266,10 +278,13 @@ class _Selection:
         self._kept[pieces.passage] |= pieces.numbers
 
     def _size(self, pieces: _Taken) -> _Size:
-        spans = self._passages[pieces.passage].spans(pieces.numbers)
-        characters = sum(end - start for start, end in spans)
-        keys = [PieceKey(pieces.passage, number) for number in pieces.numbers]
-        tokens = sum(self._tokens_of.get(key, 0) for key in keys)
+        passage = self._passages[pieces.passage]
+        characters = 0
+        tokens = 0
+        for number in pieces.numbers:
+            key = PieceKey(pieces.passage, number)
+            characters += len(passage.text_of(number))
+            tokens += self._tokens_of.get(key, 0)
         return _Size(characters, tokens)
 
     def _counted(self) -> dict[PieceKey, int]:
@@ -279,7 +294,8 @@ class _Selection:
         texts: dict[PieceKey, str] = {}
         for passage, each in enumerate(self._passages):
             for number in range(len(each.pieces)):
-                texts[PieceKey(passage, number)] = each.text_of(number)
+                key = PieceKey(passage, number)
+                texts[key] = each.text_of(number)
         if not texts:
             return {}
         counts = self._budget.count_tokens(list(texts.values()))
@@ -289,14 +305,16 @@ class _Selection:
         """Whether what stays has more tokens than its pieces had apart."""
         if self._budget.tokens is None:
             return False
-        pairs = zip(self._passages, self._kept, strict=True)
-        left = [passage.kept_text(numbers) for passage, numbers in pairs]
+        left: list[str] = []
+        for passage, numbers in zip(self._passages, self._kept, strict=True):
+            left.append(passage.kept_text(numbers))
         counts = self._budget.count_tokens(left)
         return sum(counts) > self._budget.tokens
 
     def _said(self, pieces: _Taken) -> str:
         passage = self._passages[pieces.passage]
-        said = [number for number in pieces.numbers if passage.pieces[number].said]
+        numbers = sorted(pieces.numbers)
+        said = [number for number in numbers if passage.pieces[number].said]
         return " ".join(map(passage.text_of, said))
 
     def _name(self, text: str, worth: Mapping[PieceKey, float]) -> None:
@@ -304,12 +322,15 @@ class _Selection:
         words = _words(text)
         names = set(names_and_numbers(text))
         for passage, title in list(self._unnamed.items()):
-            if title.words not in words and not title.rare_names & names:
+            is_named = title.words in words
+            if not is_named and title.rare_names.isdisjoint(names):
                 continue
             del self._unnamed[passage]
-            (lead,) = self._passages[passage].pieces[-1].lead
-            sooner = worth[PieceKey(passage, lead)] + LINKED
-            heappush(self._waiting, (-sooner, passage, lead))
+            last = self._passages[passage].pieces[-1]
+            (number,) = last.lead
+            lead = PieceKey(passage, number)
+            sooner = worth[lead] + LINKED
+            heappush(self._waiting, (-sooner, *lead))
 
 
 def _titles(query: str, passages: Sequence[Passage]) -> dict[int, Title]:
@@ -319,13 +340,15 @@ def _titles(query: str, passages: Sequence[Passage]) -> dict[int, Title]:
     titles: dict[int, Title] = {}
     for number, passage in enumerate(passages):
         lead = passage.pieces[-1].lead if passage.pieces else ()
-        title = passage.text_of(0) if lead else ""
-        if not lead or ": " in title:  # which is a field, not a title
+        if not lead:
             continue
-        names_in_lead = names_and_numbers(passage.text_of(lead[0]))
-        words = _words(_QUALIFIER.sub("", title))
-        rare = rare_names.intersection(names_in_lead)
-        titles[number] = Title(words, frozenset(rare))
+        title = passage.text_of(0)
+        if ": " in title:  # which is a field, not a title
+            continue
+        lead_text = passage.text_of(lead[0])
+        rare = rare_names.intersection(names_and_numbers(lead_text))
+        unqualified = _QUALIFIER.sub("", title)
+        titles[number] = Title(_words(unqualified), frozenset(rare))
     return titles
 
 
@@ -340,11 +363,16 @@ def _rare_names(query: str, texts: Sequence[str]) -> set[str]:
         words = WORD.findall(text)
         small.update(filter(str.islower, words))
     for text in texts:
-        having.update(set(names_and_numbers(text)))
-    in_two = [name for name, count in having.items() if count == 2]
-    names = {name for name in in_two if name.isalpha() and len(name) > 2}
-    return names - small
+        names = set(names_and_numbers(text))
+        having.update(names)
+    rare: set[str] = set()
+    for name, count in having.items():
+        is_name = name.isalpha() and len(name) > 2
+        if is_name and count == 2:
+            rare.add(name)
+    return rare - small
 
 
 def _words(text: str) -> str:
-    return f" {' '.join(terms(text))} "
+    words = " ".join(terms(text))
+    return f" {words} "

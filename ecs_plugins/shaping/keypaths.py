@@ -48,8 +48,10 @@ def key_lines(lines: Sequence[TextLine]) -> KeyLines | None:
         return None
     are_flat = not sections and not _are_nested(texts)
     indents = {line.indent for line in texts}
-    come_again = len(set(names)) < len(texts) or len(indents) > 1
-    return KeyLines(_as_blocks(lines), are_flat, come_again)
+    are_repeated = len(set(names)) < len(texts)
+    come_again = are_repeated or len(indents) > 1
+    blocks = _as_blocks(lines)
+    return KeyLines(blocks, are_flat, come_again)
 
 
 def _names(lines: Sequence[TextLine]) -> list[str]:
@@ -61,8 +63,10 @@ def _names(lines: Sequence[TextLine]) -> list[str]:
 def _are_nested(lines: Sequence[TextLine]) -> bool:
     """Whether a line stands below a key that has no value on its own line."""
     for line, below in pairwise(lines):
-        opens = line.text.rstrip().endswith(":")
-        if opens and (below.indent > line.indent or _DASHED.match(below.text)):
+        if not line.text.rstrip().endswith(":"):
+            continue
+        is_dashed = _DASHED.match(below.text) is not None
+        if is_dashed or below.indent > line.indent:
             return True
     return False
 
@@ -77,7 +81,8 @@ def _as_blocks(lines: Sequence[TextLine]) -> list[Block]:
             waiting.append(line)
         else:
             key = (*waiting, line)
-            blocks.append(Block(Kind.KEY, key, _depth(line)))
+            depth = _depth(line)
+            blocks.append(Block(Kind.KEY, key, depth))
             waiting = []
     if waiting:
         blocks.append(whole(waiting))
@@ -88,10 +93,11 @@ def _goes_on(key: Block, line: TextLine) -> bool:
     """Whether a line belongs to the key before it: a blank one, or more of a long value."""
     if line.blank:
         return True
-    begins = _KEY.match(line.text) or _DASHED.match(line.text) or _SECTION.match(line.text)
-    if begins or _REMARK.match(line.text):
+    beginnings = (_KEY, _DASHED, _SECTION, _REMARK)
+    if any(beginning.match(line.text) for beginning in beginnings):
         return False
-    return line.indent > key.lines[-1].indent
+    last = key.lines[-1]
+    return line.indent > last.indent
 
 
 def _depth(line: TextLine) -> int:

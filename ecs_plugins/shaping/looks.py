@@ -96,7 +96,8 @@ def subtitles(lines: Sequence[TextLine]) -> list[Block] | None:
     if not times:
         return None
     firsts = [_numbered(place, lines) for place in times]
-    is_file = len(times) > 1 or firsts[0] == 0 or lines[0].text.strip() == "WEBVTT"
+    header = lines[0].text.strip()
+    is_file = len(times) > 1 or firsts[0] == 0 or header == "WEBVTT"
     if not is_file:
         return None
     starts = {lines[place].start for place in firsts}
@@ -141,9 +142,10 @@ def _is_table(texts: Sequence[str], delimiter: str) -> bool:
     except csv.Error:
         return False
     widths = {len(fields) for fields in table}
-    return (
-        len(table) == len(texts) and len(widths) == 1 and widths.pop() >= _LEAST_FIELDS[delimiter]
-    )
+    if len(table) != len(texts) or len(widths) != 1:
+        return False
+    (width,) = widths
+    return width >= _LEAST_FIELDS[delimiter]
 
 
 def turns(lines: Sequence[TextLine]) -> list[Block] | None:
@@ -154,9 +156,10 @@ def turns(lines: Sequence[TextLine]) -> list[Block] | None:
         head = turn_head(line.text)
         if head is not None:
             heads[line.start] = head
-    if texts[0].start not in heads or len(heads) < _TURN_SHARE * len(texts):
+    if texts[0].start not in heads:
         return None
-    if not _are_turns(list(heads.values())):
+    are_few = len(heads) < _TURN_SHARE * len(texts)
+    if are_few or not _are_turns(list(heads.values())):
         return None
     blocks: list[Block] = []
     for block in grouped(lines, lambda line: line.start in heads, Kind.TURN):
@@ -185,8 +188,8 @@ def _are_turns(heads: Sequence[re.Match[str]]) -> bool:
     if 2 * len(stamped) >= len(heads):
         return True
     names = {_name(head) for head in heads}
-    talking = [head for head in heads if _is_talk(head.string[head.end() :])]
-    if len(names) < 2 or 2 * len(talking) < len(heads):
+    talking = sum(_is_talk(head.string[head.end() :]) for head in heads)
+    if len(names) < 2 or 2 * talking < len(heads):
         return False
     come_back = len(heads) >= _MIN_ROWS and len(names) <= len(heads) / _MIN_TURNS_EACH
     return come_back or names <= _ROLES

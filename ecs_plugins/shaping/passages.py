@@ -73,7 +73,8 @@ def split_passages(
     units: list[Unit] = []
     if lengths is None:
         lengths = count_tokens(passages) if passages else []
-    for source, (passage, length) in enumerate(zip(passages, lengths, strict=True)):
+    for source, passage in enumerate(passages):
+        length = lengths[source]
         if length <= max_tokens:
             whole = Unit(source, 0, len(passage), passage, length)
             units.append(whole)
@@ -87,7 +88,10 @@ def split_passages(
 
 
 def _cut(
-    text: str, spans: Sequence[tuple[int, int]], count_tokens: TokenCounter, max_tokens: int
+    text: str,
+    spans: Sequence[tuple[int, int]],
+    count_tokens: TokenCounter,
+    max_tokens: int,
 ) -> list[_Piece]:
     """Spans with their tokens, none longer than ``max_tokens`` unless it is one character."""
     texts = [text[start:end] for start, end in spans]
@@ -97,15 +101,18 @@ def _cut(
         if tokens <= max_tokens or end - start <= 1:
             pieces.append(_Piece(start, end, tokens))
             continue
-        finer = _cut(text, _finer(text, start, end), count_tokens, max_tokens)
-        pieces.extend(_pack(finer, max_tokens))
+        parts = _finer(text, start, end)
+        finer = _cut(text, parts, count_tokens, max_tokens)
+        pieces += _pack(finer, max_tokens)
     return pieces
 
 
 def _finer(text: str, start: int, end: int) -> list[tuple[int, int]]:
     """A span cut into its words; into halves, if it is one word."""
-    matches = _WORD.finditer(text[start:end])
-    words = [(start + word.start(), start + word.end()) for word in matches]
+    words: list[tuple[int, int]] = []
+    for word in _WORD.finditer(text[start:end]):
+        first, last = word.span()
+        words.append((start + first, start + last))
     if len(words) > 1:
         return words
     middle = (start + end) // 2
@@ -142,8 +149,11 @@ class Pool:
     @property
     def order(self) -> tuple[int, ...]:
         """Passage indices, best first; as given if nothing was ranked."""
-        by_rank = sorted(self.units, key=lambda index: self.ranks.get(index, 0))
-        return tuple(by_rank)
+
+        def rank(index: int) -> int:
+            return self.ranks.get(index, 0)
+
+        return tuple(sorted(self.units, key=rank))
 
     @property
     def best_first(self) -> tuple[str, ...]:
@@ -155,15 +165,19 @@ class Pool:
 
 
 def build_pool(
-    query: str, units: Sequence[Unit], ranker: Ranker | None, pool_size: int, *, always: bool = True
+    query: str,
+    units: Sequence[Unit],
+    ranker: Ranker | None,
+    pool_size: int,
+    *,
+    always: bool = True,
 ) -> Pool:
     """Keep the ``pool_size`` passages that the ranker puts first; without one, all.
 
     Unless it is to rank ``always``, it is asked only where not all units would be kept.
     """
-    if ranker is None:
-        return Pool(_by_passage(units), {}, {})
-    if not always and _fits(units, pool_size):
+    needs_no_order = not always and _fits(units, pool_size)
+    if ranker is None or needs_no_order:
         return Pool(_by_passage(units), {}, {})
     texts = [unit.text for unit in units]
     ranking = ranker.rank(query, texts)
@@ -192,7 +206,8 @@ def _start(unit: Unit) -> int:
 def _fits(units: Sequence[Unit], pool_size: int) -> bool:
     """Whether all units would be kept."""
     counts = Counter(unit.source for unit in units)
-    return len(counts) <= pool_size and max(counts.values(), default=0) <= MAX_UNITS
+    most = max(counts.values(), default=0)
+    return len(counts) <= pool_size and most <= MAX_UNITS
 
 
 def _by_passage(units: Iterable[Unit]) -> dict[int, tuple[Unit, ...]]:

@@ -60,14 +60,15 @@ class ProbabilityFit:
 
         if len(set(labels)) < 2:
             return None
-        common = [name for name in FEATURES if all(name in each for each in parts)]
-        names = common or ["utility"]
+        common = set(FEATURES).intersection(*parts)
+        names = [name for name in FEATURES if name in common] or ["utility"]
         rows = [[each[name] for name in names] for each in parts]
         regression = LogisticRegression(C=100.0, max_iter=1000)
         regression.fit(rows, labels)
-        weights = regression.coef_[0].tolist()
+        coefficients = regression.coef_[0].tolist()
         intercept = float(regression.intercept_[0])
-        return cls(intercept, dict(zip(names, weights, strict=True)))
+        weights = dict(zip(names, coefficients, strict=True))
+        return cls(intercept, weights)
 
 
 SHIPPED: dict[tuple[str, str], ProbabilityFit] = {

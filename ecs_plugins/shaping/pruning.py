@@ -8,8 +8,8 @@ from dataclasses import replace
 from ecs_plugins.shaping.choosing import Budget, prune
 from ecs_plugins.shaping.passages import TokenCounter
 from ecs_plugins.shaping.result import PassageVerdict
-from ecs_plugins.shaping.sentences import Span
 from ecs_plugins.shaping.signals.fused import z_scores
+from ecs_plugins.shaping.spans import Span
 
 NONE_STAYS = "none of its sentences is among the best"
 

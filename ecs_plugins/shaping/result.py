@@ -11,7 +11,7 @@ from enum import StrEnum
 from ecs_plugins.common.pages import preformatted, rendered
 from ecs_plugins.common.text import one_line
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.shaping.sentences import Span, by_handle, gaps, join_spans
+from ecs_plugins.shaping.spans import Span, by_handle, gaps, join_spans
 from ecs_plugins.tokens import TokenLedger
 
 

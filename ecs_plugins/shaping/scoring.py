@@ -54,7 +54,8 @@ class PassageScoring:
 
     def __post_init__(self) -> None:
         self._warned = False
-        self._context, answers = self.task.context, self.task.answers
+        self._context = self.task.context
+        answers = self.task.answers
         self._room = self._room_for(self.task)
         fitted = replace(self.task, context=self._fitted([self._context]))
         self.task = self.signal.prepare(fitted, self.model, self.ledger)
@@ -83,7 +84,8 @@ class PassageScoring:
                 self.unscored.setdefault(index, utility.reason or "the score is not finite")
                 continue
             charged = self._charged(unit, utility)
-            if index not in best or charged.score > best[index].score:
+            known = best.get(index)
+            if known is None or charged.score > known.score:
                 best[index] = charged
         for index in best:
             self.unscored.pop(index, None)
@@ -99,7 +101,8 @@ class PassageScoring:
         if not filled:
             return scores
         context = self._fitted([self._context])
-        utilities = self._utilities([texts[place] for place in filled], context)
+        asked = [texts[place] for place in filled]
+        utilities = self._utilities(asked, context)
         for place, utility in zip(filled, utilities, strict=True):
             score = utility.score
             scores[place] = score if math.isfinite(score) else None
@@ -116,7 +119,9 @@ class PassageScoring:
             parts["units"] = len(siblings)
             parts["best_unit"] = siblings.index(unit)
         return UnitUtility(
-            float(utility.utility - penalty), parts, order_by=float(utility.score - penalty)
+            utility=float(utility.utility - penalty),
+            parts=parts,
+            order_by=float(utility.score - penalty),
         )
 
     def _utilities(self, texts: Sequence[str], context: str) -> Sequence[UnitUtility]:
@@ -125,10 +130,13 @@ class PassageScoring:
             return self._asked(self.model, texts, context)
         once = ScoredOnce(self.model)
         done = in_portions(texts, lambda few: self._asked(once, few, context), self.until)
-        self.timed_out |= done < len(texts)
-        late = [UnitUtility(math.nan, reason="the time was up")] * (len(texts) - done)
         # Some signals compare passages with each other, so once more together, at no cost.
-        return [*self._asked(once, texts[:done], context), *late]
+        in_time = self._asked(once, texts[:done], context)
+        number_late = len(texts) - done
+        if number_late:
+            self.timed_out = True
+        late = UnitUtility(math.nan, reason="the time was up")
+        return [*in_time, *[late] * number_late]
 
     def _asked(
         self, model: LanguageModel, texts: Sequence[str], context: str
@@ -152,7 +160,8 @@ class PassageScoring:
 
     def _room_for(self, task: ScoringTask) -> int:
         """Tokens of the window that are left for the context."""
-        query_tokens, *answer_tokens = self.model.count_tokens([task.query, *task.answers])
+        counts = self.model.count_tokens([task.query, *task.answers])
+        query_tokens, *answer_tokens = counts
         longest_answer = max(answer_tokens, default=0)
         longest_unit = 0
         for units in self.units.values():
@@ -177,10 +186,11 @@ class PassageScoring:
             if left < 0:
                 break
             kept.append(unit.text.strip())
-        self._warn_once(left_out=len(units) - len(kept), parts=len(units))
+        left_out = len(units) - len(kept)
+        self._warn_once(left_out, parts=len(units))
         return "\n".join(reversed(kept))
 
-    def _warn_once(self, *, left_out: int, parts: int) -> None:
+    def _warn_once(self, left_out: int, *, parts: int) -> None:
         """Say that a context is cut: it is fitted for preparing and for every round of scoring."""
         if self._warned:
             return

@@ -16,7 +16,6 @@ The first sentence behind a title is the lead, which stays where a sentence of i
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -25,9 +24,7 @@ from ecs_plugins.common.text import asks, sentence_spans
 from ecs_plugins.shaping.blocks import blocks_of, broken_on_purpose, mark_of
 from ecs_plugins.shaping.lines import Block, Kind, filled
 from ecs_plugins.shaping.looks import turn_head
-
-Span = tuple[int, int]
-"""First character, and one past the last."""
+from ecs_plugins.shaping.spans import Span
 
 Places: TypeAlias = tuple[int, ...]
 """Pieces by their places in the text."""
@@ -98,14 +95,15 @@ def _title_of(blocks: Sequence[Block]) -> tuple[Block | None, list[Block]]:
     """The first line of a text, if it is a title, and what is left of the first block."""
     first = blocks[0]
     line, *others = first.lines
-    untitled = None, [first]
     if not _TITLE.fullmatch(line.text):
-        return untitled
+        return None, [first]
     if not filled(others):
-        return (first, []) if len(blocks) > 1 else untitled
+        heads_something = len(blocks) > 1
+        return (first, []) if heads_something else (None, [first])
+    below = others[0]
     width = max(len(each.text) for each in first.lines)
-    if not others[0].blank and not broken_on_purpose(line, others[0], width):
-        return untitled
+    if not below.blank and not broken_on_purpose(line, below, width):
+        return None, [first]
     title = first._replace(lines=(line,))
     rest = first._replace(lines=tuple(others))
     return title, [rest]
@@ -172,10 +170,18 @@ class _Outline:
         headings = [level.place for level in self._headings]
         distinct = dict.fromkeys([*self._title, *headings, *needs])
         place = len(self.pieces)
-        piece = Piece(start, end, tuple(distinct), said, self._lead, flowing)
+        piece = Piece(
+            start,
+            end,
+            needs=tuple(distinct),
+            said=said,
+            lead=self._lead,
+            flowing=flowing,
+        )
         self.pieces.append(piece)
         self._announced = ()
-        if self._text_of(place).rstrip().endswith(_ANNOUNCES):
+        text = self._text[start:end].rstrip()
+        if text.endswith(_ANNOUNCES):
             self._announced = (*piece.needs, place)
         return (place,)
 
@@ -186,30 +192,33 @@ class _Outline:
     def _need_more(self, place: int, needs: Iterable[int]) -> None:
         """Let a piece need further ones."""
         piece = self.pieces[place]
-        self.pieces[place] = piece._replace(needs=(*piece.needs, *needs))
+        more = (*piece.needs, *needs)
+        self.pieces[place] = piece._replace(needs=more)
 
     def _open_items(self) -> Places:
         items = [level.place for level in self._items]
         return (*self._list_head, *items)
 
     def _whole(self, block: Block) -> None:
-        blank = not self._text[block.start : block.end].strip()
+        text = self._text[block.start : block.end]
         needs = (*self._open_items(), *self._announced)
         if not self._announced and block.kind is not Kind.QUOTE:
             needs += self._before  # which may be what code is called in the text
-        self._add(block.start, block.end, needs, said=not blank)
+        is_blank = not text.strip()
+        self._add(block.start, block.end, needs, said=not is_blank)
         self._before = ()
 
     def _heading(self, block: Block) -> None:
-        self._headings = [level for level in self._headings if level.depth < block.depth]
-        self._before = self._announced = ()
+        self._headings = _shallower(self._headings, block.depth)
+        self._before = ()
         (place,) = self._add(block.start, block.end, said=False)
         self._headings.append(_Level(block.depth, place))
         self._announced = ()
 
     def _rows_begin(self, block: Block) -> None:
-        (head,) = self._add(block.start, block.end, self._announced, said=False)
-        self._row_head = (*self.pieces[head].needs, head)
+        (place,) = self._add(block.start, block.end, self._announced, said=False)
+        head = self.pieces[place]
+        self._row_head = (*head.needs, place)
         self._before = ()
 
     def _row(self, block: Block) -> None:
@@ -217,7 +226,7 @@ class _Outline:
         self._add(block.start, block.end, needs)
 
     def _key(self, block: Block) -> None:
-        self._keys = [level for level in self._keys if level.depth < block.depth]
+        self._keys = _shallower(self._keys, block.depth)
         parents = tuple(level.place for level in self._keys)
         if block.closes:
             self._close(block, parents)
@@ -302,6 +311,11 @@ class _Outline:
                 first = self._before
 
 
+def _shallower(levels: Sequence[_Level], depth: int) -> list[_Level]:
+    """Those that stand less deep than one that follows them."""
+    return [level for level in levels if level.depth < depth]
+
+
 def _above(levels: Sequence[_Level], depth: int, style: str) -> list[_Level]:
     """The open items above a new one.
 
@@ -309,7 +323,8 @@ def _above(levels: Sequence[_Level], depth: int, style: str) -> list[_Level]:
     indented, as in contracts.
     """
     for number, level in enumerate(levels):
-        if level.depth >= depth and level.style == style:
+        goes_on = level.style == style and level.depth >= depth
+        if goes_on:
             return list(levels[:number])
     return [level for level in levels if level.depth <= depth]
 
@@ -320,9 +335,11 @@ def _leans(sentence: str) -> bool:
     if word is None:
         return False
     first = word[1].casefold()
-    following = sentence[word.end() : word.end() + 1]
-    is_answer = first in _ANSWERS and not following.strip(_PAUSES)
-    return is_answer or first in _LEANING
+    if first in _LEANING:
+        return True
+    behind = sentence[word.end() :]
+    pauses = not behind[:1].strip(_PAUSES)
+    return pauses and first in _ANSWERS
 
 
 def _excepts(sentence: str) -> bool:
@@ -333,18 +350,17 @@ def _excepts(sentence: str) -> bool:
 
 def _sentences_in(text: str, start: int, end: int, mark: int) -> list[Span]:
     """Sentences over broken lines; a fragment that makes an exception stays with the one before."""
-    plain = _BREAK.sub(_spaces, text[start:end])
     offset = start + mark
+    plain = _BREAK.sub(_spaces, text[offset:end])
     spans: list[Span] = []
-    for begin, stop in sentence_spans(plain[mark:]):
-        sentence = (offset + begin, offset + stop)
+    for first, last in sentence_spans(plain):
+        begin = offset + first
+        stop = offset + last
         if not spans:
-            spans.append((start, offset + stop))
-        elif _excepts(text[offset + begin : offset + stop]):
-            before, _ = spans.pop()
-            spans.append((before, offset + stop))
-        else:
-            spans.append(sentence)
+            begin = start
+        elif _excepts(text[begin:stop]):
+            begin, _ = spans.pop()
+        spans.append((begin, stop))
     return spans
 
 
@@ -360,8 +376,9 @@ def with_needs(pieces: Sequence[Piece], chosen: Iterable[int]) -> list[int]:
     """The chosen places and those that they need, in reading order."""
     places: set[int] = set()
     for place in chosen:
+        piece = pieces[place]
         places.add(place)
-        places.update(pieces[place].needs)
+        places.update(piece.needs)
     return sorted(places)
 
 
@@ -382,62 +399,3 @@ def _unbroken(text: str) -> str:
     behind = text[len(body) :]
     healed = _BROKEN_WORD.sub(_nothing, body)
     return _BREAK.sub(_spaces, healed) + behind
-
-
-def join_spans(spans: Iterable[Span], text: str) -> str:
-    """What stays of a text, in reading order; all of it is the text itself.
-
-    A gap becomes one new line where the source has one there, else one space where it has white
-    space.
-    """
-    runs = _runs(spans)
-    if runs == [(0, len(text))]:
-        return text
-    kept: list[str] = []
-    end_before = 0
-    for start, end in runs:
-        body = text[start:end].rstrip()
-        if kept:
-            gap = text[end_before:start]
-            kept.append(_gap(gap))
-        kept.append(body.lstrip("\r\n"))
-        end_before = start + len(body)
-    return "".join(kept)
-
-
-def _runs(spans: Iterable[Span]) -> list[Span]:
-    """The same characters in as few spans as they take."""
-    runs: list[Span] = []
-    for start, end in sorted(set(spans)):
-        if runs and runs[-1][1] == start:
-            start, _ = runs.pop()
-        runs.append((start, end))
-    return runs
-
-
-def _gap(text: str) -> str:
-    if "\n" in text:
-        return "\n"
-    has_space = any(map(str.isspace, text))
-    return " " if has_space else ""
-
-
-def gaps(spans: Iterable[Span], text: str) -> list[str]:
-    """What `join_spans` leaves out, without white space around it; blank gaps do not count."""
-    left_out: list[str] = []
-    end_before = 0
-    for start, end in (*_runs(spans), (len(text), len(text))):
-        gap = text[end_before:start].strip()
-        if gap:
-            left_out.append(gap)
-        end_before = end
-    return left_out
-
-
-def by_handle(texts: Iterable[str]) -> dict[str, str]:
-    """Dropped texts by their id, which is the same for the same text everywhere."""
-    return {_handle(text): text for text in texts}
-
-
-def _handle(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]

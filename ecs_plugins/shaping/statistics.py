@@ -44,7 +44,9 @@ class Distribution:
 
     def quantile(self, share: float) -> float:
         """The value below which this share lies."""
-        return float(np.interp(100.0 * share, np.arange(101), self.percentiles))
+        percents = np.arange(101)
+        value = np.interp(100.0 * share, percents, self.percentiles)
+        return float(value)
 
     def share_above(self, threshold: float) -> float:
         """Which share reaches a threshold, to the nearest percent."""
@@ -105,8 +107,13 @@ def question_auc(
         return None, 0
     rng = np.random.default_rng(seed)
     draws = rng.integers(defined.size, size=(RESAMPLES, defined.size))
-    low, high = np.percentile(defined[draws].mean(axis=1), [2.5, 97.5])
-    estimate = Estimate(float(defined.mean()), float(low), float(high))
+    means = defined[draws].mean(axis=1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    estimate = Estimate(
+        value=float(defined.mean()),
+        low=float(low),
+        high=float(high),
+    )
     return estimate, int(defined.size)
 
 
@@ -121,14 +128,18 @@ def best_threshold(scores: Floats, labels: Labels) -> float:
     evidence = scores[labels]
     kept = _reaching(scores, candidates)
     right = _reaching(evidence, candidates)
-    f1 = 2 * right / np.maximum(kept + evidence.size, 1)
-    as_good = np.flatnonzero(f1 >= f1.max() - 1e-12)
-    return float(candidates[as_good[-1]])
+    together = np.maximum(kept + evidence.size, 1)
+    f1 = 2 * right / together
+    least = f1.max() - 1e-12
+    as_good = np.flatnonzero(f1 >= least)
+    largest = as_good[-1]
+    return float(candidates[largest])
 
 
 def _reaching(values: Floats, thresholds: Floats) -> Groups:
     """How many values reach each threshold."""
-    below = np.searchsorted(np.sort(values), thresholds, side="left")
+    ascending = np.sort(values)
+    below = np.searchsorted(ascending, thresholds, side="left")
     return values.size - below
 
 
@@ -141,7 +152,8 @@ def held_out_threshold(
     """
     if labels.all() or not labels.any():
         return None
-    kept = right = 0
+    kept = 0
+    right = 0
     fitted: list[float] = []
     for inside, outside in folds(questions, seed=seed):
         if not labels[inside].any():
@@ -149,8 +161,9 @@ def held_out_threshold(
         threshold = best_threshold(scores[inside], labels[inside])
         fitted.append(threshold)
         reached = scores[outside] >= threshold
+        is_right = reached & labels[outside]
         kept += int(reached.sum())
-        right += int((reached & labels[outside]).sum())
+        right += int(is_right.sum())
     if not fitted:
         return None
     total = int(labels.sum())
@@ -169,7 +182,8 @@ def folds(questions: Groups, *, seed: int = 42) -> Iterator[tuple[Labels, Labels
     unique = np.unique(questions)
     if unique.size < 2:
         return
-    order = np.random.default_rng(seed).permutation(unique)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(unique)
     number = min(FOLDS, unique.size)
     for fold in range(number):
         outside = np.isin(questions, order[fold::number])

@@ -41,7 +41,10 @@ def compare(query: str, statement: AnswerStatement, passage: str) -> Wording:
     asked = set(terms(query))
     stated = set(terms(statement.text))
     own = stated - asked or stated
-    return Wording(covered=_share(own, known), question=_share(asked, known))
+    return Wording(
+        covered=_share(own, known),
+        question=_share(asked, known),
+    )
 
 
 def nearest_sentence(statement: str, passage: str) -> Span:
@@ -56,14 +59,17 @@ def nearest_sentence(statement: str, passage: str) -> Span:
 
     first, last = max(spans, key=shared)
     text = passage[first:last]
-    start = first + len(text) - len(text.lstrip())
-    end = first + len(text.rstrip())
-    return start, max(start, end)
+    without_indent = text.lstrip()
+    start = last - len(without_indent)
+    end = start + len(without_indent.rstrip())
+    return start, end
 
 
 def unheld_words(statement: AnswerStatement, answer: str, passages: Sequence[str]) -> list[Span]:
     """Where in the answer numbers, names and negations stand that no passage has."""
-    held = {term for passage in passages for term in terms(passage)}
+    held: set[str] = set()
+    for passage in passages:
+        held.update(terms(passage))
     text = without_marks(answer[statement.start : statement.end])
     spans = [match.span() for match in _NUMBER.finditer(text)]
     spans += _names(text)
@@ -74,21 +80,28 @@ def unheld_words(statement: AnswerStatement, answer: str, passages: Sequence[str
             unheld.append((start, end))
     if not any(_nearest_is_negated(statement, passage) for passage in passages):
         unheld += [match.span() for match in _NEGATION.finditer(text)]
-    return sorted((statement.start + start, statement.start + end) for start, end in unheld)
+    offset = statement.start
+    return [(offset + start, offset + end) for start, end in sorted(unheld)]
 
 
 def _names(text: str) -> list[Span]:
     """Capitalised words that do not begin a sentence; none in scripts without capitals."""
     names: list[Span] = []
     for match in WORD.finditer(text):
-        begins = _SENTENCE_BEFORE.search(text, max(0, match.start() - 3), match.start())
-        if match.group()[0].isupper() and begins is None:
+        start = match.start()
+        if not text[start].isupper():
+            continue
+        begins = _SENTENCE_BEFORE.search(text, max(0, start - 3), start)
+        if begins is None:
             names.append(match.span())
     return names
 
 
 def _share(wanted: set[str], known: set[str]) -> float:
-    return len(wanted & known) / len(wanted) if wanted else 0.0
+    if not wanted:
+        return 0.0
+    shared = wanted & known
+    return len(shared) / len(wanted)
 
 
 def _nearest_is_negated(statement: AnswerStatement, passage: str) -> bool:

@@ -226,17 +226,18 @@ class PromptSignal:
             divergence: Whether their divergence from the base is wanted too.
         """
         chosen, values = self.laid_out(task, layout)
-        base = ((),) if self.has_base else ()
+        passages = [passage.strip() for passage in task.passages]
+        candidates = [self.template.candidate(passage, values) for passage in passages]
+        if self.has_base:
+            candidates.insert(0, ())
+        continuations: list[Segments] = []
+        for fields in responses:
+            filled = {**values, **fields}
+            continuations.append(self.template.continuation(chosen, filled, scored))
         return ScoreRequest(
             prefix=self.template.prefix(chosen, values),
-            candidates=(
-                *base,
-                *(self.template.candidate(passage.strip(), values) for passage in task.passages),
-            ),
-            continuations=tuple(
-                self.template.continuation(chosen, {**values, **fields}, scored)
-                for fields in responses
-            ),
+            candidates=tuple(candidates),
+            continuations=tuple(continuations),
             divergence=divergence,
         )
 
@@ -247,9 +248,14 @@ class PromptSignal:
 
     def laid_out(self, task: ScoringTask, layout: ChatLayout) -> tuple[ChatLayout, dict[str, str]]:
         """The layout that is used, and what fills the prompt."""
-        context = f"{task.context.strip()}\n" if task.context.strip() else ""
-        values = {"context": context, "question": task.query.strip(), "answer": ""}
-        return layout if self.layout == "chat" else PLAIN, values
+        context = task.context.strip()
+        values = {
+            "context": f"{context}\n" if context else "",
+            "question": task.query.strip(),
+            "answer": "",
+        }
+        chosen = layout if self.layout == "chat" else PLAIN
+        return chosen, values
 
 
 class SignalAround:
@@ -304,4 +310,5 @@ def marginal_logprob(logprobs: Sequence[float], log_weights: Sequence[float] = (
         log_weights: ``ln w_i``; without any all are 0, so that the answers are alternatives.
     """
     with np.errstate(invalid="ignore"):  # NaN stays NaN
-        return float(np.logaddexp.reduce(np.add(logprobs, log_weights or 0.0)))
+        weighted = np.add(logprobs, log_weights or 0.0)
+        return float(np.logaddexp.reduce(weighted))

@@ -51,7 +51,9 @@ class DistributionShift(PromptSignal):
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
         """One request that asks for the divergence behind the question."""
-        return [self.request(task, layout, [{"answer": _ANYTHING}], ("answer",), divergence=True)]
+        anything = {"answer": _ANYTHING}
+        request = self.request(task, layout, [anything], ("answer",), divergence=True)
+        return [request]
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
         """The divergence at the first token."""
@@ -104,16 +106,23 @@ class TrajectoryShift(PromptSignal):
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
         """One request along the trajectory; of an empty one, its first token."""
-        led = replace(self, template=replace(self.template, response="{answer}"))
+        bare = replace(self.template, response="{answer}")
+        led = replace(self, template=bare)
         along = {"answer": task.trajectory or f" {_ANYTHING}"}
-        return [led.request(task, layout, [along], ("answer",), divergence=True)]
+        request = led.request(task, layout, [along], ("answer",), divergence=True)
+        return [request]
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
         """The sum of the divergences along the trajectory."""
         del base
-        along = _divergences(rows)[: self.horizon if task.trajectory else 1]
-        parts = {"first_token": float(along[0]), "tokens_compared": float(len(along))}
-        return UnitUtility(float(along.sum(dtype=np.float64)), parts)
+        compared = self.horizon if task.trajectory else 1
+        along = _divergences(rows)[:compared]
+        parts = {
+            "first_token": float(along[0]),
+            "tokens_compared": float(len(along)),
+        }
+        total = along.sum(dtype=np.float64)
+        return UnitUtility(float(total), parts)
 
 
 def _divergences(rows: Rows) -> npt.NDArray[np.float32]:

@@ -103,8 +103,11 @@ def _drafts(
         texts[generation.text.strip()] = None
     texts.pop("", None)
     answers = list(texts)
-    counts = model.count_tokens(answers) if answers else []
-    return tuple(text for text, count in zip(answers, counts, strict=True) if count)
+    if not answers:
+        return ()
+    counts = model.count_tokens(answers)
+    pairs = zip(answers, counts, strict=True)
+    return tuple(text for text, count in pairs if count)
 
 
 def _log_weights(
@@ -118,7 +121,8 @@ def _log_weights(
     drafts = len(task.answers)
     if drafts == 1:
         return (0.0,)
-    (request,) = signal.requests(task.narrowed(sources, task.context), model.layout)
+    narrowed = task.narrowed(sources, task.context)
+    (request,) = signal.requests(narrowed, model.layout)
     without_base = replace(request, candidates=request.candidates[1:])
     (result,) = model.score([without_base])
     ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)

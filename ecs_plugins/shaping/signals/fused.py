@@ -22,6 +22,7 @@ threshold, stay the signal's.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -60,7 +61,12 @@ def z_scores(values: Sequence[float]) -> list[float]:
         return list(values)
     mean = fmean(finite)
     spread = pstdev(finite) or math.inf
-    return [(value - mean) / spread if math.isfinite(value) else value for value in values]
+    scores: list[float] = []
+    for value in values:
+        if math.isfinite(value):
+            value = (value - mean) / spread
+        scores.append(value)
+    return scores
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class RankFused(SignalAround):
             if part == "ranker_z":
                 shared = ranking.scores
         second = self._second(task, by_ranker)
-        relevance = [first + other for first, other in zip(by_signal, second, strict=True)]
+        relevance = list(map(operator.add, by_signal, second))
         placed = self._placed(task, utilities, relevance)
         words = max(1, len(terms(task.query)))
         fused: list[UnitUtility] = []
@@ -132,14 +138,21 @@ class RankFused(SignalAround):
         self, task: ScoringTask, utilities: Sequence[UnitUtility], relevance: list[float]
     ) -> list[float]:
         """The same values, handed out again in the order of passages that complement each other."""
-        finite = [index for index, value in enumerate(relevance) if math.isfinite(value)]
+        finite: list[int] = []
+        for index, value in enumerate(relevance):
+            if math.isfinite(value):
+                finite.append(index)
         by_token = [utilities[index].by_token for index in finite]
         if not self.coverage or not all(by_token):
             return relevance
         values = [relevance[index] for index in finite]
         passages = [task.passages[index] for index in finite]
-        linked = LINKED * links(task.query, passages)
-        order = complementary_order(values, by_token, self.coverage, linked)
+        order = complementary_order(
+            values,
+            by_token,
+            self.coverage,
+            LINKED * links(task.query, passages),
+        )
         placed = list(relevance)
         values.sort(reverse=True)
         for place, value in zip(order, values, strict=True):
@@ -149,7 +162,10 @@ class RankFused(SignalAround):
 
 
 def complementary_order(
-    relevance: Sequence[float], by_token: Sequence[Sequence[float]], weight: float, linked: Links
+    relevance: Sequence[float],
+    by_token: Sequence[Sequence[float]],
+    weight: float,
+    linked: Links,
 ) -> list[int]:
     """The most relevant passage, then whichever is best in relevance and in what it adds.
 
@@ -159,11 +175,14 @@ def complementary_order(
     to a passage that one of those names it, ``linked [n, n]``, is added.
     """
     worth = np.asarray(relevance, dtype=np.float64)
-    left: list[int] = np.argsort(-worth, kind="stable").tolist()
+    best_first = np.argsort(-worth, kind="stable")
+    left: list[int] = best_first.tolist()
+    if not weight or len(left) < 2:
+        return left
     logprobs = np.asarray(by_token, dtype=np.float64)
     means = logprobs.mean(axis=1)
-    spread = float(means.std()) if len(left) > 1 else 0.0
-    if not weight or not spread:
+    spread = float(means.std())
+    if not spread:
         return left
     first = left.pop(0)
     chosen = [first]
@@ -171,9 +190,10 @@ def complementary_order(
     while left and len(chosen) < DEPTH:
         raised = np.maximum(logprobs[left] - explained, 0.0)
         gains = raised.mean(axis=1) / spread
+        by_chosen = linked[np.ix_(left, chosen)]
         scores = worth[left]
         scores += weight * gains
-        scores += linked[np.ix_(left, chosen)].max(axis=1)
+        scores += by_chosen.max(axis=1)
         at = int(np.argmax(scores))
         best = left.pop(at)
         chosen.append(best)

@@ -6,7 +6,8 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from ecs_plugins.shaping.choosing import Budget, prune
-from ecs_plugins.shaping.sentences import gaps, join_spans, pieces_of
+from ecs_plugins.shaping.sentences import pieces_of
+from ecs_plugins.shaping.spans import gaps, join_spans
 
 TABLE = "Boats:\n| name | berth |\n|---|---|\n| Ida | 4 |\n| Eos | 7 |\n"
 LIST = "The crew:\n\n- Ada steers.\n  - Bo helps her.\n- Cy cooks.\n"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ecs_plugins.shaping.sentences import join_spans, pieces_of, with_needs
+from ecs_plugins.shaping.sentences import pieces_of, with_needs
+from ecs_plugins.shaping.spans import join_spans
 
 FILE = Path(__file__).parent / "snippets.txt"
 

@@ -1,0 +1,75 @@
+"""A text by its spans: what stays of it, what is left out, and the ids under which that is told."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import TypeAlias
+
+Span: TypeAlias = tuple[int, int]
+"""First character, and one past the last."""
+
+_HANDLE_LENGTH = 12
+"""Hexadecimal digits of an id: two of a million texts have the same with a chance of .002."""
+
+
+def join_spans(spans: Iterable[Span], text: str) -> str:
+    """What stays of a text, in reading order; all of it is the text itself.
+
+    A gap becomes one new line where the source has one there, else one space where it has white
+    space.
+    """
+    runs = _runs(spans)
+    if runs == [(0, len(text))]:
+        return text
+    kept: list[str] = []
+    end_before = 0
+    for start, end in runs:
+        body = text[start:end].rstrip()
+        if kept:
+            gap = text[end_before:start]
+            kept.append(_gap(gap))
+        kept.append(body.lstrip("\r\n"))
+        end_before = start + len(body)
+    return "".join(kept)
+
+
+def _runs(spans: Iterable[Span]) -> list[Span]:
+    """The same characters in as few spans as they take."""
+    runs: list[Span] = []
+    end_before = -1
+    for start, end in sorted(set(spans)):
+        if start == end_before:
+            start, _ = runs.pop()
+        runs.append((start, end))
+        end_before = end
+    return runs
+
+
+def _gap(text: str) -> str:
+    if "\n" in text:
+        return "\n"
+    has_space = any(map(str.isspace, text))
+    return " " if has_space else ""
+
+
+def gaps(spans: Iterable[Span], text: str) -> list[str]:
+    """What `join_spans` leaves out, without white space around it; blank gaps do not count."""
+    left_out: list[str] = []
+    end_before = 0
+    for start, end in _runs(spans):
+        left_out.append(text[end_before:start].strip())
+        end_before = end
+    left_out.append(text[end_before:].strip())
+    return [gap for gap in left_out if gap]
+
+
+def by_handle(texts: Iterable[str]) -> dict[str, str]:
+    """Dropped texts by their id, which is the same for the same text everywhere."""
+    return {_handle(text): text for text in texts}
+
+
+def _handle(text: str) -> str:
+    encoded = text.encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(encoded).hexdigest()
+    return digest[:_HANDLE_LENGTH]
