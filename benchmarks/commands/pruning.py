@@ -219,10 +219,13 @@ def best_by_bm25(query: str, texts: Sequence[str], room: float) -> list[str]:
     sentences: list[str] = []
     for text in texts:
         sentences += [text[start:end].strip() for start, end in sentence_spans(text)]
-    order = BM25Ranker().rank(query, sentences).order
-    ranked = [sentences[place] for place in order]
-    best = set(best_whole(ranked, room))
-    return [sentence for sentence in sentences if sentence in best]
+    kept: list[int] = []
+    for place in BM25Ranker().rank(query, sentences).order:
+        length = len(sentences[place])
+        if length <= room:
+            kept.append(place)
+            room -= length
+    return [sentences[place] for place in sorted(kept)]
 
 
 def summary(rows: Sequence[Pruned]) -> list[str]:

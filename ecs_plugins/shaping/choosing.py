@@ -1,8 +1,10 @@
 """Which pieces of the kept passages stay: the best that fit a budget, over all passages.
 
-A piece is taken with what it needs to be understood. The lead of a passage, its first sentence
-behind a title, comes sooner where the question or a sentence that stays elsewhere names that title,
-or the sentence shares a rare name with it: a second hop need not have a word of the question.
+A piece is taken with what it needs to be understood, and scored with it: a reply with the question
+that it answers, also where that is the question that was asked. The lead of a passage, its first
+sentence behind a title, comes sooner where the question or a sentence that stays elsewhere names
+that title, or the sentence shares a rare name with it: a second hop need not have a word of the
+question.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from ecs_plugins.common.text import WORD, names_and_numbers, terms
@@ -133,16 +136,33 @@ class Passage(NamedTuple):
             return None
         return tuple(self.spans(sorted(numbers)))
 
-    def readings(self) -> dict[int, str]:
-        """By each piece that says something: what the model reads, with what the piece needs."""
+    def readings(self, beyond: Callable[[str], str]) -> dict[int, str]:
+        """By each piece that says something: what the model reads, with what the piece needs.
+
+        It reads what is ``beyond`` the question, and what a piece answers as it is.
+        """
         text = as_read(self.text, self.pieces)
         readings: dict[int, str] = {}
         for number, piece in enumerate(self.pieces):
             if piece.said:
-                needed = with_needs(self.pieces, [number])
-                reading = join_spans(self.spans(needed), text)
-                readings[number] = reading.replace("\0", "")
+                readings[number] = self._reading(number, text, beyond)
         return readings
+
+    def _reading(self, number: int, text: str, beyond: Callable[[str], str]) -> str:
+        answers = self.pieces[number].answers
+        needed = with_needs(self.pieces, [number])
+        said = self._joined([number], text)
+        if not answers or not beyond(said):
+            return beyond(self._joined(needed, text))
+        parts: list[str] = []
+        for is_asked, numbers in groupby(needed, key=answers.__contains__):
+            part = self._joined(numbers, text)
+            parts.append(part if is_asked else beyond(part))
+        return "\n".join(filter(None, parts))
+
+    def _joined(self, numbers: Iterable[int], text: str) -> str:
+        spans = self.spans(numbers)
+        return join_spans(spans, text).replace("\0", "")
 
 
 def prune(
@@ -151,6 +171,8 @@ def prune(
     score: Callable[[Sequence[str]], Sequence[float | None]],
     standing: Sequence[float],
     budget: Budget | None = None,
+    *,
+    beyond: Callable[[str], str] = str,
 ) -> list[tuple[Span, ...] | None]:
     """What stays of each text, as spans, which may be none; None where all of it stays.
 
@@ -161,11 +183,12 @@ def prune(
             where it cannot be told: such a piece comes first.
         standing: What each text is worth, which is added to what its pieces are.
         budget: How much may stay; by default `KEPT_SHARE` of the characters.
+        beyond: What is scored of a text, such as what it says beyond the question; all by default.
     """
     passages = [Passage(text, pieces_of(text)) for text in texts]
     budget = budget or Budget()
     selection = _Selection(query, passages, budget)
-    readings = _readings(passages)
+    readings = _readings(passages, beyond)
     worth = dict.fromkeys(readings, math.inf)
     # Where each text is one sentence, there is nothing to choose.
     is_choice = len(readings) > len(texts) or budget.is_hard
@@ -181,11 +204,14 @@ def prune(
     return spans
 
 
-def _readings(passages: Sequence[Passage]) -> dict[PieceKey, str]:
+def _readings(
+    passages: Sequence[Passage],
+    beyond: Callable[[str], str],
+) -> dict[PieceKey, str]:
     """What the model reads of all passages, by piece."""
     readings: dict[PieceKey, str] = {}
     for passage, each in enumerate(passages):
-        for number, reading in each.readings().items():
+        for number, reading in each.readings(beyond).items():
             readings[PieceKey(passage, number)] = reading
     return readings
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from ecs_plugins.common.text import asks
 from ecs_plugins.shaping.keypaths import json_values, key_lines
 from ecs_plugins.shaping.lines import (
     Block,
@@ -42,9 +43,18 @@ _TURN = re.compile(
           | (?:{_DATE},?\s)?{_CLOCK}\s(?:-\s)?
         )?
         (?:<(?P<nick>[^<>\n]{{1,40}})>\s
-          |(?P<name>[^\W\d_][^:：\n?？!.,;()]{{0,39}}?)\s*+(?::(?=\s|$)|：)\s*+)""",
+          |(?:\*\*|__)?
+           (?P<name>[^\W\d_][^:：\n?？!.,;()*]{{0,39}}?)\s*+
+           (?:\*\*|__)?(?::(?=\s|\*|_|$)|：)(?:\*\*|__)?\s*+)""",
     re.VERBOSE,
 )
+_NAME_LINE = re.compile(
+    rf"""\s*+(?P<name>[^\W\d_][^:：\n?？!;()\[\]|*]{{0,39}}?)
+        (?:\s\s|\s[—–-]\s|\s(?=[(\[]))\s*+
+        [(\[]?(?P<stamp>(?:(?:{_DATE}|[^\W\d_]{{3,12}}(?:\sat)?),?\s)?{_CLOCK})[)\]]?\s*""",
+    re.VERBOSE,
+)
+"""A line with nothing but who and when, above what is said."""
 _ROLE_LIST = "user assistant system human ai bot agent customer support q a"
 _ROLES = frozenset(_ROLE_LIST.split())
 _MAX_NAME_WORDS = 3
@@ -148,24 +158,76 @@ def _is_table(texts: Sequence[str], delimiter: str) -> bool:
     return width >= _LEAST_FIELDS[delimiter]
 
 
+class _Head(NamedTuple):
+    """How a turn begins.
+
+    Attributes:
+        name: Who speaks, casefolded.
+        is_stamped: Whether it says when.
+        end: Characters before what is said.
+        said: What is said on the same line.
+    """
+
+    name: str
+    is_stamped: bool
+    end: int
+    said: str
+
+
 def turns(lines: Sequence[TextLine]) -> list[Block] | None:
     """What each says in a chat: behind a time and a name, or behind names that come back."""
     texts = filled(lines)
-    heads: dict[int, re.Match[str]] = {}
+    for find in (_heads_before, _heads_above):
+        heads = find(texts)
+        are_few = len(heads) < _TURN_SHARE * len(texts)
+        if are_few or texts[0].start not in heads:
+            continue
+        if _are_turns(list(heads.values())):
+            return _as_turns(lines, heads)
+    return None
+
+
+def _heads_before(texts: Sequence[TextLine]) -> dict[int, _Head]:
+    """The heads that stand on the line of what is said, by the line's beginning."""
+    heads: dict[int, _Head] = {}
     for line in texts:
-        head = turn_head(line.text)
-        if head is not None:
-            heads[line.start] = head
-    if texts[0].start not in heads:
-        return None
-    are_few = len(heads) < _TURN_SHARE * len(texts)
-    if are_few or not _are_turns(list(heads.values())):
-        return None
+        match = turn_head(line.text)
+        if match is not None:
+            end = match.end()
+            is_stamped = match["stamp"] is not None
+            heads[line.start] = _Head(_name(match), is_stamped, end, line.text[end:])
+    return heads
+
+
+def _heads_above(texts: Sequence[TextLine]) -> dict[int, _Head]:
+    """The heads that have a line of their own, with who and when, above what is said.
+
+    A timetable has such lines without anything between.
+    """
+    heads: dict[int, _Head] = {}
+    is_head = False
+    for line in texts:
+        match = _NAME_LINE.fullmatch(line.text)
+        if match is None:
+            is_head = False
+            continue
+        if is_head:
+            return {}
+        is_head = True
+        name = match["name"].strip().casefold()
+        heads[line.start] = _Head(name, True, line.end - line.start, "")
+    return {} if is_head else heads
+
+
+def _as_turns(lines: Sequence[TextLine], heads: Mapping[int, _Head]) -> list[Block]:
+    (first_start, *later_starts) = heads
+    del first_start  # blank lines before it belong to it
+    begins = frozenset(later_starts)
     blocks: list[Block] = []
-    for block in grouped(lines, lambda line: line.start in heads, Kind.TURN):
+    for block in grouped(lines, lambda line: line.start in begins, Kind.TURN):
         (first, *_) = filled(block.lines)
         head = heads[first.start]
-        blocks.append(block._replace(head=head.end()))
+        blocks.append(block._replace(head=head.end))
     return blocks
 
 
@@ -182,17 +244,25 @@ def _name(head: re.Match[str]) -> str:
     return name.strip().casefold()
 
 
-def _are_turns(heads: Sequence[re.Match[str]]) -> bool:
-    """Whether times stand before names, or a few names come back, or they are roles."""
-    stamped = [head for head in heads if head["stamp"] is not None]
-    if 2 * len(stamped) >= len(heads):
+def _are_turns(heads: Sequence[_Head]) -> bool:
+    """Whether times stand before names, a few names come back, they are roles, or one replies."""
+    stamped = sum(head.is_stamped for head in heads)
+    if 2 * stamped >= len(heads):
         return True
-    names = {_name(head) for head in heads}
-    talking = sum(_is_talk(head.string[head.end() :]) for head in heads)
+    names = {head.name for head in heads}
+    talking = sum(_is_talk(head.said) for head in heads)
     if len(names) < 2 or 2 * talking < len(heads):
         return False
     come_back = len(heads) >= _MIN_ROWS and len(names) <= len(heads) / _MIN_TURNS_EACH
-    return come_back or names <= _ROLES
+    return come_back or names <= _ROLES or _one_replies(heads)
+
+
+def _one_replies(heads: Sequence[_Head]) -> bool:
+    """Whether another speaks behind a question."""
+    for head, following in pairwise(heads):
+        if asks(head.said) and following.name != head.name:
+            return True
+    return False
 
 
 def _is_talk(text: str) -> bool:

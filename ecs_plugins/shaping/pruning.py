@@ -19,6 +19,8 @@ def prune_kept(
     verdicts: Sequence[PassageVerdict],
     score: Callable[[Sequence[str]], Sequence[float | None]],
     budget: Budget,
+    *,
+    beyond: Callable[[str], str] = str,
 ) -> list[PassageVerdict]:
     """The same verdicts, where kept passages keep only the sentences that help.
 
@@ -27,10 +29,12 @@ def prune_kept(
         verdicts: On all passages.
         score: What each text is ordered by; None where it cannot be scored.
         budget: How much may stay of them.
+        beyond: What is scored of a text.
     """
     kept = [verdict for verdict in verdicts if verdict.kept]
     standing = z_scores([verdict.score or 0.0 for verdict in kept])
-    all_spans = prune(query, [verdict.text for verdict in kept], score, standing, budget)
+    texts = [verdict.text for verdict in kept]
+    all_spans = prune(query, texts, score, standing, budget, beyond=beyond)
     shorter: dict[int, PassageVerdict] = {}
     for verdict, spans in zip(kept, all_spans, strict=True):
         if spans is not None:

@@ -4,8 +4,9 @@ A passage falls into blocks (`ecs_plugins.shaping.blocks`), and these into piece
 dropped whole: sentences, list items, rows, lines of a configuration, code. Some pieces say nothing
 by themselves and stay wherever a piece stays that needs them: the title and the headings above,
 the head of a list and the items above, the header of a table, the keys above a key, the name before
-a turn and the question that it replies to, what announces with a colon, and the sentence before one
-that begins with a pronoun or takes something back.
+a turn, what announces with a colon, and the sentence before one that begins with a pronoun or takes
+something back. A reply stays with the question that it answers: that of the turn before, of a
+heading above, or of a paragraph before that only asks.
 
 A line break inside a paragraph ends no sentence. Text is only left out, never rewritten, and what
 is left out can be restored; only for scoring are broken lines joined, and hyphens at their ends
@@ -58,9 +59,9 @@ _OPENS = ("{", "[", "(")
 class Piece(NamedTuple):
     """What is kept or dropped whole, with the white space behind it.
 
-    It ``needs`` the pieces at these places to be understood. What is not ``said``, such as a title
-    or a header row, only stays with what it heads. The ``lead`` follows the title. The line breaks
-    of a ``flowing`` piece mean nothing.
+    It ``needs`` the pieces at these places to be understood, and ``answers`` some of them. What is
+    not ``said``, such as a title or a header row, only stays with what it heads. The ``lead``
+    follows the title. The line breaks of a ``flowing`` piece mean nothing.
     """
 
     start: int
@@ -69,6 +70,7 @@ class Piece(NamedTuple):
     said: bool = True
     lead: Places = ()
     flowing: bool = False
+    answers: Places = ()
 
 
 class _Level(NamedTuple):
@@ -122,7 +124,7 @@ class _Outline:
         self._announced: Places = ()
         """The piece before with what it needs, if it ends in a colon."""
         self._question: Places = ()
-        """The last sentence of the turn before, if it asks."""
+        """The last sentence of the turn before, or all of the paragraph before, if it asks."""
         self._row_head: Places = ()
         self._list_head: Places = ()
         self._items: list[_Level] = []
@@ -155,8 +157,11 @@ class _Outline:
             self._row_head = ()
         if block.kind is not Kind.ITEM and not block.inside:
             self._items = []
+        question = self._question
         read = self._readers[block.kind]
         read(block)
+        if self._question == question:  # which only what follows it answers
+            self._question = ()
 
     def _add(
         self,
@@ -166,9 +171,11 @@ class _Outline:
         *,
         said: bool = True,
         flowing: bool = False,
+        answers: Places = (),
     ) -> tuple[int]:
         headings = [level.place for level in self._headings]
-        distinct = dict.fromkeys([*self._title, *headings, *needs])
+        asking = [place for place in headings if asks(self._text_of(place))]
+        distinct = dict.fromkeys([*self._title, *headings, *answers, *needs])
         place = len(self.pieces)
         piece = Piece(
             start,
@@ -177,6 +184,7 @@ class _Outline:
             said=said,
             lead=self._lead,
             flowing=flowing,
+            answers=(*asking, *answers),
         )
         self.pieces.append(piece)
         self._announced = ()
@@ -255,12 +263,16 @@ class _Outline:
         head_end = text_line.start + block.head
         named = self._add(block.start, head_end, said=False)
         # What is said in reply to a question says nothing without it.
-        needs = (*named, *self._question)
-        self._question = self._before = ()
-        self._sentences(head_end, block.end, needs)
+        question = self._question
+        self._before = ()
+        self._sentences(head_end, block.end, named, answers=question)
         last = len(self.pieces) - 1
-        if asks(self._text_of(last)):
-            self._question = (*named, last)
+        if not asks(self._text_of(last)):
+            return
+        # Who only asks back, or once more, leaves the question before open.
+        is_all = named == (last - 1,)
+        still_open = question if is_all else ()
+        self._question = (*still_open, *named, last)
 
     def _item(self, block: Block) -> None:
         mark = mark_of(block.lines[0].text)
@@ -282,9 +294,13 @@ class _Outline:
             self._before = ()
         first = len(self.pieces)
         is_turn = turn_head(block.lines[0].text) is not None
-        self._sentences(block.start, block.end, needs, carried=is_turn)
-        if len(self.pieces) > first:
+        question = self._question
+        self._sentences(block.start, block.end, needs, carried=is_turn, answers=question)
+        sentences = len(self.pieces) - first
+        if sentences:
             self._need_more(first, announced)
+        if sentences == 1 and not block.inside and asks(self._text_of(first)):
+            self._question = (first,)
 
     def _sentences(
         self,
@@ -294,8 +310,9 @@ class _Outline:
         *,
         carried: bool = False,
         mark: int = 0,
+        answers: Places = (),
     ) -> None:
-        """Add sentences; where the first is ``carried``, the others need it.
+        """Add sentences, which answer others; where the first is ``carried``, the others need it.
 
         The first begins with a ``mark`` of so many characters, in which no sentence ends.
         """
@@ -306,7 +323,7 @@ class _Outline:
                 needed += self._before
             if self._title and not self._lead:
                 self._lead = (len(self.pieces),)
-            self._before = self._add(begin, stop, needed, flowing=True)
+            self._before = self._add(begin, stop, needed, flowing=True, answers=answers)
             if carried and not first:
                 first = self._before
 

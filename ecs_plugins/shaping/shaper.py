@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ecs_plugins.common.aio import bridged, check_awaited
@@ -318,14 +319,12 @@ class ContextShaper:
         self, question: Question, verdicts: Sequence[PassageVerdict], scoring: PassageScoring
     ) -> list[PassageVerdict]:
         """The same, where kept passages keep only the sentences that help."""
-
-        def score(texts: Sequence[str]) -> list[float | None]:
-            if self.config.beyond_question:
-                texts = [beyond_question(question.query, text) for text in texts]
-            return scoring.score_texts(texts)
-
+        beyond: Callable[[str], str] = str
+        if self.config.beyond_question:
+            beyond = partial(beyond_question, question.query)
         budget = Budget.of(self.config, self.model.count_tokens)
-        return prune_kept(question.query, verdicts, score, budget)
+        score = scoring.score_texts
+        return prune_kept(question.query, verdicts, score, budget, beyond=beyond)
 
     def _returned(
         self, question: Question, signal: Signal, error: Exception, started: float
