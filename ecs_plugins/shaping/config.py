@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import (
@@ -27,6 +28,8 @@ DEFAULT_TOP_K = 5
 """Passages kept at most when neither threshold, ``top_k`` nor ``max_tokens`` is set."""
 PRUNED_TOP_K = 2 * DEFAULT_TOP_K
 """The same where only a budget is set for what is left of passages by sentences."""
+MIN_SCORED = 12
+"""Passages that are scored whatever ``scored_share`` is: in short lists there is little to save."""
 PAPER_LENGTH_PENALTY = 0.002
 """beta of Table 2, in nats per token."""
 PAPER_REDUNDANCY_SIMILARITY = 0.85
@@ -112,6 +115,9 @@ class ShapingConfig(Config):
             another name of ``ecs_plugins.ranking.RANKERS``, an own `Ranker`, or None
             to score everything.
         pool_size: How many passages the ranker hands to the model.
+        scored_share: Share of these that the model scores, the best by the ranker, but `MIN_SCORED`
+            at least: 0.5 halves the tokens. The others stay `unscored`, and
+            ``ShapedContext.tokens_saved`` counts them. It needs a ranker.
         threshold: Nats that a passage must add; None takes the signal's own, and a signal
             without one only ranks: what is kept is then `selected`, and nothing `helps` or
             `hurts`. It belongs to a model: see `docs/guides/calibrate.md`. With ``signal="auto"``
@@ -176,6 +182,7 @@ class ShapingConfig(Config):
         PlainSerializer(by_name, when_used="json"),
     ] = "convex"
     pool_size: int = Field(default=40, ge=1)
+    scored_share: float = Field(default=1.0, gt=0.0, le=1.0)
     threshold: float | None = Field(default=None, ge=0.0)
     min_probability: float | None = Field(default=None, ge=0.0, le=1.0)
     length_penalty: float = Field(default=0.0, ge=0.0)
@@ -201,6 +208,8 @@ class ShapingConfig(Config):
                 f'min_probability is of passages that are scored alone: acceptance="independent", '
                 f"not {self.acceptance!r}"
             )
+        if self.scored_share < 1.0:
+            self._check_best_are_known()
         has_pruning_budget = self.keep_share is not None or self.max_characters is not None
         if has_pruning_budget and self.unit != "sentence":
             raise ValueError(
@@ -208,6 +217,18 @@ class ShapingConfig(Config):
                 'unit="sentence" (prune=True in the integrations), or max_tokens for whole passages'
             )
         return self
+
+    def _check_best_are_known(self) -> None:
+        if self.ranker is None:
+            raise ValueError(
+                "scored_share goes by the order of a ranker: set ranker=..., or leave it out to "
+                "score every passage"
+            )
+        if self.acceptance == "stream":
+            raise ValueError(
+                'scored_share is of passages that are scored together, which acceptance="stream" '
+                'does not do: take "independent" or "greedy"'
+            )
 
     @property
     def effective_top_k(self) -> int | None:
@@ -223,6 +244,11 @@ class ShapingConfig(Config):
             has_budget = self.max_tokens is not None or self.max_characters is not None
             return PRUNED_TOP_K if has_budget else DEFAULT_TOP_K
         return DEFAULT_TOP_K if self.max_tokens is None else None
+
+    def scored_of(self, number: int) -> int:
+        """How many passages of a pool are scored."""
+        share = math.ceil(self.scored_share * number)
+        return min(number, max(MIN_SCORED, share))
 
     @classmethod
     def paper(cls) -> Self:

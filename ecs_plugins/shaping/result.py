@@ -131,6 +131,7 @@ class ShapedContext:
             passage is kept then, and `unscored`. None otherwise.
         conversation: Whether the passages were read as turns of a conversation.
         timed_out: Whether ``budget_s`` left passages unscored.
+        tokens_saved: Tokens of passages that ``scored_share`` left unscored.
     """
 
     query: str
@@ -142,6 +143,7 @@ class ShapedContext:
     error: str | None = None
     conversation: bool = False
     timed_out: bool = False
+    tokens_saved: int = 0
 
     @property
     def kept(self) -> tuple[PassageVerdict, ...]:
@@ -273,6 +275,7 @@ class ShapedContext:
             "tokens": {
                 "before": self.tokens_before,
                 "after": self.tokens_after,
+                "saved": self.tokens_saved,
                 "ledger": self.ledger.to_dict(),
             },
         }

@@ -76,7 +76,8 @@ class PassageScoring:
         accepted = [self.passages[index] for index in kept]
         context = self._fitted([self._context, *accepted])
         texts = [unit.text.strip() for unit in units]
-        utilities = self._utilities(texts, context)
+        task = self.task.narrowed(texts, context)
+        utilities = self._utilities(task)
         best: dict[int, UnitUtility] = {}
         for unit, utility in zip(units, utilities, strict=True):
             index = unit.source
@@ -102,7 +103,8 @@ class PassageScoring:
             return scores
         context = self._fitted([self._context])
         asked = [texts[place] for place in filled]
-        utilities = self._utilities(asked, context)
+        task = self.task.narrowed(asked, context)
+        utilities = self._utilities(replace(task, unscored=()))
         for place, utility in zip(filled, utilities, strict=True):
             score = utility.score
             scores[place] = score if math.isfinite(score) else None
@@ -124,24 +126,26 @@ class PassageScoring:
             order_by=float(utility.score - penalty),
         )
 
-    def _utilities(self, texts: Sequence[str], context: str) -> Sequence[UnitUtility]:
+    def _utilities(self, task: ScoringTask) -> Sequence[UnitUtility]:
         """In time, NaN for those that there was no time for."""
         if self.until is None:
-            return self._asked(self.model, texts, context)
+            return self._asked(self.model, task)
+        texts = task.passages
         once = ScoredOnce(self.model)
-        done = in_portions(texts, lambda few: self._asked(once, few, context), self.until)
+
+        def score(few: Sequence[str]) -> Sequence[UnitUtility]:
+            return self._asked(once, task.narrowed(few, task.context))
+
+        done = in_portions(texts, score, self.until)
         # Some signals compare passages with each other, so once more together, at no cost.
-        in_time = self._asked(once, texts[:done], context)
+        in_time = score(texts[:done])
         number_late = len(texts) - done
         if number_late:
             self.timed_out = True
         late = UnitUtility(math.nan, reason="the time was up")
         return [*in_time, *[late] * number_late]
 
-    def _asked(
-        self, model: LanguageModel, texts: Sequence[str], context: str
-    ) -> Sequence[UnitUtility]:
-        task = self.task.narrowed(texts, context)
+    def _asked(self, model: LanguageModel, task: ScoringTask) -> Sequence[UnitUtility]:
         requests = self.signal.requests(task, model.layout)
         results = model.score(requests) if requests else []
         if len(results) != len(requests):
@@ -151,10 +155,10 @@ class PassageScoring:
         for result in results:
             self.ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
         utilities = self.signal.utilities(task, results)
-        if len(utilities) != len(texts):
+        if len(utilities) != len(task.passages):
             raise ScoringError(
                 f"the signal {self.signal.name!r} gave {len(utilities)} utilities for "
-                f"{len(texts)} passages; it must give one for each"
+                f"{len(task.passages)} passages; it must give one for each"
             )
         return utilities
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -200,12 +201,14 @@ class ContextShaper:
         until = None if config.budget_s is None else started + config.budget_s
         reading = read_passages(question, config, model)
         check_awaited()
-        pool = self._pool(question, reading, answers, signal)
+        passed_on = self._pool(question, reading, answers, signal)
         check_awaited()
+        pool, unscored = passed_on.parted(config.scored_of(len(passed_on.units)))
+        task = self._task(question, reading, pool, answers)
         scoring = PassageScoring(
             model,
             signal,
-            self._task(question, reading, pool, answers),
+            replace(task, unscored=unscored.best_first),
             question.passages,
             pool.units,
             reading.tokens,
@@ -225,6 +228,7 @@ class ContextShaper:
             seconds=time.perf_counter() - started,
             conversation=reading.conversation,
             timed_out=scoring.timed_out,
+            tokens_saved=unscored.tokens,
         )
 
     def _pool(
@@ -234,13 +238,15 @@ class ContextShaper:
         looked_for = [question.query]
         if signal.needs_answer:
             looked_for += answers
-        best_first = getattr(signal, "reads_best_first", False)
+        config = self.config
+        reads_best_first = getattr(signal, "reads_best_first", False)
+        may_score_few = config.budget_s is not None or config.scored_share < 1.0
         return build_pool(
             " ".join(looked_for),
             reading.units,
             self._ranker,
-            self.config.pool_size,
-            always=best_first or self.config.budget_s is not None,
+            config.pool_size,
+            always=reads_best_first or may_score_few,
         )
 
     def _task(
@@ -287,7 +293,9 @@ class ContextShaper:
         decisions = {**outcome.decisions, **reading.settled}
         verdicts: list[PassageVerdict] = []
         for index, passage in enumerate(question.passages):
-            decision = decisions.get(index) or _undecided(index, pool, scoring)
+            decision = decisions.get(index)
+            if decision is None:
+                decision = _undecided(index, pool, scoring, self.config.pool_size)
             utility = outcome.scored.get(index)
             verdicts.append(
                 PassageVerdict(
@@ -354,13 +362,23 @@ class ContextShaper:
         )
 
 
-def _undecided(index: int, pool: Pool, scoring: PassageScoring) -> Decision:
+def _undecided(
+    index: int,
+    pool: Pool,
+    scoring: PassageScoring,
+    pool_size: int,
+) -> Decision:
     """The decision on a passage that has no score."""
     if index in scoring.unscored:
         reason = f"it could not be scored: {scoring.unscored[index]}"
+    elif pool.ranks[index] <= pool_size:
+        reason = (
+            f"the ranker's best {len(pool.units)} are scored (scored_share), and it is number "
+            f"{pool.ranks[index]}"
+        )
     else:
         reason = (
-            f"not among the {len(pool.units)} passages that the ranker passed on "
+            f"not among the {pool_size} passages that the ranker passed on "
             f"(it is number {pool.ranks[index]})"
         )
     return Decision(Verdict.UNSCORED, False, reason)

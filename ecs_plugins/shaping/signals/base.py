@@ -59,6 +59,8 @@ class ScoringTask:
         trajectory: How the model goes on without a passage, for signals that compare along the
             way; empty where nothing asked for it, or the model had nothing to say.
         stage1_scores: What found the passages gave each text; empty if unknown.
+        unscored: What stage 1 passed on beside ``passages`` and the model does not read: a ranker
+            compares with it too.
     """
 
     query: str
@@ -69,6 +71,7 @@ class ScoringTask:
     seed: int = 42
     trajectory: str = ""
     stage1_scores: Mapping[str, float] = field(default_factory=dict)
+    unscored: tuple[str, ...] = ()
 
     def narrowed(self, passages: Sequence[str], context: str) -> ScoringTask:
         """The same question about other passages, with another context."""

@@ -77,7 +77,7 @@ class RankFused(SignalAround):
 
     Attributes:
         signal: What is measured.
-        ranker: Ranks the scored passages among themselves.
+        ranker: Ranks the scored passages among all that stage 1 passed on.
         coverage: Weight of what a passage adds to better ones, for signals that score the
             question; 0 orders by relevance alone.
     """
@@ -96,9 +96,11 @@ class RankFused(SignalAround):
         utilities = self.signal.utilities(task, results)
         by_signal = z_scores([utility.score for utility in utilities])
         by_ranker: dict[str, list[float]] = {}
+        compared = (*task.passages, *task.unscored)
         for part, looked_for in self._looked_for(task).items():
-            ranking = self.ranker.rank(looked_for, task.passages)
-            by_ranker[part] = z_scores(ranking.scores)
+            ranking = self.ranker.rank(looked_for, compared)
+            of_all = z_scores(ranking.scores)
+            by_ranker[part] = of_all[: len(task.passages)]
             if part == "ranker_z":
                 shared = ranking.scores
         second = self._second(task, by_ranker)
