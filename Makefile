@@ -27,7 +27,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install -q -c constraints.txt -e ".[all,dev]"
 	@touch $@
 
-demo: $(VENV)/.installed ## Watch a real local model pick the evidence out of a long conversation.
+demo: $(VENV)/.installed ## Watch a real local model choose, remember and save, on the docs of this project.
 	$(BIN)/ecs-plugins model install
 	$(BIN)/python -m examples.demo
 
