@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # would compile every module anew, in each run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test fast fuzz check house mutants format docs clean gpu imports-min test-min test-max nightly
+.PHONY: help demo test fast fuzz check house mutants format docs shots clean gpu imports-min test-min test-max nightly
 .DEFAULT_GOAL := help
 
 help: ## Show this help.
@@ -89,6 +89,9 @@ mutants: $(VENV)/.installed-dev ## 200 small faults in what must not be wrong; p
 docs: $(VENV)/.installed ## The site of the docs, in build/site; a warning is an error.
 	$(PIP) install -q -c constraints.txt -e ".[all,docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+shots: docs ## Pages of the site as pictures at two widths, light and dark, in out/site; needs Chromium.
+	$(BIN)/python docs/shots.py build/site out/site
 
 format: $(VENV)/.installed-dev ## Format and fix what can be fixed.
 	$(BIN)/ruff check --fix .
