@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SERVE_HELP = """Serve a rerank endpoint: one model for many processes and languages.
 
+It also says what an answer rests on, at /v1/attribute.
+
 \b
   ecs-plugins serve --port 8080
   curl localhost:8080/v1/rerank -H 'content-type: application/json' \\
@@ -34,7 +36,7 @@ loaded: /ready tells when it is.
 """
 MCP_HELP = """Serve a memory and context shaping as MCP tools.
 
-The tools are remember, recall, forget, explain and shape.
+The tools are remember, recall, forget, explain, shape and check.
 
 Over stdio, for one client that starts it itself:
 

@@ -19,7 +19,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ecs_plugins.errors import ConfigurationError, ModelBusyError, StorageError
@@ -105,6 +105,33 @@ async def run_sync(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> 
     """
     call = functools.partial(fn, *args, **kwargs)
     return await _run("MODEL", call)
+
+
+def run_within(seconds: float, fn: Callable[[], T]) -> T:
+    """Call ``fn`` in a thread of its own and wait so long for what it returns.
+
+    Then, or if the waiting is interrupted, ``fn`` can see by `abandoned` that nobody waits.
+
+    Raises:
+        TimeoutError: It has not returned in time.
+        Exception: Whatever ``fn`` raises.
+    """
+    left = threading.Event()
+    context = contextvars.copy_context()
+    context.run(_abandoned.set, left)
+    outcome: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            outcome.set_result(context.run(fn))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, name="ecs-within", daemon=True).start()
+    try:
+        return outcome.result(seconds)
+    finally:
+        left.set()
 
 
 async def run_memory(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -61,6 +61,23 @@ def _check_model(value: object) -> object:
     )
 
 
+ModelField = Annotated[
+    str | LanguageModel | None,
+    PlainValidator(_check_model, json_schema_input_type=str | None),
+    PlainSerializer(by_name),
+]
+"""A model by its name, or a live one, which JSON cannot hold."""
+
+EmbedderField = Annotated[
+    Embedder | None,
+    PlainValidator(
+        lambda value: None if value is None else as_embedder(value), json_schema_input_type=None
+    ),
+    PlainSerializer(by_name),
+]
+"""An embedder of this package or of a framework."""
+
+
 class ShapingFields(StrictFields):
     """The fields of every integration that shapes retrieved passages.
 
@@ -68,11 +85,7 @@ class ShapingFields(StrictFields):
     holds what the model pickles as.
     """
 
-    model: Annotated[
-        str | LanguageModel | None,
-        PlainValidator(_check_model, json_schema_input_type=str | None),
-        PlainSerializer(by_name),
-    ] = Field(
+    model: ModelField = Field(
         default=None,
         description="A LanguageModel, a model name or directory, or None: the bundled model.",
     )
@@ -124,13 +137,7 @@ class ShapingFields(StrictFields):
         "turns of a conversation in any order; None goes by their metadata.",
     )
 
-    embedder: Annotated[
-        Embedder | None,
-        PlainValidator(
-            lambda value: None if value is None else as_embedder(value), json_schema_input_type=None
-        ),
-        PlainSerializer(by_name),
-    ] = Field(
+    embedder: EmbedderField = Field(
         default=None,
         description="An Embedder or the framework's own embeddings, for rankers that are dense; "
         "None: the offline one.",
@@ -306,7 +313,7 @@ def verdict_metadata(
     place in what the retriever returned; 1 is the first. ``dropped`` is what was left out of the
     text, by id. ``own`` is what stood under the key before, if that was no verdict.
     """
-    metadata = {key: _copied(value) for key, value in given.items()}
+    metadata = {key: copied(value) for key, value in given.items()}
     info = {name: value for name, value in verdict.to_dict().items() if name not in _NOT_SHOWN}
     info |= {
         "original_rank": verdict.index + 1,
@@ -329,12 +336,12 @@ def verdict_metadata(
 _NOT_SHOWN = ("text", "index", "kept", "spans")
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """A copy of dicts and lists, however deep; what else stands in them is shared."""
     if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
+        return {key: copied(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_copied(each) for each in value]
+        return [copied(each) for each in value]
     return value
 
 

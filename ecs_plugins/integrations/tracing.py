@@ -18,7 +18,7 @@ class TracedDocument(NamedTuple):
 
 @contextmanager
 def span(
-    kind: Literal["RERANKER", "RETRIEVER"], attributes: Mapping[str, str | int | None]
+    kind: Literal["RERANKER", "RETRIEVER", "EVALUATOR"], attributes: Mapping[str, str | int | None]
 ) -> Iterator[Callable[[str, Sequence[TracedDocument]], None]]:
     """A span around the block, which gets a function that sets documents under a name."""
     trace = _opentelemetry()

@@ -195,7 +195,7 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         query = self._question(request)
         if not query:
             return result
-        if _are_documents(result.artifact):
+        if are_documents(result.artifact):
             return self._shape_documents(result, query)
         if self._named is None or not isinstance(result.content, str):
             return result
@@ -320,7 +320,8 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         return [int(document.id or 0) for document in kept]
 
 
-def _are_documents(artifact: object) -> bool:
+def are_documents(artifact: object) -> bool:
+    """Whether a tool's artifact is documents, and at least one."""
     if not isinstance(artifact, list | tuple) or not artifact:
         return False
     return all(isinstance(each, Document) for each in artifact)

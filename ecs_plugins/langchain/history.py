@@ -24,12 +24,16 @@ from typing_extensions import override
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.integrations.conversation import Entry, Session
+from ecs_plugins.integrations.fields import METADATA_KEY
 from ecs_plugins.integrations.notes import without_notes
 from ecs_plugins.integrations.plain import as_json
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
 
 _log = logging.getLogger(__name__)
+
+UNMARKED = "unmarked"
+"""Under which a message's ``ecs`` metadata hold its text before marks were put into it."""
 
 
 class EntropicChatMessageHistory(BaseChatMessageHistory):
@@ -135,7 +139,15 @@ def own_words(message: BaseMessage) -> str | None:
     """What the user or the assistant said in a message; None for nothing."""
     if role_of(message) not in REMEMBERED:
         return None
-    return without_notes(text_of(message))
+    return without_notes(as_written(message))
+
+
+def as_written(message: BaseMessage) -> str:
+    """The text of a message before marks of citations were put into it."""
+    details = message.response_metadata.get(METADATA_KEY)
+    if isinstance(details, dict) and isinstance(details.get(UNMARKED), str):
+        return str(details[UNMARKED])
+    return text_of(message)
 
 
 def speaker_metadata(message: BaseMessage) -> dict[str, object]:

@@ -25,6 +25,7 @@ from ecs_plugins.integrations.conversation import last_index
 from ecs_plugins.integrations.namespaces import check_template, fill_namespace
 from ecs_plugins.integrations.notes import (
     NoteSource,
+    RecalledNote,
     TextLength,
     block_of,
     notes_again,
@@ -196,6 +197,17 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         run = run_memory if self._options.shaper is None else run_sync
         view, notes = await run(self._view, request)
         return self._with_notes(await handler(view), notes)
+
+    def recalled(self, state: Mapping[str, Any], runtime: Runtime[Any]) -> list[RecalledNote]:
+        """The notes that the thread's prompts were given, as far as they are still there.
+
+        Only those of the memory that the run uses: a thread may have had other users before.
+        """
+        namespaces = {self._namespace_of(runtime), *self._options.also}
+        notes: list[RecalledNote] = []
+        for sources in self._notes_of(state).values():
+            notes += notes_again(self.memory, sources, namespaces)
+        return notes
 
     @override
     def after_agent(

@@ -1,4 +1,5 @@
 from .chains import RoutedEngine as RoutedEngine
+from .citations import ECSCitationQueryEngine as ECSCitationQueryEngine
 from .memory import EntropicChatMemory as EntropicChatMemory
 from .memory import EntropicMemoryBlock as EntropicMemoryBlock
 from .postprocessor import ECSPostprocessor as ECSPostprocessor

@@ -13,7 +13,7 @@ from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayloa
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.tools import FunctionTool
 from pydantic import ConfigDict, Field
 from typing_extensions import override
@@ -168,13 +168,8 @@ def _copy(
     text = node.text if isinstance(node, TextNode) else ""
     spans = verdict.spans_in(text)
     dropped = by_handle(gaps(spans, text)) if spans else {}
-    copy = node.model_copy(
-        update={
-            "metadata": verdict_metadata(shaped, verdict, node.metadata, retriever_score, dropped),
-            "excluded_llm_metadata_keys": _with_key(node.excluded_llm_metadata_keys),
-            "excluded_embed_metadata_keys": _with_key(node.excluded_embed_metadata_keys),
-        }
-    )
+    metadata = verdict_metadata(shaped, verdict, node.metadata, retriever_score, dropped)
+    copy = node.model_copy(update={"metadata": metadata, **with_hidden_key(node)})
     if isinstance(copy, TextNode) and spans:
         _prune(copy, spans, text)
     score = retriever_score if verdict.probability is None else verdict.probability
@@ -194,6 +189,14 @@ def _prune(node: TextNode, spans: Sequence[Span], text: str) -> None:
     if last == first + len(text):
         node.start_char_idx = first + offset
         node.end_char_idx = first + offset + len(kept)
+
+
+def with_hidden_key(node: BaseNode) -> dict[str, list[str]]:
+    """The fields of a node that hide the metadata of this package from models."""
+    return {
+        "excluded_llm_metadata_keys": _with_key(node.excluded_llm_metadata_keys),
+        "excluded_embed_metadata_keys": _with_key(node.excluded_embed_metadata_keys),
+    }
 
 
 def _with_key(keys: list[str]) -> list[str]:

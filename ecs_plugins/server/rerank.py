@@ -1,28 +1,40 @@
 """A rerank endpoint, in the forms that clients of Cohere, Jina, Voyage and TEI send.
 
 ``POST /rerank``, ``/v1/rerank`` and ``/v2/rerank`` take ``documents`` and answer with ``results``
-(Cohere, Jina, Voyage), or take ``texts`` and answer with a list (TEI). ``GET /health``, ``/ready``
-and ``/metrics`` are for those who run it.
+(Cohere, Jina, Voyage), or take ``texts`` and answer with a list (TEI). ``POST /v1/attribute`` is in
+`ecs_plugins.server.attributing`; ``GET /health``, ``/ready`` and ``/metrics`` are for those who run
+it.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter
-from pydantic import BaseModel, BeforeValidator, Field, JsonValue, ValidationError
+from pydantic import BaseModel, Field
 from scipy.special import expit
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ecs_plugins.common.files import first_fault
-from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelBusyError, ModelTimeoutError
+from ecs_plugins.errors import InvalidInputError, ModelTimeoutError
 from ecs_plugins.server.access import Callers
+from ecs_plugins.server.attributing import PATH as ATTRIBUTE_PATH
+from ecs_plugins.server.attributing import AttributionEndpoint
 from ecs_plugins.server.loading import Loading
+from ecs_plugins.server.requests import (
+    LONGEST_QUERY,
+    TEXT_FIELD,
+    Document,
+    Flag,
+    check_length,
+    in_words,
+    parsed,
+    texts_of,
+)
 from ecs_plugins.server.service import Bounds, Service
 from ecs_plugins.server.turns import Turns
 from ecs_plugins.shaping import ContextShaper, ShapedContext
@@ -30,48 +42,26 @@ from ecs_plugins.shaping.result import PassageVerdict
 
 PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 
-LONGEST_QUERY = 8_000
-"""Characters that a query may have: every document is read behind it."""
 
-_TEXT_FIELD = "text"
-
-
-def _flag(given: object) -> object:
-    return False if given is None else given
-
-
-_Flag = Annotated[bool, BeforeValidator(_flag)]
-"""A switch that is off where it is not sent, or null."""
-
-_Document = str | dict[str, JsonValue]
-"""A document is its text, or an object with its ``text`` or the fields that are to be ranked."""
-
-
-class _RerankRequest(BaseModel):
+class RerankRequest(BaseModel):
     """As Cohere, Jina and Voyage put it, with ``documents``, or as TEI puts it, with ``texts``."""
 
     query: str
-    documents: list[_Document] | None = None
+    documents: list[Document] | None = None
     texts: list[str] | None = None
     top_n: int | None = Field(default=None, ge=1)
     top_k: int | None = Field(default=None, ge=1)
     rank_fields: list[str] | None = None
-    return_documents: _Flag = False
-    return_text: _Flag = False
+    return_documents: Flag = False
+    return_text: Flag = False
 
     def passages(self, at_most: int) -> list[str]:
         """The texts that are ranked, checked before anything is computed."""
         if (self.documents is None) == (self.texts is None):
             raise InvalidInputError("send either documents or texts")
-        if len(self.query) > LONGEST_QUERY:
-            raise InvalidInputError(
-                f"query has {len(self.query):,} characters; it may have {LONGEST_QUERY:,}"
-            )
+        check_length("query", self.query, LONGEST_QUERY)
         given = self.documents if self.texts is None else self.texts
-        if given is None or len(given) > at_most:
-            raise InvalidInputError(f"a request may have {at_most} documents")
-        names = self.rank_fields or [_TEXT_FIELD]
-        return [_text_of(document, names, index) for index, document in enumerate(given)]
+        return texts_of(given or (), self.rank_fields, at_most)
 
     @property
     def limit(self) -> int | None:
@@ -79,31 +69,6 @@ class _RerankRequest(BaseModel):
         if self.top_n is not None and self.top_k is not None and self.top_n != self.top_k:
             raise InvalidInputError("top_k is top_n by another name; send one of them")
         return self.top_k if self.top_n is None else self.top_n
-
-
-def _text_of(document: _Document, names: Sequence[str], index: int) -> str:
-    """The text of a document that is ranked; several fields stand a line each."""
-    if isinstance(document, str):
-        return document
-    values = [document.get(name) for name in names]
-    texts = [value for value in values if isinstance(value, str)]
-    if len(texts) < len(values):
-        raise InvalidInputError(
-            f"documents.{index}: the object has no field {names[len(texts)]!r} that is a text; "
-            "name the fields to rank in rank_fields, or send texts"
-        )
-    if names == [_TEXT_FIELD]:
-        return texts[0]
-    return "\n".join(f"{name}: {text}" for name, text in zip(names, texts, strict=True))
-
-
-_STATUS: tuple[tuple[type[EcsPluginsError], int], ...] = (
-    (InvalidInputError, 422),
-    (ModelBusyError, 503),
-    (ModelTimeoutError, 504),
-    (EcsPluginsError, 500),
-)
-"""HTTP status by the first class that an error is of."""
 
 
 def rerank_app(
@@ -132,7 +97,9 @@ def rerank_app(
     turns = Turns()
     registry = CollectorRegistry()
     endpoint = _Endpoint(loading, turns, max_documents, bounds.seconds, registry)
+    attributing = AttributionEndpoint(loading, turns, max_documents, registry)
     routes = [Route(path, endpoint.rerank, methods=["POST"]) for path in PATHS]
+    routes.append(Route(ATTRIBUTE_PATH, attributing.attribute, methods=["POST"]))
     return Service(
         Starlette(routes=routes),
         "rerank",
@@ -168,16 +135,10 @@ class _Endpoint:
 
     async def rerank(self, request: Request) -> Response:
         """Answer one request, or say in words why not."""
-        try:
-            return await self._ordered(request)
-        except EcsPluginsError as error:
-            status = next(status for kind, status in _STATUS if isinstance(error, kind))
-            headers = {"Retry-After": "1"} if status == 503 else None
-            return JSONResponse({"detail": str(error)}, status, headers)
+        return await in_words(self._ordered(request))
 
     async def _ordered(self, request: Request) -> Response:
-        _check_content_type(request)
-        wanted = _parsed(await request.body())
+        wanted = await parsed(request, RerankRequest)
         passages = wanted.passages(self._max_documents)
         limit = wanted.limit
         shaper = self._shaper()
@@ -212,22 +173,8 @@ class _Endpoint:
         return self._ordering
 
 
-def _check_content_type(request: Request) -> None:
-    """Refuse what a form of a web page sends without asking first."""
-    given = request.headers.get("content-type")
-    if given is not None and given.partition(";")[0].strip().lower() != "application/json":
-        raise InvalidInputError(f"the content type is application/json, got {given!r:.60}")
-
-
-def _parsed(body: bytes) -> _RerankRequest:
-    try:
-        return _RerankRequest.model_validate_json(body)
-    except ValidationError as error:
-        raise InvalidInputError(first_fault(error)) from None
-
-
 def _answer(
-    wanted: _RerankRequest, shaped: ShapedContext, limit: int | None
+    wanted: RerankRequest, shaped: ShapedContext, limit: int | None
 ) -> list[dict[str, Any]] | dict[str, Any]:
     """Every document with its score, best first.
 
@@ -253,16 +200,16 @@ def _score(verdict: PassageVerdict) -> float:
     return float(expit(verdict.score))
 
 
-def _tei_result(wanted: _RerankRequest, index: int, score: float) -> dict[str, Any]:
+def _tei_result(wanted: RerankRequest, index: int, score: float) -> dict[str, Any]:
     result: dict[str, Any] = {"index": index, "score": score}
     if wanted.return_text and wanted.texts is not None:
         result["text"] = wanted.texts[index]
     return result
 
 
-def _result(wanted: _RerankRequest, index: int, score: float) -> dict[str, Any]:
+def _result(wanted: RerankRequest, index: int, score: float) -> dict[str, Any]:
     result: dict[str, Any] = {"index": index, "relevance_score": score}
     if wanted.return_documents and wanted.documents is not None:
         document = wanted.documents[index]
-        result["document"] = {_TEXT_FIELD: document} if isinstance(document, str) else document
+        result["document"] = {TEXT_FIELD: document} if isinstance(document, str) else document
     return result

@@ -150,7 +150,7 @@ class ContextShaper:
             context: What the reader knew already; it stands before every passage.
 
         Returns:
-            Every statement of the answer with its citations, its support and its words that no
+            Every statement of the answer with its citations and its words that no
             passage has; without statements if the answer states nothing.
 
         Raises:

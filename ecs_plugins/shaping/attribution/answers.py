@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from ecs_plugins.common.aio import check_awaited
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.shaping.attribution.attributing import Attributing
-from ecs_plugins.shaping.attribution.result import AttributedStatement, Attribution
+from ecs_plugins.shaping.attribution.cited import AttributedStatement
+from ecs_plugins.shaping.attribution.result import Attribution
 from ecs_plugins.shaping.attribution.statements import AnswerStatement, statements_of
+from ecs_plugins.shaping.attribution.wording import unheld_words
 from ecs_plugins.shaping.passages import Unit, build_pool, split_passages
 from ecs_plugins.shaping.reading import checked_passages, longest_unit
 from ecs_plugins.tokens import TokenLedger
@@ -33,17 +36,20 @@ def attribute_answer(
             raise InvalidInputError(f"the {name} is empty: pass a text")
     ledger = TokenLedger()
     statements = statements_of(answer)
-    units = _units(model, f"{query} {answer}", checked_passages(passages), ranker, pool_size)
+    texts = checked_passages(passages)
+    units = _units(model, f"{query} {answer}", texts, ranker, pool_size)
+    check_awaited()
     attributed: Sequence[AttributedStatement] = ()
     if statements and units:
         attributing = Attributing(model, query, context, units, ledger)
         attributed = attributing.attribute(answer, statements)
     elif statements:
-        attributed = [_without_passages(each) for each in statements]
+        attributed = [_without_passages(each, answer) for each in statements]
     return Attribution(
         query=query,
         answer=answer,
         statements=tuple(attributed),
+        passages=len(texts),
         model=model.name,
         ledger=ledger,
         seconds=time.perf_counter() - started,
@@ -66,5 +72,10 @@ def _units(
     return [unit for units in pool.units.values() for unit in units]
 
 
-def _without_passages(statement: AnswerStatement) -> AttributedStatement:
-    return AttributedStatement(statement.start, statement.end, statement.text)
+def _without_passages(statement: AnswerStatement, answer: str) -> AttributedStatement:
+    return AttributedStatement(
+        statement.start,
+        statement.end,
+        statement.text,
+        unheld=tuple(unheld_words(statement, answer, [])),
+    )

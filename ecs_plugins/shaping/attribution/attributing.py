@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult, Segments, SegmentScore
 from ecs_plugins.lm.prompts import PLAIN
 from ecs_plugins.ranking.lexical import BM25Ranker
+from ecs_plugins.shaping.attribution.cited import AttributedStatement, Citation
 from ecs_plugins.shaping.attribution.fits import CITATION
-from ecs_plugins.shaping.attribution.result import AttributedStatement, Citation
 from ecs_plugins.shaping.attribution.statements import AnswerStatement
 from ecs_plugins.shaping.attribution.wording import (
     Wording,
@@ -177,10 +178,15 @@ class Attributing:
     def shifts(
         self, statements: Sequence[AnswerStatement], texts: Sequence[str]
     ) -> list[dict[int, Shift]]:
-        """For every statement, the shift by each text that the model could score."""
+        """For every statement, the shift by each text that the model could score.
+
+        Raises:
+            InvalidInputError: It could score none, because a statement fills the window.
+        """
         request = self._request(statements, texts)
         (result,) = self._model.score([request])
         self._ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
+        _check_scored(result)
         return [_shifts_of(result, number) for number in range(len(statements))]
 
     def _request(self, statements: Sequence[AnswerStatement], texts: Sequence[str]) -> ScoreRequest:
@@ -206,9 +212,18 @@ class Attributing:
         )
 
 
+def _check_scored(result: ScoreResult) -> None:
+    """Refuse what was scored without a passage or behind none: all would seem unsupported."""
+    behind_none = len(result.unscored) >= len(result.scores) - 1
+    if 0 in result.unscored or behind_none:
+        reason = next(iter(result.unscored.values()))
+        raise InvalidInputError(
+            f"the answer cannot be read: {reason}; split its longest statement, or shorten the "
+            "question"
+        )
+
+
 def _shifts_of(result: ScoreResult, number: int) -> dict[int, Shift]:
-    if 0 in result.unscored:
-        return {}
     base_question, base_statement = result.scores[0][number]
     shifts: dict[int, Shift] = {}
     for place, rows in enumerate(result.scores[1:]):

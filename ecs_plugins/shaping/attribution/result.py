@@ -6,53 +6,15 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from ecs_plugins.common.pages import preformatted
 from ecs_plugins.common.text import one_line
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.shaping.attribution.cited import AttributedStatement
+from ecs_plugins.shaping.attribution.marks import Edit, edited, mark_edits
+from ecs_plugins.shaping.attribution.page import attribution_page
 from ecs_plugins.tokens import TokenLedger
 
 _WIDTH = 80
-
-
-@dataclass(frozen=True, slots=True)
-class Citation:
-    """A passage whose shift of a statement's log-probability stands out.
-
-    Attributes:
-        passage: Its index in the input.
-        probability: That it is evidence of the statement, in [0, 1].
-        shift: Nats; ``ln P(statement | passage, question) - ln P(statement | question)``,
-            Definition 3.1 of Entropic Context Shaping.
-        start: First character, in the passage, of the sentence nearest to the statement.
-        end: One past its last.
-        quote: That sentence.
-    """
-
-    passage: int
-    probability: float
-    shift: float
-    start: int
-    end: int
-    quote: str
-
-
-@dataclass(frozen=True, slots=True)
-class AttributedStatement:
-    """One statement of an answer.
-
-    Attributes:
-        start: Its first character in the answer.
-        end: One past its last.
-        text: What was read of it.
-        citations: What supports it, best first.
-        against: Indices of passages that make it less likely, worst first.
-        unheld: Spans in the answer of numbers, names and negations that no passage has.
-    """
-
-    start: int
-    end: int
-    text: str
-    citations: tuple[Citation, ...] = ()
-    against: tuple[int, ...] = ()
-    unheld: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +25,7 @@ class Attribution:
         query: As given.
         answer: As given.
         statements: What the answer states, in reading order; empty if it states nothing.
+        passages: How many passages it was held against.
         model: Name of the model that scored.
         ledger: Tokens that passed through it.
         seconds: Wall time.
@@ -71,6 +34,7 @@ class Attribution:
     query: str
     answer: str
     statements: tuple[AttributedStatement, ...]
+    passages: int
     model: str
     ledger: TokenLedger = field(default_factory=TokenLedger)
     seconds: float = 0.0
@@ -88,6 +52,11 @@ class Attribution:
             passages += [citation.passage for citation in statement.citations]
         return tuple(dict.fromkeys(passages))
 
+    @property
+    def numbers(self) -> dict[int, int]:
+        """The number of each cited passage, from 1, by its index."""
+        return {passage: number for number, passage in enumerate(self.cited, start=1)}
+
     def used(self) -> Mapping[int, float]:
         """How much each cited passage did for the answer: its best probability, by index."""
         shares: dict[int, float] = {}
@@ -98,15 +67,36 @@ class Attribution:
         return shares
 
     def marked(self) -> str:
-        """The answer with ``[1]`` behind statements; numbers follow `cited`."""
-        numbers = {passage: number for number, passage in enumerate(self.cited, start=1)}
-        text = self.answer
-        for statement in reversed(self.statements):
-            marks = "".join(f"[{numbers[c.passage]}]" for c in statement.citations)
-            if marks:
-                end = _before_full_stop(text, statement)
-                text = f"{text[:end]} {marks}{text[end:]}"
-        return text
+        """The answer with ``[1]`` behind statements; numbers follow `cited`.
+
+        Marks of the answer that number passages give way to these, and other brackets stay;
+        where nothing is cited, the answer is as it was.
+        """
+        return edited(self.answer, self.mark_edits())
+
+    def mark_edits(self) -> list[Edit]:
+        """The changes that `marked` makes, in reading order."""
+        return mark_edits(self.answer, self.statements, self.numbers, self.passages)
+
+    def to_html(self, passages: Sequence[str]) -> str:
+        """A page that loads nothing: the answer beside its passages, and what rests on what.
+
+        Args:
+            passages: As they were given to `ContextShaper.attribute`.
+
+        Raises:
+            InvalidInputError: They are others, by their number.
+        """
+        if len(passages) != self.passages:
+            raise InvalidInputError(
+                f"the answer was held against {self.passages} passages, got {len(passages)}; pass "
+                "the same ones"
+            )
+        return attribution_page(self.query, self.answer, self.statements, self.numbers, passages)
+
+    def _repr_html_(self) -> str:
+        """`explain`, as a notebook shows it."""
+        return preformatted(self.explain())
 
     def explain(self) -> str:
         """For a terminal, 80 columns: each statement with the sentences that support it."""
@@ -124,17 +114,10 @@ class Attribution:
             "query": self.query,
             "answer": self.answer,
             "statements": [asdict(each) for each in self.statements],
+            "passages": self.passages,
             "model": self.model,
             "seconds": self.seconds,
         }
-
-
-def _before_full_stop(text: str, statement: AttributedStatement) -> int:
-    """Where a mark goes: behind the last word, before what ends the sentence."""
-    end = statement.end
-    while end > statement.start and text[end - 1] in ".!。！":
-        end -= 1
-    return end
 
 
 def _reasons(statement: AttributedStatement, answer: str) -> list[str]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from ecs_plugins.common.text import WORD, asks
 from ecs_plugins.shaping.sentences import Piece, pieces_of
 
-_MARK = re.compile(r"\s?\[\^?\d{1,3}(?:\s*[,;–-]\s*\^?\d{1,3})*\]")
+MARK = re.compile(r"\s?\[\^?\d{1,3}(?:\s*[,;–-]\s*\^?\d{1,3})*\]")
+"""A mark of a citation, with the white space before it."""
 _SPACE = re.compile(r"\s+")
 _ITEM = re.compile(r"\s*(?:[-*•+‣]|\d{1,3}[.)])\s+")
 _CODE = re.compile(r"\s*(?:```|~~~)")
@@ -67,11 +68,11 @@ def statements_of(answer: str) -> list[AnswerStatement]:
 
 def without_marks(text: str) -> str:
     """The text with white space in the place of marks of citations, so that places stay."""
-    return _MARK.sub(lambda mark: " " * len(mark.group()), text)
+    return MARK.sub(lambda mark: " " * len(mark.group()), text)
 
 
 def _states(text: str) -> bool:
-    if not WORD.search(_MARK.sub("", text)):
+    if not WORD.search(MARK.sub("", text)):
         return False
     return not (asks(text) or _CODE.match(text) or _REFUSAL.match(text))
 
@@ -86,7 +87,7 @@ def _trimmed(answer: str, piece: Piece) -> tuple[int, int]:
 
 def _read(answer: str, piece: Piece) -> str:
     start, end = _trimmed(answer, piece)
-    return _SPACE.sub(" ", _MARK.sub("", answer[start:end]))
+    return _SPACE.sub(" ", MARK.sub("", answer[start:end]))
 
 
 def _lead(answer: str, pieces: Sequence[Piece], piece: Piece) -> str:

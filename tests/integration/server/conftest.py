@@ -8,6 +8,7 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
+from ecs_plugins.common.aio import abandoned
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.server.running import TimedProtocol
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
@@ -35,6 +36,25 @@ def serve():
     """Serve applications until the test is over."""
     with contextlib.ExitStack() as stack:
         yield lambda app: stack.enter_context(running(app))
+
+
+class Patient(FakeLanguageModel):
+    """Answers when it is let go, or when nobody waits any more."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        self.given_up = threading.Event()
+
+    def score(self, requests):
+        self.begun.set()
+        left = abandoned()
+        while not self.go_on.wait(0.01):
+            if left is not None and left.is_set():
+                self.given_up.set()
+                break
+        return super().score(requests)
 
 
 def shaper_on(model=None):

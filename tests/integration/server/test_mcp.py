@@ -15,6 +15,7 @@ from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.server.quota import Quota
 from ecs_plugins.server.tools import mcp_app, mcp_server
 from ecs_plugins.shaping import ContextShaper
+from tests.integration import citing_setup
 
 FACT = "The ferry leaves at nine."
 QUESTION = "When does the ferry leave?"
@@ -91,11 +92,23 @@ async def test_a_client_shapes(memory):
     assert second["verdict"] == "selected"
 
 
+async def test_a_client_checks_an_answer(memory):
+    async with in_process(memory) as client:
+        given = {"question": citing_setup.QUESTION, "passages": list(citing_setup.PASSAGES)}
+        checked = await called(client, "check", **given, answer=citing_setup.ANSWER)
+    (statement,) = checked["statements"]
+    (source,) = statement["rests_on"]
+    assert source["passage"] == 1
+    assert source["quote"] == citing_setup.QUOTE
+    assert statement["in_no_passage"] == []
+    assert "[1]" in checked["marked"]
+
+
 async def test_every_tool_says_what_it_does_and_none_takes_a_namespace(memory):
     async with in_process(memory) as client:
         tools = (await client.list_tools()).tools
     names = {tool.name for tool in tools}
-    assert names == {"remember", "recall", "forget", "explain", "shape"}
+    assert names == {"remember", "recall", "forget", "explain", "shape", "check"}
     for tool in tools:
         assert tool.description
         properties = tool.input_schema["properties"]
@@ -113,6 +126,8 @@ async def test_every_tool_says_what_it_does_and_none_takes_a_namespace(memory):
         ("forget", {"id": "unknown"}, "unknown"),
         ("explain", {"id": "unknown"}, "unknown"),
         ("shape", {"question": "", "passages": ["a"]}, "query"),
+        ("check", {"question": QUESTION, "passages": ["a"], "answer": ""}, "answer"),
+        ("check", {"question": "q" * 8001, "passages": ["a"], "answer": "b"}, "question"),
     ],
 )
 async def test_a_bad_call_is_told_in_words_and_the_server_goes_on(memory, tool, arguments, says):

@@ -8,14 +8,12 @@ import time
 import httpx
 import pytest
 
-from ecs_plugins.common.aio import abandoned
 from ecs_plugins.errors import ModelBusyError
-from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.server import running, service
 from ecs_plugins.server.rerank import rerank_app
 from ecs_plugins.server.service import Bounds
 from ecs_plugins.server.turns import LARGE, Turns
-from tests.integration.server.conftest import shaper_on
+from tests.integration.server.conftest import Patient, shaper_on
 
 BODY = {
     "query": "When does the ferry leave?",
@@ -24,25 +22,6 @@ BODY = {
 ANAS = "a" * 16
 BENS = "b" * 16
 TOKENS = {ANAS: "ana", BENS: "ben"}
-
-
-class Patient(FakeLanguageModel):
-    """Answers when it is let go, or when nobody waits any more."""
-
-    def __init__(self):
-        super().__init__()
-        self.begun = threading.Event()
-        self.go_on = threading.Event()
-        self.given_up = threading.Event()
-
-    def score(self, requests):
-        self.begun.set()
-        left = abandoned()
-        while not self.go_on.wait(0.01):
-            if left is not None and left.is_set():
-                self.given_up.set()
-                break
-        return super().score(requests)
 
 
 def app(model=None, **options):

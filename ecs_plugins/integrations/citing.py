@@ -1,0 +1,165 @@
+"""What the doors of attribution share: their fields, and an answer that is never held back.
+
+The answer is there already. So an attribution that fails or takes too long is a warning in the log
+and a note in the metadata, and the answer is passed on as it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pydantic import Field
+
+from ecs_plugins.common.aio import run_sync, run_within
+from ecs_plugins.common.config import StrictFields
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.integrations.fields import (
+    METADATA_KEY,
+    EmbedderField,
+    ModelField,
+    as_score,
+    copied,
+)
+from ecs_plugins.integrations.plain import as_json
+from ecs_plugins.integrations.tracing import TracedDocument, span
+from ecs_plugins.lm.shared import as_model
+from ecs_plugins.shaping.attribution.result import Attribution
+from ecs_plugins.shaping.config import ShapingConfig
+from ecs_plugins.shaping.shaper import ContextShaper
+
+_log = logging.getLogger(__name__)
+
+BUDGET_S = 30.0
+"""Seconds that an attribution may take unless another limit is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attributed:
+    """What became of an attribution.
+
+    Attributes:
+        attribution: None if there is none.
+        reason: Why there is none; else empty.
+    """
+
+    attribution: Attribution | None
+    reason: str = ""
+
+    def details(self) -> dict[str, Any]:
+        """What metadata hold of it, in JSON types: the statements, or under ``error`` why not."""
+        if self.attribution is None:
+            return {"error": self.reason}
+        told = self.attribution.to_dict()
+        del told["query"], told["answer"]
+        told["cited"] = self.attribution.cited
+        details: dict[str, Any] = as_json(told)
+        return details
+
+
+class AttributionFields(StrictFields):
+    """The fields of every integration that says what an answer rests on.
+
+    No model is loaded before the first answer is attributed.
+    """
+
+    model: ModelField = Field(
+        default=None,
+        description="A LanguageModel, a model name or directory, or None: the bundled model.",
+    )
+    config: ShapingConfig = Field(
+        default_factory=ShapingConfig,
+        description="Its ranker and pool_size choose what is read of many passages.",
+    )
+    embedder: EmbedderField = Field(
+        default=None,
+        description="An Embedder or the framework's own embeddings, for rankers that are dense; "
+        "None: the offline one.",
+    )
+    budget_s: float | None = Field(
+        default=BUDGET_S,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds that it may take; then the answer is passed on as it came. None: as "
+        "long as it takes.",
+    )
+    marks: bool = Field(
+        default=False,
+        description="Put [1] behind what rests on a passage; the numbers are the order of "
+        "``cited``.",
+    )
+
+    def attribute(self, question: str, passages: Sequence[str], answer: str) -> Attributed:
+        """Attribute an answer, in time or not at all; nothing is raised."""
+        try:
+            if self.budget_s is None:
+                attribution = self._attribution(question, passages, answer)
+            else:
+                attribution = run_within(
+                    self.budget_s, lambda: self._attribution(question, passages, answer)
+                )
+        except TimeoutError:
+            return self._too_late()
+        except Exception as error:
+            return _failed(error)
+        return Attributed(attribution)
+
+    async def aattribute(self, question: str, passages: Sequence[str], answer: str) -> Attributed:
+        """`attribute` off the event loop."""
+        try:
+            async with asyncio.timeout(self.budget_s):
+                attribution = await run_sync(self._attribution, question, passages, answer)
+        except TimeoutError:
+            return self._too_late()
+        except Exception as error:
+            return _failed(error)
+        return Attributed(attribution)
+
+    def _attribution(self, question: str, passages: Sequence[str], answer: str) -> Attribution:
+        with span("EVALUATOR", {"input.value": question, "output.value": answer}) as set_documents:
+            shaper = ContextShaper(as_model(self.model), self.config, embedder=self.embedder)
+            attribution = shaper.attribute(question, passages, answer)
+            used = attribution.used()
+            cited = [TracedDocument(passages[index], share) for index, share in used.items()]
+            set_documents("retrieval.documents", cited)
+        return attribution
+
+    def _too_late(self) -> Attributed:
+        reason = f"it took more than {self.budget_s:g} seconds"
+        _log.warning("an answer is passed on without citations: %s", reason)
+        return Attributed(None, reason)
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Shallow: the fields are services that are shared by all, and frozen values."""
+        return self.model_copy()
+
+
+def cited_metadata(
+    given: Mapping[str, Any], citations: list[dict[str, Any]], score: float | None
+) -> dict[str, Any]:
+    """The metadata of a passage: an own copy of what it had, and its citations.
+
+    They stand under `METADATA_KEY`, beside the verdict of shaping, if that is there. ``own`` is
+    what stood under the key before, if that was none of this package's.
+    """
+    metadata = {key: copied(value) for key, value in given.items()}
+    info: dict[str, Any] = {"retriever_score": as_score(score)}
+    before = metadata.get(METADATA_KEY)
+    if isinstance(before, dict) and ("verdict" in before or "citations" in before):
+        info |= before
+    elif before is not None:
+        info["own"] = before
+    info["citations"] = citations
+    return {**metadata, METADATA_KEY: info}
+
+
+def _failed(error: Exception) -> Attributed:
+    reason = f"{type(error).__name__}: {error}"
+    if isinstance(error, InvalidInputError):  # an empty answer is nobody's fault
+        _log.warning("an answer is passed on without citations: %s", reason)
+    else:
+        _log.warning("an answer is passed on without citations", exc_info=error)
+    return Attributed(None, reason)
