@@ -1,7 +1,7 @@
 """Sixteen users on one store at once, and eight processes on one namespace, sleep phases on.
 
 Each runs for a second by default; `ECS_PLUGINS_SOAK_SECONDS=60 python -m pytest -s` on this file
-prints the latencies that docs/measurements/performance.md reports.
+prints the latencies that docs/measurements/memory_cost.md reports.
 """
 
 import os
