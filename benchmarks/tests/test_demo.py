@@ -77,6 +77,8 @@ def test_the_router_pays_once_what_many_share() -> None:
     assert (own.stage1, own.stage2, own.f1) == (60, 15, 1.0)
     assert (full.stage1, full.stage2, full.f1) == (0, 60, 1.0)
     assert found["BM25(depth=1)"].f1 == 0
+    free = {point.label: point for point in router.points(ways([0, 1], [1, 0]), texts, price=0)}
+    assert (free["ECS(depth=1)"].stage1, free["ECS(depth=1)"].stage2) == (0, 10)
 
 
 @pytest.mark.slow

@@ -41,8 +41,8 @@ def run(demo: Demo, ways: Ways) -> None:
     target = SHARE * max(reached)
     demo.say(
         "The same passages may be asked about once or a thousand times. What is paid once is "
-        f"shared by all. Target: {target:.2f} of the answers. Tokens that the small model reads "
-        "count like those of the answering model here; with prices they would not.\n"
+        f"shared by all. Target: {target:.2f} of the answers. Tokens that are read on this "
+        "machine count like those of the answering model.\n"
     )
     chosen = [decided(frontier, reuse, target) for reuse in REUSES]
     shown = table(["questions (N)", "the router chooses"], ["answers", "tokens each", "everything"])
@@ -52,26 +52,39 @@ def run(demo: Demo, ways: Ways) -> None:
     demo.console.print(shown)
     conclusion = concluded(chosen)
     demo.say(conclusion)
+    free = EfficiencyFrontier(points(ways, demo.handbook.passages, price=0.0))
+    item = decided(free, 1, target)
+    demo.say(
+        f"Where tokens that are read on this machine cost nothing, {item.label} is the cheapest "
+        f"at every N: {item.cost:,.0f} tokens each, {item.f1:.2f} of the answers."
+    )
     demo.results["router"] = {
         "target": target,
         "chosen": {str(item.reuse): item.label for item in chosen},
         "cost": {str(item.reuse): item.cost for item in chosen},
+        "free": item.label,
         "conclusion": conclusion,
     }
 
 
-def points(ways: Ways, passages: Sequence[str]) -> list[StrategyPoint]:
-    """Every method at every depth, and everything."""
+def points(ways: Ways, passages: Sequence[str], price: float = 1.0) -> list[StrategyPoint]:
+    """Every method at every depth, and everything.
+
+    Args:
+        ways: What was measured.
+        passages: That they choose from.
+        price: Of a token that is read on this machine, in tokens of the answering model.
+    """
     everything = sum(ways.tokens)
     found = [StrategyPoint(FULL, {}, f1=1.0, stage1=0, stage2=everything)]
     for method in ways.orders:
         for depth in DEPTHS:
             once, each = 0.0, ways.sent(method, depth)
             if method in INDEXED:
-                once = everything
+                once = price * everything
             elif method == ECS:
-                once = ways.read
-                each += ways.scored
+                once = price * ways.read
+                each += price * ways.scored
             f1 = fmean(ways.kept(method, depth, passages))
             config = {"depth": depth}
             found.append(StrategyPoint(method, config, f1=f1, stage1=once, stage2=each))
