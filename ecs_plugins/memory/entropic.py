@@ -38,8 +38,9 @@ from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.memory_store import FLUSH_AT, MemoryStore
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.store.queries import write_observation
+from ecs_plugins.memory.store.recalled import RecallRequest
 from ecs_plugins.memory.store.reembedding import Progress
-from ecs_plugins.memory.store.search import RecallRequest, Shaper
+from ecs_plugins.memory.store.search import Shaper
 from ecs_plugins.memory.types import DEFAULT_NAMESPACE, UtilityFunction
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 from ecs_plugins.storage.sqlite import MEMORY

@@ -76,6 +76,7 @@ class Recollection(Remembered):
 
     Attributes:
         score: Probability that it is evidence for the answer; under the paper's rule, the cosine.
+            One that was found by what it corrects has score, similarity and coverage of that.
         tier: Where it was found.
         why: Why it was recalled, in one line.
         similarity: Cosine to the query.

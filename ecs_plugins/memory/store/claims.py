@@ -24,7 +24,9 @@ from ecs_plugins.common.files import statements
 from ecs_plugins.memory.types import ColdMemory, HotItem
 from ecs_plugins.storage.base import Connection
 
-_BEHIND, _SAID, _FIRST_CORRECTIONS, _FALLING, _CORRECTIONS = statements(__package__, "claims.sql")
+_BEHIND, _SAID, _FIRST_CORRECTIONS, _FALLING, _CORRECTIONS, _LIVE = statements(
+    __package__, "claims.sql"
+)
 
 Item = TypeVar("Item", HotItem, ColdMemory)
 
@@ -141,6 +143,12 @@ def _behind(connection: Connection, items: Collection[str]) -> dict[str, list[st
     return behind
 
 
+def live_rows(connection: Connection, space: int, messages: Collection[str]) -> dict[str, int]:
+    """The row of the live item of a namespace that each message is behind, where there is one."""
+    rows = connection.execute(_LIVE, (space, json.dumps([*messages])))
+    return dict(rows.fetchall())
+
+
 def _is_decided(joined: Sequence[str], spans: Mapping[str, _Span], at: float | None) -> bool:
     """Whether the first and the last message behind an item say all of it."""
     if len(joined) <= 2:
@@ -189,10 +197,6 @@ _First = tuple[float, str | None]
 """When something was first corrected, and by which message."""
 
 _NEVER: _First = (math.inf, None)
-
-
-_NEVER = (math.inf, None)
-"""When and by what something is corrected that is not."""
 
 
 def _first_corrections(connection: Connection, messages: Collection[str]) -> dict[str, _First]:

@@ -44,3 +44,9 @@ SELECT key, at, row, value, message FROM claims c
 WHERE namespace = ?1 AND key IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)) AND corrects = 1
     AND NOT EXISTS (SELECT 1 FROM messages x WHERE x.id = c.message AND x.expires <= ?3)
 ORDER BY key, at, row;
+
+-- The live items of a namespace ?1 that messages ?2 are behind:
+
+SELECT p.message, t.row FROM provenance p JOIN tiers t ON t.id = p.item
+WHERE t.namespace = ?1 AND t.live = 1 AND p.message IN (SELECT value FROM json_each(?2))
+ORDER BY t.row;

@@ -11,31 +11,26 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from ecs_plugins.common.text import as_reply
+from ecs_plugins.common.text import as_reply, one_line
 from ecs_plugins.memory.filters import Filter, matches, without_joints
 from ecs_plugins.memory.recency import Note, later_first
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.relevance import (
-    DEFAULT,
     FOURTH,
-    QueryReading,
-    Scale,
     encounter,
     relevance,
 )
-from ecs_plugins.memory.store import claims, tiers
-from ecs_plugins.memory.store.derivation import alive
 from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import Access
+from ecs_plugins.memory.store.recalled import Reader, Recalled, RecallRequest, Score
 from ecs_plugins.memory.store.seam import Rows, SpaceIndex
-from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier, Vector
+from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier
 from ecs_plugins.storage.base import Connection
 
 CANDIDATES = 64
@@ -60,45 +55,6 @@ class Shaper(Protocol):
 
     def shape(self, query: str, passages: Sequence[str], /, *, scores: Sequence[float]) -> _Shaped:
         """What stays of the passages, by their index, the best first; ``scores`` found them."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecallRequest:
-    """What is asked of one namespace; see `EntropicMemory.recall`."""
-
-    query: str
-    question: QueryReading
-    vector: Vector
-    k: int
-    threshold: float
-    tiers: tuple[Tier, ...]
-    condition: Filter | None
-    now: float  # what has expired by then is not recalled
-    exclude: frozenset[str] = frozenset()
-    by_cosine: bool = False  # score by the cosine alone (the paper)
-    at: float | None = None
-    include_superseded: bool = False
-    scale: Scale = DEFAULT
-
-
-class _Score(NamedTuple):
-    row: int
-    score: float
-    similarity: float
-    coverage: float
-
-    @property
-    def fit(self) -> float:
-        """The mean that orders what is recalled."""
-        return (self.similarity + self.coverage) / 2
-
-
-class _Recalled(NamedTuple):
-    """An item with its score and its times."""
-
-    stored: TierRow
-    score: _Score
-    validity: claims.Validity
 
 
 def recall(
@@ -183,7 +139,7 @@ def _of_namespace(
     return placed
 
 
-def _note(recalled: _Recalled) -> Note:
+def _note(recalled: Recalled) -> Note:
     item = recalled.stored.item
     return Note(
         text=item.text,
@@ -194,9 +150,11 @@ def _note(recalled: _Recalled) -> Note:
 
 
 def _recollection(
-    recalled: _Recalled, tier: Tier, space: Space, request: RecallRequest
+    recalled: Recalled, tier: Tier, space: Space, request: RecallRequest
 ) -> Recollection:
-    stored, score, validity = recalled
+    stored = recalled.stored
+    score = recalled.score
+    validity = recalled.validity
     item = stored.item
     is_pinned = isinstance(item, ColdMemory) and item.pinned
     return Recollection(
@@ -210,7 +168,7 @@ def _recollection(
         provenance=validity.behind,
         pinned=is_pinned,
         free_energy=stored.judged,
-        why=_why(stored, score, request),
+        why=_why(recalled, request),
         similarity=score.similarity,
         coverage=score.coverage,
         asked=item.asked,
@@ -222,7 +180,7 @@ def _recollection(
 
 def _best(
     store: MemoryStore, connection: Connection, space: Space, request: RecallRequest
-) -> list[_Recalled]:
+) -> list[Recalled]:
     """Return the best ``k`` items of a namespace at or above the threshold, best first.
 
     Candidates are the nearest items and those that cover most of the query, each scored by both.
@@ -236,7 +194,7 @@ def _best(
         allowed = _matching(store, connection, space, request.condition)
         items = len(allowed)
     count = request.k if request.by_cosine else max(request.k, CANDIDATES, FOURTH)
-    reader = _Reader(store, connection, space, request)
+    reader = Reader(store, connection, space, request, allowed)
     while True:
         scored, rest = _scored(opened, request, count, allowed, items)
         best = reader.best(scored)
@@ -248,7 +206,7 @@ def _best(
 
 def _scored(
     opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None, items: int
-) -> tuple[list[_Score], float]:
+) -> tuple[list[Score], float]:
     """Candidates by falling score, and the score that no other exceeds; minus infinity if none.
 
     Args:
@@ -282,7 +240,7 @@ def _scored(
 
 def _scored_by_cosine(
     opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None
-) -> tuple[list[_Score], float]:
+) -> tuple[list[Score], float]:
     """The same by the cosine alone."""
     rows, near = opened.nearest(request.vector, count, allowed=allowed)
     cosines = near.astype(np.float64)
@@ -293,95 +251,12 @@ def _scored_by_cosine(
 
 def _above(
     rows: Rows, scores: Floats, cosines: Floats, coverage: Floats, request: RecallRequest
-) -> list[_Score]:
+) -> list[Score]:
     """The rows at or above the threshold, by falling score."""
     enough = int((scores >= request.threshold).sum())
     best = np.argsort(-scores, kind="stable")[:enough]
     columns = [each[best].tolist() for each in (rows, scores, cosines, coverage)]
-    return [*map(_Score, *columns)]
-
-
-class _Reader:
-    """Reads candidates as far as they are wanted, and remembers what it has read."""
-
-    def __init__(
-        self, store: MemoryStore, connection: Connection, space: Space, request: RecallRequest
-    ) -> None:
-        self._store = store
-        self._connection = connection
-        self._space = space
-        self._request = request
-        self._rows: dict[int, TierRow] = {}
-        self._validity: dict[str, claims.Validity] = {}
-
-    def best(self, scored: Sequence[_Score]) -> list[_Recalled]:
-        """The best ``k`` candidates that are wanted, best first."""
-        wanted: list[_Recalled] = []
-        k = self._request.k
-        count = len(scored)
-        start = 0
-        stop = k
-        while start < count and len(wanted) < k:
-            while stop < count and scored[stop].score == scored[stop - 1].score:
-                stop += 1
-            wanted += self._wanted(scored[start:stop])
-            start = stop
-            stop = 4 * stop
-        return wanted[:k]
-
-    def _wanted(self, scored: Sequence[_Score]) -> list[_Recalled]:
-        """Those of some candidates that are wanted.
-
-        Of equals, what was said last comes first, whatever order the indexes find them in.
-        """
-        stored = self._read([each.row for each in scored])
-        ids = [each.item.id for each in stored.values()]
-        self._validity |= claims.validity(self._connection, ids, self._request.at)
-        shown = []
-        for each in scored:
-            row = stored.get(each.row)
-            if row is None:
-                continue
-            recalled = _Recalled(row, each, self._validity[row.item.id])
-            if self._is_shown(recalled):
-                shown.append(recalled)
-        return sorted(shown, key=_place)
-
-    def _read(self, rows: Sequence[int]) -> dict[int, TierRow]:
-        """The rows that are in a tier that is searched, not excluded, and have not expired."""
-        request = self._request
-        unread = [row for row in rows if row not in self._rows]
-        if unread:
-            self._rows |= tiers.by_rows(self._connection, self._space.id, unread)
-        stored = self._searched([self._rows[row] for row in rows if row in self._rows])
-        ends = [each.expires for each in stored if each.expires is not None]
-        if ends and min(ends) <= request.now:
-            stored = [*alive(self._connection, stored, request.now, self._store)]
-        return {each.row: each for each in stored}
-
-    def _searched(self, stored: Sequence[TierRow]) -> list[TierRow]:
-        """Those in a tier that is searched, and not excluded."""
-        request = self._request
-        standing = [each.tier for each in stored]
-        searched = []
-        for each, tier in zip(stored, standing, strict=True):
-            if tier in request.tiers and each.item.id not in request.exclude:
-                searched.append(each)
-        return searched
-
-    def _is_shown(self, recalled: _Recalled) -> bool:
-        """Whether it holds, or is wanted though it does not; what is pinned stays now."""
-        request = self._request
-        if recalled.validity.holds or request.by_cosine:
-            return True
-        if request.at is not None:
-            return False
-        return request.include_superseded or recalled.stored.is_pinned
-
-
-def _place(recalled: _Recalled) -> tuple[float, int, str]:
-    item = recalled.stored.item
-    return (-recalled.score.score, -item.evidence.last_seen, item.id)
+    return [*map(Score, *columns)]
 
 
 def _matching(store: MemoryStore, connection: Connection, space: Space, condition: Filter) -> Rows:
@@ -398,7 +273,9 @@ def _matching(store: MemoryStore, connection: Connection, space: Space, conditio
     return np.array(rows, dtype=np.int64)
 
 
-def _why(stored: TierRow, score: _Score, request: RecallRequest) -> str:
+def _why(recalled: Recalled, request: RecallRequest) -> str:
+    stored = recalled.stored
+    score = recalled.score
     item = stored.item
     evidence = item.evidence
     how = f"cosine {score.similarity:.3f} >= {request.threshold:g}"
@@ -411,6 +288,8 @@ def _why(stored: TierRow, score: _Score, request: RecallRequest) -> str:
     if isinstance(item, ColdMemory):
         where = "kept, pinned (cold tier)" if item.pinned else "kept (cold tier)"
     why = [f"{how}; {where}, support {evidence.support}, recalled {evidence.hits} times before"]
+    if recalled.corrects:
+        why.append(f"found by what it corrects: {one_line(recalled.corrects)}")
     if evidence.unlike is not None:
         why.append(f"not merged with a near one, from which it differs in a {evidence.unlike}")
     judged = stored.judged

@@ -143,6 +143,32 @@ def test_neither_what_was_said_before_nor_what_has_expired_corrects(memory, late
     assert texts(memory) == [ROME]
 
 
+@pytest.mark.parametrize("asleep", [False, True])
+def test_who_asks_in_the_words_of_what_fell_is_told_what_corrects_it(memory, asleep):
+    steps = ["I live in Porto.", "I moved to Oslo.", "We moved to Bergen."]
+    said(memory, *steps, "It rains a lot.")
+    if asleep:
+        memory.sleep()
+    asked = "I live in Porto."
+    [told] = memory.recall(asked, threshold=0.6)
+    assert told.text == steps[-1]
+    assert told.score > 0.9
+    assert "found by what it corrects: I live in Porto." in told.why
+    alone = memory.recall("Bergen", threshold=0.0, k=9, at=1.5)
+    assert steps[-1] not in [each.text for each in alone]
+    everything = memory.recall(asked, threshold=0.6, include_superseded=True)
+    assert everything[0].text == steps[-1]
+
+
+def test_what_corrects_is_filtered_and_excluded_like_anything_else(memory):
+    memory.add({"content": ROME, "at": 1.0, "metadata": {"kind": "a"}})
+    memory.add({"content": OSLO, "at": 2.0, "metadata": {"kind": "b"}})
+    (kept,) = memory.recall(ROME, threshold=0.1)
+    assert "Oslo" in kept.text
+    assert memory.recall(ROME, threshold=0.1, filter={"kind": "a"}) == []
+    assert memory.recall(ROME, threshold=0.1, exclude=[kept.id]) == []
+
+
 def test_what_is_superseded_is_recalled_behind_what_holds_if_that_is_wanted(memory):
     _, newer = said(memory, ROME, OSLO)
     recalled = memory.recall(ROME, threshold=0.1, include_superseded=True)

@@ -1,0 +1,215 @@
+"""What is recalled of scored rows: read as far as it is wanted, and what has fallen replaced.
+
+What something newer corrects is not shown. But a question that finds it asks about what holds now,
+so its correction is shown in its place, with its score, however far its own words are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ecs_plugins.memory.filters import Filter
+from ecs_plugins.memory.relevance import DEFAULT, QueryReading, Scale
+from ecs_plugins.memory.store import claims, tiers
+from ecs_plugins.memory.store.derivation import alive
+from ecs_plugins.memory.store.memory_store import MemoryStore
+from ecs_plugins.memory.store.namespaces import Space
+from ecs_plugins.memory.store.seam import Rows
+from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.types import Tier, Vector
+from ecs_plugins.storage.base import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRequest:
+    """What is asked of one namespace; see `EntropicMemory.recall`."""
+
+    query: str
+    question: QueryReading
+    vector: Vector
+    k: int
+    threshold: float
+    tiers: tuple[Tier, ...]
+    condition: Filter | None
+    now: float  # what has expired by then is not recalled
+    exclude: frozenset[str] = frozenset()
+    by_cosine: bool = False  # score by the cosine alone (the paper)
+    at: float | None = None
+    include_superseded: bool = False
+    scale: Scale = DEFAULT
+
+
+class Score(NamedTuple):
+    """How well the item of a row answers; see `Recollection`."""
+
+    row: int
+    score: float
+    similarity: float
+    coverage: float
+
+    @property
+    def fit(self) -> float:
+        """The mean that orders what is recalled."""
+        return (self.similarity + self.coverage) / 2
+
+
+class Recalled(NamedTuple):
+    """An item with its score and its times.
+
+    One that was found by what it ``corrects``, a text, has the score of that.
+    """
+
+    stored: TierRow
+    score: Score
+    validity: claims.Validity
+    corrects: str = ""
+
+
+class Reader:
+    """Reads candidates as far as they are wanted, and remembers what it has read.
+
+    Args:
+        store: Where they are.
+        connection: Of the transaction.
+        space: The namespace.
+        request: What is asked.
+        allowed: The rows that its filter lets pass; None is all.
+    """
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        connection: Connection,
+        space: Space,
+        request: RecallRequest,
+        allowed: Rows | None,
+    ) -> None:
+        self._store = store
+        self._connection = connection
+        self._space = space
+        self._request = request
+        self._allowed = allowed
+        self._rows: dict[int, TierRow] = {}
+        self._validity: dict[str, claims.Validity] = {}
+
+    def best(self, scored: Sequence[Score]) -> list[Recalled]:
+        """The best ``k`` candidates that are wanted, best first.
+
+        What has fallen stands for what holds in its place.
+        """
+        wanted: list[Recalled] = []
+        taken: set[int] = set()
+        k = self._request.k
+        count = len(scored)
+        start = 0
+        stop = k
+        while start < count and len(wanted) < k:
+            while stop < count and scored[stop].score == scored[stop - 1].score:
+                stop += 1
+            shown = self._wanted(scored[start:stop])
+            new = [each for each in shown if each.score.row not in taken]
+            taken.update(each.score.row for each in new)
+            wanted += new
+            start = stop
+            stop = 4 * stop
+        return wanted[:k]
+
+    def _wanted(self, scored: Sequence[Score]) -> list[Recalled]:
+        """Those of some candidates that are wanted.
+
+        Of equals, what was said last comes first, whatever order the indexes find them in.
+        """
+        candidates = self._recalled({each.row: each for each in scored})
+        found = [each for each in candidates if self._is_shown(each)]
+        fallen = [each for each in candidates if not each.validity.holds]
+        if fallen and not self._request.by_cosine:
+            found += self._in_place_of(fallen)
+        shown: dict[int, Recalled] = {}
+        for each in sorted(found, key=place):
+            shown.setdefault(each.score.row, each)
+        return [*shown.values()]
+
+    def _recalled(self, scores: Mapping[int, Score]) -> list[Recalled]:
+        """Items by their rows, with their times; those that are not searched are left out."""
+        stored = self._read([*scores])
+        ids = [each.item.id for each in stored.values()]
+        self._validity |= claims.validity(self._connection, ids, self._request.at)
+        recalled = []
+        for row, score in scores.items():
+            if row in stored:
+                item = stored[row]
+                recalled.append(Recalled(item, score, self._validity[item.item.id]))
+        return recalled
+
+    def _in_place_of(self, fallen: Sequence[Recalled]) -> list[Recalled]:
+        """What holds in place of candidates that fell, each with the best score of them."""
+        holding: list[Recalled] = []
+        seen: set[int] = set()
+        while fallen:
+            corrected = self._corrected(sorted(fallen, key=place), seen)
+            seen.update(corrected)
+            found = self._recalled({row: each.score for row, each in corrected.items()})
+            fallen = []
+            for each in found:
+                row = each.score.row
+                correction = each._replace(corrects=corrected[row].corrects)
+                if correction.validity.holds:
+                    holding.append(correction)
+                else:
+                    fallen.append(correction)
+        return holding
+
+    def _corrected(self, fallen: Sequence[Recalled], seen: Container[int]) -> dict[int, Recalled]:
+        """By the row of each correction that is not seen yet, the first of what it corrects."""
+        messages = [each.validity.by for each in fallen if each.validity.by is not None]
+        rows = claims.live_rows(self._connection, self._space.id, messages)
+        corrected: dict[int, Recalled] = {}
+        for each in fallen:
+            row = rows.get(each.validity.by or "")
+            if row is None or row in seen or row in corrected or not self._is_allowed(row):
+                continue
+            text = each.corrects or each.stored.item.text
+            corrected[row] = each._replace(score=each.score._replace(row=row), corrects=text)
+        return corrected
+
+    def _is_allowed(self, row: int) -> bool:
+        return self._allowed is None or row in self._allowed
+
+    def _read(self, rows: Sequence[int]) -> dict[int, TierRow]:
+        """The rows that are in a tier that is searched, not excluded, and have not expired."""
+        request = self._request
+        unread = [row for row in rows if row not in self._rows]
+        if unread:
+            self._rows |= tiers.by_rows(self._connection, self._space.id, unread)
+        stored = self._searched([self._rows[row] for row in rows if row in self._rows])
+        ends = [each.expires for each in stored if each.expires is not None]
+        if ends and min(ends) <= request.now:
+            stored = [*alive(self._connection, stored, request.now, self._store)]
+        return {each.row: each for each in stored}
+
+    def _searched(self, stored: Sequence[TierRow]) -> list[TierRow]:
+        """Those in a tier that is searched, and not excluded."""
+        request = self._request
+        standing = [each.tier for each in stored]
+        searched = []
+        for each, tier in zip(stored, standing, strict=True):
+            if tier in request.tiers and each.item.id not in request.exclude:
+                searched.append(each)
+        return searched
+
+    def _is_shown(self, recalled: Recalled) -> bool:
+        """Whether it holds, or is wanted though it does not; what is pinned stays now."""
+        request = self._request
+        if recalled.validity.holds or request.by_cosine:
+            return True
+        if request.at is not None:
+            return False
+        return request.include_superseded or recalled.stored.is_pinned
+
+
+def place(recalled: Recalled) -> tuple[float, int, str]:
+    """Best first; of equals what was said last, whatever order the indexes find them in."""
+    item = recalled.stored.item
+    return (-recalled.score.score, -item.evidence.last_seen, item.id)
