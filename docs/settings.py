@@ -28,6 +28,8 @@ GROUPS = {
     "LangChain and LangGraph": (
         "ecs_plugins.langchain.ECSDocumentCompressor",
         "ecs_plugins.langchain.ECSContextMiddleware",
+        "ecs_plugins.langchain.ECSCitations",
+        "ecs_plugins.langchain.ECSCitationMiddleware",
         "ecs_plugins.langchain.EntropicMemoryMiddleware",
         "ecs_plugins.langchain.EntropicMemoryRetriever",
         "ecs_plugins.langchain.RecallOptions",
@@ -38,6 +40,7 @@ GROUPS = {
     ),
     "LlamaIndex": (
         "ecs_plugins.llama_index.ECSPostprocessor",
+        "ecs_plugins.llama_index.ECSCitationQueryEngine",
         "ecs_plugins.llama_index.EntropicMemoryBlock",
         "ecs_plugins.llama_index.EntropicChatMemory",
         "ecs_plugins.llama_index.FrontierSelector",

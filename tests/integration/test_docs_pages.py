@@ -25,7 +25,7 @@ BLOCKS_PER_THOUSAND_WORDS = 15
 CLICKS = 2
 LINE = 110
 """Characters of a line at most; pages are wrapped at 100."""
-CELL = 150
+CELL = 200
 """Characters of a table's cell at most, its links included."""
 
 

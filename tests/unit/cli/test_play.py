@@ -75,7 +75,9 @@ def test_an_answer_is_cited(client) -> None:
         "passages": f"Tickets for the top cost 28 euros.\n{tower}\nThe Louvre is a museum.",
         "answer": "The company of Gustave Eiffel built it in 1889.",
     }
-    assert "built it in 1889 [1]." in client.post("/", data=asked).text
+    page = client.post("/", data=asked).text
+    assert "built it in 1889 [1]." in page
+    assert "[1] is passage 2." in page
 
 
 def test_an_empty_page_asks_for_passages(client) -> None:
