@@ -61,7 +61,7 @@ class Played:
 
 
 @dataclass(frozen=True)
-class Size:
+class SizeRow:
     """What is sent if so many passages are kept."""
 
     passages: int
@@ -161,12 +161,12 @@ def passages_of(text: str) -> list[str]:
     return passages
 
 
-def sizes_of(shaped: ShapedContext) -> list[Size]:
+def sizes_of(shaped: ShapedContext) -> list[SizeRow]:
     """Tokens that are sent for each size, by the order that was found."""
     tokens = list(accumulate(verdict.tokens for verdict in shaped.ranked))
     whole = max(shaped.tokens_before, 1)
     counts = [size for size in SIZES if size <= len(tokens)]
-    return [Size(size, tokens[size - 1], tokens[size - 1] / whole) for size in counts]
+    return [SizeRow(size, tokens[size - 1], tokens[size - 1] / whole) for size in counts]
 
 
 def memory_values(form: Form, played: Played) -> Mapping[str, object]:
