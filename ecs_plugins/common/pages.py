@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import textwrap
 from html import escape
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from ecs_plugins.common.inert import inert
+
+WIDTH = 80
+"""Characters of a line, in a terminal and in a notebook."""
 
 
 def rendered(template: str, title: str = "", **values: Any) -> str:
@@ -20,6 +24,16 @@ def rendered(template: str, title: str = "", **values: Any) -> str:
         finalize=_inert,
     )
     return pages.get_template(template).render(title=title, **values)
+
+
+def folded(text: str, width: int = WIDTH) -> str:
+    """A text whose lines have at most so many characters; what is folded stands deeper."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        wrapped = textwrap.wrap(line, width, subsequent_indent=f"{indent}  ")
+        lines += wrapped or [line.rstrip()]
+    return "\n".join(lines)
 
 
 def preformatted(text: str) -> str:

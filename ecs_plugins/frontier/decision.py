@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from ecs_plugins.common.pages import preformatted, rendered
+from ecs_plugins.common.pages import folded, preformatted, rendered
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import (
     ConfigValue,
@@ -244,14 +244,15 @@ class RoutingDecision:
 
     def explain(self) -> str:
         """The decision in a few lines for a person."""
-        return rendered(
+        text = rendered(
             "decision.txt.j2",
             "",
             of=self,
             amount=amount,
             latency=self._measured.latency(self.point),
             caution=self._measured.caution,
-        ).rstrip()
+        )
+        return folded(text)
 
     def _repr_html_(self) -> str:
         """The decision, as a notebook shows it."""

@@ -26,6 +26,7 @@ from ecs_plugins.memory.reading import MemoryReader
 from ecs_plugins.memory.records import (
     ErasureReceipt,
     Recollection,
+    Recollections,
     SleepReport,
 )
 from ecs_plugins.memory.relevance import read
@@ -300,7 +301,7 @@ class EntropicMemory(MemoryReader):
         )
         recalled = search.recall(self._store, namespaces, request, record=record, shaper=shaper)
         self._tend()
-        return recalled
+        return Recollections(recalled)
 
     def observe(
         self,

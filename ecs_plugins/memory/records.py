@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ecs_plugins.common.pages import preformatted
+from ecs_plugins.common.pages import folded, preformatted
 from ecs_plugins.memory.types import FreeEnergy, Namespace, SleepDecision, Tier
 
 ERASED = "erased"
@@ -91,11 +91,15 @@ class Recollection(Remembered):
     coverage: float = 0.0
     asked: str = ""
 
-    def _repr_html_(self) -> str:
-        """The recollection, as a notebook shows it."""
+    def shown(self) -> str:
+        """Score, text and why, in 80 columns."""
         details = f" ({self.details})" if self.details else ""
         line = f"{self.score:.3f}  {self.tier}  {self.text}{details}"
-        return preformatted(f"{line}\n{self.why}")
+        return folded(f"{line}\n  {self.why}")
+
+    def _repr_html_(self) -> str:
+        """The recollection, as a notebook shows it."""
+        return preformatted(self.shown())
 
     @property
     def details(self) -> str:
@@ -110,6 +114,15 @@ class Recollection(Remembered):
             if caption is not None and value is not None and value != "":
                 shown.append(f"{caption} {value}".strip())
         return ", ".join(shown)
+
+
+class Recollections(list[Recollection]):
+    """What was recalled, best first."""
+
+    def _repr_html_(self) -> str:
+        """All of it, as a notebook shows it."""
+        shown = [each.shown() for each in self]
+        return preformatted("\n".join(shown) or "Nothing was recalled.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

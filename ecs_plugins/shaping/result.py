@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ecs_plugins.common.pages import preformatted, rendered
+from ecs_plugins.common.pages import WIDTH, preformatted, rendered
 from ecs_plugins.common.text import one_line
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.shaping.spans import Span, by_handle, gaps, join_spans
@@ -209,8 +209,8 @@ class ShapedContext:
             total += verdict.tokens if shortened is None else shortened
         return total
 
-    def explain(self, *, width: int = 120, limit: int | None = 50) -> str:
-        """A table of the verdicts: kept and scored passages first, best first.
+    def explain(self, *, width: int = WIDTH, limit: int | None = 50) -> str:
+        """A table of the verdicts: kept and scored passages first, best first, by their score.
 
         Args:
             width: Characters per line.
@@ -226,27 +226,24 @@ class ShapedContext:
             pad_edge=False,
             title=Text(_shortened(self.query, 4 * width)),
         )
-        for name in ("#", "kept", "verdict", "utility", "tokens", "rank"):
+        for name in ("#", "kept", "verdict", "score", "tokens"):
             table.add_column(
                 name,
                 justify="left" if name == "verdict" else "right",
                 no_wrap=True,
             )
-        # Not left to the table, which would give a long passage the width of the numbers.
-        shown = max(16, (width - 50) * 3 // 5)
-        table.add_column("passage", width=shown)
-        table.add_column("reason", ratio=1)
+        table.add_column("passage, and why", ratio=1)
+        shown = max(16, width - _NUMBERS_WIDTH)
         order = sorted(self.verdicts, key=_kept_and_best_first)
         for verdict in order[:limit]:
+            passage = _shortened(verdict.text, shown)
             table.add_row(
                 str(verdict.index),
                 "yes" if verdict.kept else "",
                 str(verdict.verdict),
-                "" if verdict.utility is None else f"{verdict.utility:+.3f}",
+                "" if verdict.score is None else f"{verdict.score:+.3f}",
                 str(verdict.tokens),
-                "" if verdict.rank is None else str(verdict.rank),
-                Text(_shortened(verdict.text, shown)),
-                Text(verdict.reason),
+                Text(f"{passage}\n{verdict.reason}"),
             )
         hidden = len(order) - len(order[:limit])
         summary = rendered("shaped.txt.j2", of=self, hidden=hidden)
@@ -263,7 +260,7 @@ class ShapedContext:
 
     def _repr_html_(self) -> str:
         """The table, as a notebook shows it."""
-        return preformatted(self.explain(width=100))
+        return preformatted(self.explain())
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: plain types only."""
@@ -279,6 +276,9 @@ class ShapedContext:
                 "ledger": self.ledger.to_dict(),
             },
         }
+
+
+_NUMBERS_WIDTH = 46  # characters of all columns but the last
 
 
 def _kept_and_best_first(verdict: PassageVerdict) -> tuple[bool, bool, float, int]:

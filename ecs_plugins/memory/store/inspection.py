@@ -106,7 +106,7 @@ def explain(
     connection: Connection, name: str, store: MemoryStore, utility: UtilityFunction | None
 ) -> Explanation:
     """All that is on record about a memory, a hot item or a message."""
-    from ecs_plugins.common.pages import rendered  # what renders takes long to import
+    from ecs_plugins.common.pages import folded, rendered  # what renders takes long to import
 
     message = log.get(connection, name)
     rows = tiers.versions(connection, name)
@@ -134,7 +134,7 @@ def explain(
     page = rendered(
         "explanation.txt.j2", found=explanation, count=len(ranked), superseded=SUPERSEDED
     )
-    return replace(explanation, lines=tuple(page.splitlines()))
+    return replace(explanation, lines=tuple(folded(page).splitlines()))
 
 
 def _space_of(
