@@ -6,6 +6,7 @@ A translation only: `ecs_plugins.shaping.attribution` decides.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.callbacks import (
@@ -119,33 +120,36 @@ class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, 
 
     def cite(self, question: str, documents: Sequence[Document], answer: AIMessage) -> AIMessage:
         """An answer with its citations, outside of a chain."""
-        attributed = self.attribute(question, _texts(documents), words_of(answer))
+        texts = _texts(documents)
+        attributed = self.attribute(question, texts, words_of(answer))
         return cited(answer, attributed, documents, marks=self.marks)
 
     async def acite(
         self, question: str, documents: Sequence[Document], answer: AIMessage
     ) -> AIMessage:
         """`cite` with the model off the event loop."""
-        attributed = await self.aattribute(question, _texts(documents), words_of(answer))
+        texts = _texts(documents)
+        attributed = await self.aattribute(question, texts, words_of(answer))
         return cited(answer, attributed, documents, marks=self.marks)
 
     def _cite(self, input: Any, run_manager: CallbackManagerForChainRun) -> dict[str, Any]:
-        question, documents = given_in(input)
-        message = as_message(input[ANSWER])
-        attributed = self.attribute(question, _texts(documents), words_of(message))
-        child: RunnableConfig = {"callbacks": run_manager.get_child()}
-        dispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=child)
-        return {**input, ANSWER: cited(message, attributed, documents, marks=self.marks)}
+        asked = asked_in(input)
+        message = as_message(asked.answer)
+        attributed = self.attribute(asked.question, asked.texts, words_of(message))
+        dispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=_below(run_manager))
+        answer = cited(message, attributed, asked.documents, marks=self.marks)
+        return {**input, ANSWER: answer}
 
     async def _acite(
         self, input: Any, run_manager: AsyncCallbackManagerForChainRun
     ) -> dict[str, Any]:
-        question, documents = given_in(input)
-        message = as_message(input[ANSWER])
-        attributed = await self.aattribute(question, _texts(documents), words_of(message))
-        child: RunnableConfig = {"callbacks": run_manager.get_child()}
-        await adispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=child)
-        return {**input, ANSWER: cited(message, attributed, documents, marks=self.marks)}
+        asked = asked_in(input)
+        message = as_message(asked.answer)
+        attributed = await self.aattribute(asked.question, asked.texts, words_of(message))
+        config = _below(run_manager)
+        await adispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=config)
+        answer = cited(message, attributed, asked.documents, marks=self.marks)
+        return {**input, ANSWER: answer}
 
     def _stream(
         self, input: Iterator[Any], run_manager: CallbackManagerForChainRun
@@ -153,11 +157,10 @@ class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, 
         streamed = StreamedAnswer(ANSWER)
         for piece in input:
             yield streamed.passed_on(_checked(piece))
-        question, documents = given_in(streamed.whole)
-        attributed = self.attribute(question, _texts(documents), streamed.words)
-        child: RunnableConfig = {"callbacks": run_manager.get_child()}
-        dispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=child)
-        yield {ANSWER: streamed.last(attributed, documents)}
+        asked = asked_in(streamed.whole)
+        attributed = self.attribute(asked.question, asked.texts, streamed.words)
+        dispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=_below(run_manager))
+        yield {ANSWER: streamed.last(attributed, asked.documents)}
 
     async def _astream(
         self, input: AsyncIterator[Any], run_manager: AsyncCallbackManagerForChainRun
@@ -165,11 +168,11 @@ class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, 
         streamed = StreamedAnswer(ANSWER)
         async for piece in input:
             yield streamed.passed_on(_checked(piece))
-        question, documents = given_in(streamed.whole)
-        attributed = await self.aattribute(question, _texts(documents), streamed.words)
-        child: RunnableConfig = {"callbacks": run_manager.get_child()}
-        await adispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=child)
-        yield {ANSWER: streamed.last(attributed, documents)}
+        asked = asked_in(streamed.whole)
+        attributed = await self.aattribute(asked.question, asked.texts, streamed.words)
+        config = _below(run_manager)
+        await adispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=config)
+        yield {ANSWER: streamed.last(attributed, asked.documents)}
 
     @property
     @override
@@ -178,22 +181,56 @@ class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, 
         return {"config": dict(self.config)}
 
 
-def given_in(input: Any) -> tuple[str, list[Document]]:
-    """The question and the documents of an answer.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be cited.
+
+    Attributes:
+        question: That was asked.
+        documents: On which the answer may rest.
+        answer: As it was given.
+    """
+
+    question: str
+    documents: list[Document]
+    answer: object
+
+    @property
+    def texts(self) -> list[str]:
+        """Of the documents."""
+        return _texts(self.documents)
+
+
+def asked_in(input: Any) -> Asked:
+    """The question, the documents and the answer in an input.
 
     Raises:
-        InvalidInputError: They are missing or something else.
+        InvalidInputError: One of them is missing or something else.
     """
-    question = _value_in(_checked(input), _QUESTIONS)
-    if not isinstance(question, str) or ANSWER not in input:
-        raise InvalidInputError(f"{_EXPECTED}, got the keys {', '.join(map(str, input))}")
+    given = _checked(input)
+    question = _value_in(given, _QUESTIONS)
+    if not isinstance(question, str) or ANSWER not in given:
+        keys = ", ".join(map(str, given))
+        raise InvalidInputError(f"{_EXPECTED}, got the keys {keys}")
+    documents = _documents_in(given)
+    return Asked(question, documents, given[ANSWER])
+
+
+def _documents_in(input: Mapping[str, Any]) -> list[Document]:
     given = _value_in(input, _DOCUMENTS)
     if isinstance(given, str | Document):
         given = [given]
     if not isinstance(given, Sequence):
         raise InvalidInputError(f"{_EXPECTED}, got documents of {type(given).__name__}")
     documents = [Document(each) if isinstance(each, str) else each for each in given]
-    return question, list(checked_documents(documents))
+    return list(checked_documents(documents))
+
+
+def _below(
+    run_manager: CallbackManagerForChainRun | AsyncCallbackManagerForChainRun,
+) -> RunnableConfig:
+    """The configuration of what belongs to a run."""
+    return {"callbacks": run_manager.get_child()}
 
 
 def _checked(input: Any) -> Mapping[str, Any]:

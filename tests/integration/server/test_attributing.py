@@ -10,7 +10,14 @@ from ecs_plugins.server.service import Bounds
 from tests.integration.citing_setup import ANSWER, PASSAGES, QUESTION, QUOTE, Failing
 from tests.integration.server.conftest import Patient, calling, shaper_on
 
-BODY = {"query": QUESTION, "answer": ANSWER, "documents": list(PASSAGES)}
+BODY = {
+    "query": QUESTION,
+    "answer": ANSWER,
+    "documents": list(PASSAGES),
+}
+LONG_QUERY = "q" * (LONGEST_QUERY + 1)
+LONG_ANSWER = "a" * (LONGEST_ANSWER + 1)
+TOKEN = "a" * 16
 
 
 def app(model=None, **options):
@@ -48,8 +55,8 @@ def test_documents_may_be_objects_and_an_answer_may_state_nothing():
         ({"query": ""}, "query"),
         ({"answer": "  "}, "answer"),
         ({"answer": None}, "answer"),
-        ({"query": "q" * (LONGEST_QUERY + 1)}, "query has 8,001"),
-        ({"answer": "a" * (LONGEST_ANSWER + 1)}, "answer has 20,001"),
+        ({"query": LONG_QUERY}, "query has 8,001"),
+        ({"answer": LONG_ANSWER}, "answer has 20,001"),
         ({"documents": ["a"] * 4}, "3 documents"),
         ({"documents": [{"title": "a"}]}, "documents.0"),
         ({"documents": "a"}, "documents"),
@@ -57,20 +64,22 @@ def test_documents_may_be_objects_and_an_answer_may_state_nothing():
 )
 def test_a_bad_request_is_told_what_is_wrong_before_anything_is_computed(fields, says):
     model = FakeLanguageModel()
-    answer = post(calling(app(model, max_documents=3)), **fields)
+    client = calling(app(model, max_documents=3))
+    answer = post(client, **fields)
     assert answer.status_code == 422
     assert says in answer.json()["detail"]
     assert model.requests == []
 
 
 def test_a_model_that_cannot_score_is_a_status_and_not_a_guess():
-    assert post(calling(app(Failing()))).status_code == 500
+    client = calling(app(Failing()))
+    assert post(client).status_code == 500
 
 
 def test_it_is_guarded_and_counted_like_the_others():
-    client = calling(app(tokens={"a" * 16: "ana"}))
+    client = calling(app(tokens={TOKEN: "ana"}))
     assert post(client).status_code == 401
-    client.headers = {"Authorization": f"Bearer {'a' * 16}"}
+    client.headers = {"Authorization": f"Bearer {TOKEN}"}
     assert post(client).status_code == 200
     shown = client.get("/metrics").text
     assert "ecs_attribute_statements_total 1.0" in shown
@@ -79,7 +88,8 @@ def test_it_is_guarded_and_counted_like_the_others():
 
 def test_work_that_takes_too_long_or_is_left_stops(serve):
     model = Patient()
-    url = serve(app(model, bounds=Bounds(seconds=0.3)))
+    bounds = Bounds(seconds=0.3)
+    url = serve(app(model, bounds=bounds))
     answer = httpx.post(f"{url}/v1/attribute", json=BODY, timeout=30)
     assert answer.status_code == 504
     assert model.given_up.wait(5)
