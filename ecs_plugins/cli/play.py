@@ -53,11 +53,13 @@ class Played:
         shaper: Gives the shaper, loaded at its first use.
         memory: A memory to look into; None shows how to open one.
         frontier: A frontier to move N on; None shows how to measure one.
+        passages: What stands in the form when the page is opened.
     """
 
     shaper: Callable[[], ContextShaper]
     memory: EntropicMemory | None = None
     frontier: EfficiencyFrontier | None = None
+    passages: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,12 +115,14 @@ def answered(
         found = values(form, played)
     except EcsPluginsError as fault:
         error = str(fault)
-    page = rendered(template, "ecs-plugins play", form=form, error=error, **found)
+    page = rendered(template, "ecs-plugins play", **{"form": form, "error": error, **found})
     return HTMLResponse(page, status_code=422 if error else 200, headers=HEADERS)
 
 
 def shape_values(form: Form, played: Played) -> Mapping[str, object]:
     """What was kept, coloured, at each size, and the citations of an answer."""
+    if not form:
+        return {"form": {"passages": played.passages}}
     question = form.get("question", "").strip()
     passages = passages_of(form.get("passages", ""))
     if not question or not passages:

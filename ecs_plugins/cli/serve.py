@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ecs_plugins.cli._setup import DeviceOption, DtypeOption, ModelOption, load_model
+from ecs_plugins.common import files
 from ecs_plugins.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ this machine alone.
 
 \b
   ecs-plugins play
-  ecs-plugins play --db agent.db --frontier frontier.json
+  ecs-plugins play --passages notes.txt --db agent.db --frontier frontier.json
 """
 
 Host = Annotated[str, typer.Option(help="Address to listen to.")]
@@ -133,6 +134,9 @@ def serve(
 
 def play(
     port: Port = 8082,
+    passages: Annotated[
+        Path | None, typer.Option(help="A file of passages to begin with.", dir_okay=False)
+    ] = None,
     db: Annotated[
         str | None, typer.Option("--db", help="A memory file, or a postgresql:// address.")
     ] = None,
@@ -155,13 +159,14 @@ def play(
     def shaper() -> ContextShaper:
         return ContextShaper(load_model(model, device=device, dtype=dtype))
 
+    text = "" if passages is None else files.read_text(passages)
     measured = None if frontier is None else EfficiencyFrontier.load(frontier)
     with ExitStack() as opened:
         memory = None
         if db is not None:
             memory = opened.enter_context(EntropicMemory.open(db, read_only=True))
         typer.echo(f"http://localhost:{port}")
-        run(play_app(Played(shaper, memory, measured)), "127.0.0.1", port)
+        run(play_app(Played(shaper, memory, measured, text)), "127.0.0.1", port)
 
 
 def mcp(

@@ -140,13 +140,18 @@ def test_the_command_opens_a_memory_to_read_and_listens_to_this_machine(
     file = tmp_path / "agent.db"
     with EntropicMemory.open(file, embedder=FakeEmbedder()) as opened:
         opened.add("It rained.", namespace=ADA)
+    notes = tmp_path / "notes.txt"
+    notes.write_text("The ferry does leave at nine.")
     served = []
 
     def serve(app, host, port):
-        page = TestClient(app, base_url=HOST).get("/memory").text
-        served.append((host, port, "user / ada" in page))
+        client = TestClient(app, base_url=HOST)
+        seen = "user / ada" in client.get("/memory").text
+        begun = "The ferry does leave at nine.</textarea>" in client.get("/").text
+        served.append((host, port, seen, begun))
 
     monkeypatch.setattr("ecs_plugins.server.running.run", serve)
-    result = CliRunner().invoke(app, ["play", "--db", str(file), "--port", "9"])
+    command = ["play", "--db", str(file), "--passages", str(notes), "--port", "9"]
+    result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert served == [("127.0.0.1", 9, True)]
+    assert served == [("127.0.0.1", 9, True, True)]
