@@ -33,6 +33,8 @@ _CHANGING = (
     "moved|relocated|rescheduled|postponed|pushed|changed|upgraded|switched|migrated|updated|raised"
     "|lowered|cut|extended|increased|dropped|rose|went up|went down"
 )
+_PUT_OFF = "postponed|rescheduled|moved|pushed|shifted|delayed|brought forward"
+_HAVE_NEW = "(?:just |have |now )*(?:got|have) an? new"
 _SAME = ((" our ", " my "), (" il mio ", " mio "), (" la mia ", " mia "))
 _EVERYDAY: Final = tuple(
     (re.compile(pattern), plain)
@@ -45,6 +47,27 @@ _EVERYDAY: Final = tuple(
             r" (?:they|we|i|someone|he|she|the \w+) (?:have |has |just )*(?:changed|updated|reset) "
             r"(?P<what>(?:the|my|our) \S+(?: \S+){0,5}?) to ",
             r" \g<what> is now ",
+        ),
+        # Somebody put it off.
+        (
+            r" (?:they|we|i|someone|he|she|the \w+) (?:have |has |had |just |to )*"
+            rf"(?:{_PUT_OFF}) (?P<what>(?:the|my|our) \S+(?: \S+){{0,3}}?) "
+            r"(?:back |forward |out )?to ",
+            r" \g<what> moved to ",
+        ),
+        # There is a new one.
+        (
+            rf"^ our (?:i|we) {_HAVE_NEW} (?P<what>\S+(?: \S+){{0,2}}?) is ",
+            r" my \g<what> is now ",
+        ),
+        (
+            rf"^ (?:i|we) {_HAVE_NEW} (?P<what>\w+(?: (?:number|address|code))?) (?=\S*[\d@])",
+            r" my \g<what> is now ",
+        ),
+        (
+            r"^ use (?P<value>\S+(?: \S+){0,2}?) as (?P<what>(?:my|our|the) \S+(?: \S+)?) "
+            r"(?:from now on |instead |now )*$",
+            r" \g<what> is now \g<value> ",
         ),
         (rf" (?P<verb>{_CHANGING}) from \S+(?: \S+){{0,2}}? to ", r" \g<verb> to "),
         # Health
@@ -62,6 +85,7 @@ _EVERYDAY: Final = tuple(
             " no longer work at ",
         ),
         (r" (?:(?:was|got) (?:hired|employed) (?:by|at)|switched to a job at) ", " work at "),
+        (r"^ i (?:have |just )*left (?=\w+ $)", " i no longer work at "),
         # Names
         (r"^ call me ", " my call name is "),
         # Homes in other languages
@@ -137,6 +161,14 @@ class Statement(NamedTuple):
     def content(self) -> list[str]:
         """The words that say something, without their endings."""
         return [stem(word) for word in self.words if word not in _FUNCTION]
+
+
+class Assertion(NamedTuple):
+    """A claim before its sentence is weighed against the text."""
+
+    key: str
+    value: str
+    corrects: bool = True
 
 
 def stem(word: str) -> str:

@@ -15,8 +15,10 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ecs_plugins.common.text import asks, sentence_spans
+from ecs_plugins.memory.plans import EVENTS, plans
 from ecs_plugins.memory.statements import (
     UNREAL,
+    Assertion,
     Statement,
     clauses,
     is_name,
@@ -27,7 +29,7 @@ from ecs_plugins.memory.statements import (
     stem,
     without_tail,
 )
-from ecs_plugins.memory.wording import IN_WORDS, word_list
+from ecs_plugins.memory.wording import word_list
 
 _MOST_CHARACTERS = 300  # of a text that is looked at
 _MOST_WORDS = 18  # of a sentence
@@ -45,6 +47,7 @@ _REPEATED = word_list("meeting call appointment class lesson interview shift tra
 _NAMES = word_list("name nom nombre nome")
 _ADDRESSES = word_list("address adresse dirección indirizzo")
 _FAVORITES = word_list("favorite favourite lieblingsfarbe préféré favorito preferito")
+_CALLED = word_list("called named")
 _OWN = word_list("my mein meine unser unsere mon ma notre mi nuestro nuestra mio mia")
 _PREPOSITIONS = word_list("at on in for am um à le el la")
 _NO_VALUES = word_list("about for to in on at with by from not very so")
@@ -65,17 +68,6 @@ _STATES = (
 _STATE_OF = {word: number for number, words in enumerate(_STATES) for word in words.split()}
 _MARRIAGE = 0
 _WORKLESS = word_list("unemployed retired")
-
-_EVENTS = word_list(
-    """trip flight journey holiday vacation visit party dinner lunch breakfast meeting appointment
-    concert call class game match wedding interview date standup conference workshop lesson picnic
-    barbecue delivery"""
-)
-_TRAVELS = word_list("flying going travelling traveling driving fly travel trip flight journey")
-_CALLED_OFF = re.compile(r" (?:cancell?ed|called off|is off|not happening|fell through) ")
-_GIVEN_UP = re.compile(r" (?:not|no longer) (?:flying|going|travell?ing|driving) (?:.* )?to ")
-_ON_AGAIN = re.compile(r" (?:back on|on again|is on after all) ")
-_EVENT_MODIFIERS = re.compile(r" (?:the|my|our|a|an|of|on|at|for|with|is|was|have|has|cancell?ed) ")
 
 _UPGRADES = word_list("upgraded migrated updated switched moved")
 _USES = word_list("use uses run runs using running on") | _UPGRADES
@@ -104,14 +96,6 @@ class Claim(NamedTuple):
     falls: bool
 
 
-class _Assertion(NamedTuple):
-    """A claim before its sentence is weighed against the text."""
-
-    key: str
-    value: str
-    corrects: bool = True
-
-
 def claims(text: str) -> list[Claim]:
     """What a text claims; nothing if it is long.
 
@@ -136,17 +120,17 @@ def claims(text: str) -> list[Claim]:
     return list(dict.fromkeys(made))
 
 
-def _of_sentence(sentence: str) -> list[_Assertion]:
+def _of_sentence(sentence: str) -> list[Assertion]:
     for pattern in _HOMES:
         home = pattern.search(sentence)
         if home is not None:
-            return [_Assertion("the speaker's home", home["place"].strip())]
+            return [Assertion("the speaker's home", home["place"].strip())]
     words = {*spoken(sentence).split()}
     if not UNREAL.isdisjoint(words - names_in(sentence)):
         return []
-    assertions: list[_Assertion] = []
+    assertions: list[Assertion] = []
     for clause in clauses(sentence):
-        assertions += _plans(clause)
+        assertions += plans(clause)
         plain = statement(clause)
         if plain is None:
             continue
@@ -156,13 +140,13 @@ def _of_sentence(sentence: str) -> list[_Assertion]:
     return assertions
 
 
-def _plain_truth(plain: Statement) -> Iterator[_Assertion]:
+def _plain_truth(plain: Statement) -> Iterator[Assertion]:
     """That what is said is so; negated, that it is not."""
     content = plain.content
     corrects = len(content) > 2 or plain.has_ended or (plain.is_marked and not plain.negations)
     if 2 <= len(content) <= 6 and (corrects or not plain.negations):
         value = "no" if plain.negations % 2 else "yes"
-        yield _Assertion(" ".join(content), value, corrects)
+        yield Assertion(" ".join(content), value, corrects)
 
 
 # Values
@@ -200,7 +184,7 @@ class _Predicate(NamedTuple):
         return dwells or self.relation == "be"
 
 
-def _values(plain: Statement) -> Iterator[_Assertion]:
+def _values(plain: Statement) -> Iterator[Assertion]:
     """The value that a statement gives its subject, if the relation has one at a time."""
     words = plain.words
     at = _relation_at(words)
@@ -212,13 +196,18 @@ def _values(plain: Statement) -> Iterator[_Assertion]:
         yield from _own_values(subject, rest, plain)
         return
     is_moved = words[at] == "moved"
-    predicate = _predicate(words[at], rest, plain.names)
+    is_called = rest[0] in _CALLED and len(rest) > 1
+    if subject[-1] in EVENTS:
+        rest = _as_one_time(rest, plain.names)
+    predicate = _predicate(words[at], rest[is_called:], plain.names)
     if not predicate.has_one_value:
         return
-    corrects = plain.is_marked or is_moved or _is_replaced(subject, predicate)
+    corrects = plain.is_marked or is_moved
+    if not is_called:  # of two dogs each is called something
+        corrects = corrects or _is_replaced(subject, predicate)
     for key in _keys(subject, predicate, is_moved):
         filled = filter(None, [*key, *predicate.after])
-        yield _Assertion(" ".join(filled), " ".join(predicate.value), corrects)
+        yield Assertion(" ".join(filled), " ".join(predicate.value), corrects)
 
 
 def _relation_at(words: list[str]) -> int | None:
@@ -246,10 +235,23 @@ def _predicate(relation: str, rest: list[str], names: set[str]) -> _Predicate:
     return _Predicate(relation, place, kind, rest[:end], _told_apart(rest[end:], names))
 
 
+def _as_one_time(rest: list[str], names: set[str]) -> list[str]:
+    """A day and an hour, "Tuesday at 3", as one value, without what stands between them."""
+    numbers = [is_number(word, names) for word in rest]
+    joined = []
+    for at, word in enumerate(rest):
+        is_between = 0 < at < len(rest) - 1 and numbers[at - 1] and numbers[at + 1]
+        if word not in _PREPOSITIONS or not is_between:
+            joined.append(word)
+    return joined
+
+
 def _keys(subject: list[str], predicate: _Predicate, is_moved: bool) -> Iterator[list[str]]:
     """Of what a value is claimed: of the subject, and where it moves, of where it is."""
     relation = predicate.relation
     kind = predicate.kind
+    if subject[0] == "my" and subject[-1] in EVENTS:  # which others call "the wedding"
+        subject = subject[1:]
     yield [*subject, relation, predicate.place, kind]
     if relation == "live" and subject == ["we"]:
         yield ["i", relation, kind]
@@ -282,7 +284,7 @@ def _is_own_thing(subject: list[str]) -> bool:
     return not (_NAMES | _ADDRESSES | _FAVORITES).isdisjoint(subject)
 
 
-def _own_values(subject: list[str], rest: list[str], plain: Statement) -> Iterator[_Assertion]:
+def _own_values(subject: list[str], rest: list[str], plain: Statement) -> Iterator[Assertion]:
     """A name, an address or something favorite.
 
     Who is called otherwise by friends has two names. An address has a number. What only describes
@@ -301,7 +303,7 @@ def _own_values(subject: list[str], rest: list[str], plain: Statement) -> Iterat
         is_plain = True
     if is_plain:
         key = " ".join([*subject, "be", "name"])
-        yield _Assertion(key, " ".join(value), corrects)
+        yield Assertion(key, " ".join(value), corrects)
 
 
 def _kind(word: str, names: set[str]) -> str:
@@ -313,7 +315,7 @@ def _kind(word: str, names: set[str]) -> str:
 # States
 
 
-def _states(plain: Statement) -> Iterator[_Assertion]:
+def _states(plain: Statement) -> Iterator[Assertion]:
     """Which of the states that exclude each other something is in."""
     words = plain.words
     if "be" not in words[1:5]:
@@ -329,67 +331,16 @@ def _states(plain: Statement) -> Iterator[_Assertion]:
     if aside and group != _MARRIAGE:
         return
     key = " ".join([*subject, "state", str(group)])
-    yield _Assertion(key, state)
+    yield Assertion(key, state)
     if state in _WORKLESS:
         workplace = " ".join([*subject, "work", "name"])
-        yield _Assertion(workplace, "nowhere")
-
-
-# Plans
-
-
-def _plans(clause: str) -> Iterator[_Assertion]:
-    """That something planned is on, or off."""
-    text = spoken(clause)
-    words = text.split()
-    names = names_in(clause)
-    if words[1:2] in (["cancelled"], ["canceled"]):  # by whoever leads the sentence
-        names.add(words[0])
-    event = _event(words)
-    if event is None:
-        return
-    days = [word for word in words if is_number(word, names)]
-    with_whom = sorted(names.difference(days, IN_WORDS, {"i"}))
-    described = _described(words, event)
-    key = " ".join(["plan", *described, event, *with_whom])
-    is_off = bool(_CALLED_OFF.search(text) or _GIVEN_UP.search(text))
-    is_on_again = not is_off and bool(_ON_AGAIN.search(text))
-    value = "off" if is_off else "on"
-    corrects = is_off or is_on_again
-    if days:
-        dated = " ".join([key, *days])
-        yield _Assertion(dated, value, corrects)
-    if not days or not corrects:
-        yield _Assertion(key, value, corrects)
-
-
-def _event(words: list[str]) -> str | None:
-    """What is planned; a journey only if it says where to."""
-    events = [word for word in words if word in _EVENTS]
-    event = events[0] if events else None
-    is_journey = event in _TRAVELS
-    if event is None:
-        is_journey = not _TRAVELS.isdisjoint(words)
-    if not is_journey:
-        return event
-    return "trip" if "to" in words else None
-
-
-def _described(words: list[str], event: str) -> list[str]:
-    """The word before an event that says which it is, such as "dentist"."""
-    if event not in words:
-        return []
-    at = words.index(event)
-    before = words[at - 1] if at else ""
-    if not before.isalpha() or _EVENT_MODIFIERS.fullmatch(f" {before} "):
-        return []
-    return [before]
+        yield Assertion(workplace, "nowhere")
 
 
 # Versions and records
 
 
-def _versions(plain: Statement) -> Iterator[_Assertion]:
+def _versions(plain: Statement) -> Iterator[Assertion]:
     """Which version of something is used, in one place."""
     words = plain.words
     if _USES.isdisjoint(words):
@@ -407,7 +358,7 @@ def _versions(plain: Statement) -> Iterator[_Assertion]:
     where = sorted(stem(word) for word in around if word not in _NO_CONTEXT)
     corrects = plain.is_marked or not _UPGRADES.isdisjoint(words)
     key = " ".join(["version", thing, *where])
-    yield _Assertion(key, words[at], corrects)
+    yield Assertion(key, words[at], corrects)
 
 
 def _record(text: str) -> Mapping[str, object] | None:
@@ -421,7 +372,7 @@ def _record(text: str) -> Mapping[str, object] | None:
     return record if isinstance(record, dict) else None
 
 
-def _of_record(record: Mapping[str, object]) -> Iterator[_Assertion]:
+def _of_record(record: Mapping[str, object]) -> Iterator[Assertion]:
     """The status of what the other fields of a record name."""
     about = {name: value for name, value in record.items() if name not in _STATUS_KEYS}
     are_names = [isinstance(value, str | int) for value in about.values()]
@@ -431,4 +382,4 @@ def _of_record(record: Mapping[str, object]) -> Iterator[_Assertion]:
         status = record.get(name)
         if isinstance(status, str):
             key = json.dumps([name, about], sort_keys=True)
-            yield _Assertion(key, status)
+            yield Assertion(key, status)

@@ -29,6 +29,14 @@ I smoke. > I quit smoking.
 I'm vegetarian. > I'm not vegetarian anymore.
 My favorite color is blue. > My favorite color is green.
 I prefer tea. > I prefer coffee these days.
+My phone number is 555-0101. > I got a new phone number: 555-0199.
+My email is tom@old.example. > I have a new email, tom@new.example.
+My email is tom@old.example. > Please use tom@new.example as my email from now on.
+Our wedding is on 12 June. > We postponed the wedding to 3 September.
+The launch is on Monday. > They pushed the launch back to Thursday.
+My appointment is on Tuesday at 3. > They moved my appointment to Wednesday at 4.
+I work at Google. > I left Google.
+My boss is called Karen. > My new boss is Dev.
 The party is on Friday at Tom's place. > The party is on Saturday at Tom's place.
 The rent is 900 euros a month. > The rent went up to 950 euros a month.
 Ich wohne in Berlin. > Ich wohne jetzt in Hamburg.
@@ -59,6 +67,13 @@ I have a cat. > No, I have a cat.
 She said the code is 4711. > He said the code is 4712.
 I take 5 mg in the morning. > I take 10 mg in the evening.
 My cat is called Tom. > My other cat is called Jerry.
+The shop opens on Monday at 9. > The shop opens on Sunday at 10.
+I work at Google. > I left Leeds.
+My dog is called Bolt. > My dog is called Rex.
+My phone number is 555-0101. > I have a new phone, it has 128 GB.
+My phone number is 555-0101. > We moved the phone to room 12.
+My name is Tom. > Use Tom as my name tag.
+Our wedding is on 12 June. > We moved the piano to the hall.
 Ich mag Rom. > Ich mag Oslo.
 I live in Rome. I have two dogs. We walk along the river every day. > I moved to Oslo.
 """
