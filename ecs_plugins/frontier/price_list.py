@@ -57,6 +57,7 @@ def _entry(listed: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]
     if _is_priced(exact):
         return exact
     by_provider = [key for key in listed if key.endswith(f"/{name}")]
+    candidates: dict[str, Mapping[str, Any]]
     candidates = {key: listed[key] for key in by_provider if _is_priced(listed[key])}
     if not candidates:
         raise ValueError(f"it has no price of {name!r}, the model of the role {role}")

@@ -52,26 +52,36 @@ def sample_measurements(questions=400, seed=0, spread=1.0):
         ("memory", '{"ratio":0.25}'): (0.66, 1500.0, 400.0),
         ("oracle", "{}"): (0.80, 0.0, 300.0),
     }
-    arms = tuple(Arm(name, json.loads(config), name != "oracle") for name, config in hidden)
+    arms = []
+    for name, config in hidden:
+        arm = Arm(name, json.loads(config), name != "oracle")
+        arms.append(arm)
+    shape = (len(arms), questions)
     difficulty = rng.normal(0, 0.15 * spread, questions)
-    f1, one, two = [], [], []
-    for mean, stage1, stage2 in hidden.values():
-        f1.append(np.clip(mean + difficulty + rng.normal(0, 0.03 * spread, questions), 0, 1))
-        one.append(np.maximum(0, stage1 + (stage1 > 0) * rng.normal(0, 50 * spread, questions)))
-        two.append(np.maximum(50, stage2 + rng.normal(0, 20 * spread, questions)))
+    f1 = np.zeros(shape)
+    one = np.zeros(shape)
+    two = np.zeros(shape)
+    for row, (mean, stage1, stage2) in enumerate(hidden.values()):
+        luck = rng.normal(0, 0.03 * spread, questions)
+        f1[row] = np.clip(mean + difficulty + luck, 0, 1)
+        off = rng.normal(0, 50 * spread, questions)
+        if stage1:
+            one[row] = np.maximum(0, stage1 + off)
+        off = rng.normal(0, 20 * spread, questions)
+        two[row] = np.maximum(50, stage2 + off)
     measured = Measurements(
-        arms,
-        tuple(f"q{i}" for i in range(questions)),
-        tuple(f"c{i // 2}" for i in range(questions)),
-        np.array(f1),
-        (np.array(f1) > 0.7).astype(float),
-        {
-            (Stage.PREPARE, Role.COMPRESS_INPUT): np.array(one),
-            (Stage.QUERY, Role.ANSWER_INPUT): np.array(two),
+        arms=tuple(arms),
+        questions=tuple(f"q{i}" for i in range(questions)),
+        contexts=tuple(f"c{i // 2}" for i in range(questions)),
+        f1=f1,
+        em=f1 > 0.7,
+        tokens={
+            (Stage.PREPARE, Role.COMPRESS_INPUT): one,
+            (Stage.QUERY, Role.ANSWER_INPUT): two,
         },
-        np.zeros_like(f1),
-        np.zeros_like(f1),
-        np.array(two) / 1000,
+        shared_input=np.zeros(shape),
+        prepare_seconds=np.zeros(shape),
+        query_seconds=two / 1000,
     )
     return measured, hidden
 

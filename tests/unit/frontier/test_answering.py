@@ -28,22 +28,30 @@ def chat():
 def test_a_language_model_answers_within_its_layout_where_a_colon_opens_the_reply(chat):
     (reply,) = as_answer_model(chat).complete(["Who?"], max_new_tokens=5)
     assert reply.text == "Ann"
-    LocalAnswerModel(chat).complete(["Who?\nAnswer:", "Who?\nnow"], max_new_tokens=5)
-    expected = ["<user>Who?<bot>", "<user>Who?<bot>Answer:", "<user>Who?\nnow<bot>"]
-    assert chat.prompts == expected
-    assert (reply.input_tokens, reply.output_tokens) == (8, 1)
+    assert reply.input_tokens == 8
+    assert reply.output_tokens == 1
+    model = LocalAnswerModel(chat)
+    model.complete(["Who?\nAnswer:", "Who?\nnow"], max_new_tokens=5)
+    first, opened, plain = chat.prompts
+    assert first == "<user>Who?<bot>"
+    assert opened == "<user>Who?<bot>Answer:"
+    assert plain == "<user>Who?\nnow<bot>"
 
 
 def test_a_langchain_chat_model_without_usage_needs_a_counter():
     from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
     chat = FakeListChatModel(responses=["Ann Lee"])
+    silent = as_answer_model(chat)
     with pytest.raises(ConfigurationError, match="count_tokens"):
-        as_answer_model(chat).complete(["Who is it?"], max_new_tokens=5)
+        silent.complete(["Who is it?"], max_new_tokens=5)
     with pytest.raises(ConfigurationError, match="int cannot answer"):
         as_answer_model(3)
-    (reply,) = as_answer_model(chat, count_tokens=words).complete(["Who is it?"], max_new_tokens=5)
-    assert (reply.text, reply.input_tokens, reply.output_tokens) == ("Ann Lee", 3, 2)
+    counted = as_answer_model(chat, count_tokens=words)
+    (reply,) = counted.complete(["Who is it?"], max_new_tokens=5)
+    assert reply.text == "Ann Lee"
+    assert reply.input_tokens == 3
+    assert reply.output_tokens == 2
 
 
 TOLD = {"input_tokens": 100, "output_tokens": 2}

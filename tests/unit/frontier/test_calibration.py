@@ -21,30 +21,36 @@ def made_up(count=12, contexts=4):
     questions = []
     for index in range(count):
         batch = index % contexts
-        documents = [
-            f"The door of house {batch}{n} is {COLOURS[(batch + n) % 8]}. It has {n} windows. "
-            "Nobody painted it this year, and the roof is old."
-            for n in range(8)
-        ]
-        n = (index * 3) % 8
-        questions.append(
-            CalibrationQuestion(
-                f"q{index}",
-                f"What is the colour of the door of house {batch}{n}?",
-                (COLOURS[(batch + n) % 8],),
-                Context.of(documents),
-                (n,),
+        documents = []
+        for n in range(8):
+            colour = COLOURS[(batch + n) % 8]
+            documents.append(
+                f"The door of house {batch}{n} is {colour}. It has {n} windows. "
+                "Nobody painted it this year, and the roof is old."
             )
+        n = (index * 3) % 8
+        colour = COLOURS[(batch + n) % 8]
+        question = CalibrationQuestion(
+            id=f"q{index}",
+            question=f"What is the colour of the door of house {batch}{n}?",
+            answers=(colour,),
+            context=Context.of(documents),
+            supporting=(n,),
         )
+        questions.append(question)
     return questions
 
 
 def read_door(prompt):
     """Answers from the context if the right sentence is there."""
     context, _, question = prompt.partition("\n\nQuestion: ")
-    house = question.split("house ")[1].split("?")[0]
+    _, _, house = question.partition("house ")
+    house, _, _ = house.partition("?")
     _, found, rest = context.partition(f"house {house} is ")
-    return rest.split(".")[0] if found else "unknown"
+    if not found:
+        return "unknown"
+    colour, _, _ = rest.partition(".")
+    return colour
 
 
 class CountingModel:
@@ -55,10 +61,16 @@ class CountingModel:
         self.fail_after = fail_after
 
     def complete(self, prompts, *, max_new_tokens):
-        if self.fail_after is not None and len(self.prompts) + len(prompts) > self.fail_after:
+        asked = len(self.prompts) + len(prompts)
+        if self.fail_after is not None and asked > self.fail_after:
             raise ModelError("killed")
         self.prompts += prompts
-        return [Completion(read_door(p), len(p.split()), 1) for p in prompts]
+        read = self.count_tokens(prompts)
+        replies = []
+        for prompt, tokens in zip(prompts, read, strict=True):
+            reply = Completion(read_door(prompt), tokens, 1)
+            replies.append(reply)
+        return replies
 
     def count_tokens(self, texts):
         return [len(text.split()) for text in texts]
@@ -85,7 +97,8 @@ def measure(journal=None, *, fail_after=None, more=(), **kept):
     """The frontier of all strategies and the model that was asked."""
     model = CountingModel(fail_after)
     strategies = [*arms(QUESTIONS), *more]
-    return calibrate(QUESTIONS, strategies, model, config=QUICK, journal=journal, **kept), model
+    frontier = calibrate(QUESTIONS, strategies, model, config=QUICK, journal=journal, **kept)
+    return frontier, model
 
 
 @pytest.fixture
@@ -95,19 +108,22 @@ def path(tmp_path):
 
 def test_every_strategy_is_measured_on_the_same_questions_and_what_they_share_is_counted():
     frontier, _ = measure(data="doors")
-    assert frontier.get("full_context").f1 == 1.0
-    assert frontier.get("oracle").f1 == 1.0
-    assert frontier.get("bm25", depth=1).f1 == 1.0
-    assert frontier.get("tfidf", depth=2).f1 < 1.0
-    assert frontier.get("bm25", depth=1).stage2 < frontier.get("full_context").stage2
+    full = frontier.get("full_context")
+    oracle = frontier.get("oracle")
+    bm25 = frontier.get("bm25", depth=1)
+    tfidf = frontier.get("tfidf", depth=2)
+    assert full.f1 == 1.0
+    assert oracle.f1 == 1.0
+    assert bm25.f1 == 1.0
+    assert tfidf.f1 < 1.0
+    assert bm25.stage2 < full.stage2
     assert {point.n for point in frontier.points} == {12}
     assert frontier.decide(target_f1=1.0, reuse=1).label == "bm25(depth=1)"
     assert frontier.provenance.models == {"answer": "door-reader"}
     assert frontier.provenance.questions == 12
-    full, found = frontier.get("full_context").usage, frontier.get("bm25", depth=1).usage
-    read = full.tokens[(Stage.QUERY, Role.ANSWER_INPUT)]
-    assert 0.8 * read < full.shared_input < read
-    assert found.shared_input == 0
+    read = full.usage.tokens[Stage.QUERY, Role.ANSWER_INPUT]
+    assert 0.8 * read < full.usage.shared_input < read
+    assert bm25.usage.shared_input == 0
 
 
 def test_a_killed_calibration_goes_on_and_measures_nothing_twice(path):
@@ -115,10 +131,12 @@ def test_a_killed_calibration_goes_on_and_measures_nothing_twice(path):
     with pytest.raises(ModelError):
         measure(path, fail_after=31)
     frontier, resumed = measure(path)
-    assert resumed.prompts == whole.prompts[-len(resumed.prompts) :]
+    assert resumed.prompts == whole.prompts[30:]
     assert len(resumed.prompts) == ALL - 30
-    assert [p.f1 for p in frontier.points] == [p.f1 for p in expected.points]
-    assert measure(path)[1].prompts == []
+    for ours, theirs in zip(frontier.points, expected.points, strict=True):
+        assert ours.f1 == theirs.f1
+    _, finished = measure(path)
+    assert finished.prompts == []
 
 
 @pytest.mark.parametrize(
@@ -179,13 +197,15 @@ def test_a_journal_of_another_calibration_is_refused(path, change, differs):
         return calibrate(asked, arms(asked), model, config=QUICK, journal=path, **kept)
 
     provenance = run().provenance
-    assert (provenance.models["scorer"], provenance.settings["dtype"]) == ("a", "fp32")
+    assert provenance.models["scorer"] == "a"
+    assert provenance.settings["dtype"] == "fp32"
     with pytest.raises(ConfigurationError, match=differs):
         run(**change)
 
 
 def test_a_full_disk_keeps_what_was_measured(path, monkeypatch):
-    real, calls = Journal.append, []
+    real = Journal.append
+    calls = []
 
     def full(journal, record):
         calls.append(record)
@@ -200,7 +220,8 @@ def test_a_full_disk_keeps_what_was_measured(path, monkeypatch):
         with pytest.raises(StorageError, match="Everything measured so far is kept"):
             measure(path)
     # Five records of five questions are on disk behind the head; the sixth could not be written.
-    assert len(measure(path)[1].prompts) == ALL - 5 * 5
+    _, model = measure(path)
+    assert len(model.prompts) == ALL - 5 * 5
 
 
 def test_what_two_writers_write_is_never_mixed(path):
@@ -217,8 +238,9 @@ def test_a_strategy_that_does_not_fit_the_window_is_reported_and_the_others_meas
     model = FakeLanguageModel(replies=read_door, max_tokens=150)
     strategies = [FullContext(), simple("bm25", depth=1), simple("tfidf", depth=1)]
     frontier = calibrate(QUESTIONS, strategies, model, config=QUICK)
-    assert [d.strategy for d in frontier.dropped] == ["full_context"]
-    assert "window of 150" in frontier.dropped[0].reason
+    (dropped,) = frontier.dropped
+    assert dropped.strategy == "full_context"
+    assert "window of 150" in dropped.reason
     assert {p.strategy for p in frontier.points} == {"bm25", "tfidf"}
 
 

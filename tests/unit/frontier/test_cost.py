@@ -31,8 +31,10 @@ def test_equation_two_uses_the_natural_logarithm_and_gives_the_exchange_rate_of_
     assert efficiency_score(0.8, math.e**5, 0.5) == pytest.approx(0.4 - 2.5)
     assert efficiency_score(0.8, 500, 1.0) == 0.8
     assert exchange_rate(0.7, gain=0.10) == pytest.approx(0.26, abs=0.005)
-    assert (exchange_rate(0.0), exchange_rate(1.0)) == (0.0, math.inf)
-    assert {weight_crossover(f1, 100, 0.7, 200) for f1 in (0.8, 0.7)} == {None}  # it dominates
+    assert exchange_rate(0.0) == 0.0
+    assert exchange_rate(1.0) == math.inf
+    for f1 in (0.8, 0.7):
+        assert weight_crossover(f1, 100, 0.7, 200) is None  # it dominates
 
 
 @given(f1s, costs, f1s, costs)
@@ -40,8 +42,9 @@ def test_scores_are_equal_at_the_weight_crossover(f1_a, cost_a, f1_b, cost_b):
     weight = weight_crossover(f1_a, cost_a, f1_b, cost_b)
     if weight is None or abs(f1_a - f1_b) < 1e-6:
         return
-    difference = efficiency_score(f1_a, cost_a, weight) - efficiency_score(f1_b, cost_b, weight)
-    assert abs(difference) < 1e-9
+    score_a = efficiency_score(f1_a, cost_a, weight)
+    score_b = efficiency_score(f1_b, cost_b, weight)
+    assert abs(score_a - score_b) < 1e-9
 
 
 USAGE = Usage(
@@ -78,9 +81,12 @@ def test_prompt_cache_is_exact_for_every_reuse():
     )
     one, two = prices.stages(USAGE)
     for reuse in (1, 2, 17):
-        paid = 2.0 * 1000 + 8.0 * 200
-        paid += reuse * (2.0 * 50 + 8.0 * 10) + 2.0 * 250 + 0.2 * 250 * (reuse - 1)
-        assert point("a", 0.5, one, two).effective(reuse) == pytest.approx(paid / reuse)
+        prepared = 2.0 * 1000 + 8.0 * 200
+        fresh = 2.0 * 50 + 8.0 * 10
+        cached = 2.0 * 250 + 0.2 * 250 * (reuse - 1)
+        paid = prepared + reuse * fresh + cached
+        strategy = point("a", 0.5, one, two)
+        assert strategy.effective(reuse) == pytest.approx(paid / reuse)
 
 
 def test_writing_to_the_cache_misses_and_short_prompts_are_billed_as_they_are():
@@ -91,11 +97,15 @@ def test_writing_to_the_cache_misses_and_short_prompts_are_billed_as_they_are():
     one, two = prices.stages(USAGE)
     # 250 tokens are shared; of N queries the first writes them, and a quarter of all write again.
     hits = 0.75 * 250
-    once, each = 2.0 * 1000 + 8.0 * 200 + hits * 2.3, 2.0 * 50 + 8.0 * 10
-    assert (one, two) == pytest.approx((once, each + hits * 0.2 + 62.5 * 2.5))
+    missed = 62.5
+    prepared = 2.0 * 1000 + 8.0 * 200
+    fresh = 2.0 * 50 + 8.0 * 10
+    assert one == pytest.approx(prepared + hits * 2.3)
+    assert two == pytest.approx(fresh + hits * 0.2 + missed * 2.5)
     assert price.cache_extra(100, 10, 1) == pytest.approx(-180 + 5 + 2)
-    short = prices.replace(answer=price.replace(cache_least=1024))
-    assert short.stages(USAGE)[1] == 680
+    uncached = price.replace(cache_least=1024)
+    _, short = prices.replace(answer=uncached).stages(USAGE)
+    assert short == 680
 
 
 def test_a_cache_is_kept_alive_until_that_has_cost_as_much_as_writing_it_again():
@@ -122,7 +132,8 @@ def test_the_public_price_map_of_litellm_is_read(tmp_path):
     path = tmp_path / "model_prices_and_context_window.json"
     path.write_text(json.dumps(PRICE_MAP))
     prices = PriceVector.read(path, {"answer": "big", "compressor": "small", "scorer": "local"})
-    assert (prices.unit, prices.scorer) == ("USD", 0.0)
+    assert prices.unit == "USD"
+    assert prices.scorer == 0.0
     assert prices.answer == ModelPrice(
         input=3e-6, output=1.5e-5, cached_input=3e-7, cache_write=3.75e-6, cache_write_1h=6e-6
     )
@@ -146,7 +157,9 @@ def test_a_price_list_is_per_million_tokens(tmp_path):
     assert prices.answer.input == pytest.approx(0.75e-6)
     assert prices.answer.cached_input == pytest.approx(0.075e-6)
     assert prices.compressor.output == pytest.approx(0.4e-6)
-    assert (prices.scorer, prices.prepare_factor, prices.unit) == (0.0, 0.5, "USD")
+    assert prices.scorer == 0.0
+    assert prices.prepare_factor == 0.5
+    assert prices.unit == "USD"
     path.write_bytes(b'{"unit": "\xe9"}')
     with pytest.raises(StorageError, match="is not UTF-8; convert it first"):
         PriceVector.read(path)

@@ -10,7 +10,10 @@ from ecs_plugins.frontier.judging import exact_match, token_f1
 def line(**changes):
     row = {"question": "Who?", "answer": "Ann", "documents": ["Ann did.", {"text": "Bob."}]}
     row |= changes
-    return json.dumps({k: v for k, v in row.items() if v is not ...})
+    for name, value in changes.items():
+        if value is ...:
+            del row[name]
+    return json.dumps(row)
 
 
 def write(tmp_path, text, name="data.jsonl"):
@@ -20,10 +23,18 @@ def write(tmp_path, text, name="data.jsonl"):
 
 
 def test_jsonl_with_texts_titles_answers_and_supporting(tmp_path):
-    documents = [{"title": "T", "text": "x. y.", "sentences": ["x.", " y."]}, 1764]
-    full = line(answer=..., answers=["Ann", "Anna"], documents=documents, supporting=[0])
-    first, second = read_questions(write(tmp_path, line(id="a") + "\n\n" + full))
-    assert (first.id, second.id) == ("a", "line 3")
+    document = {"title": "T", "text": "x. y.", "sentences": ["x.", " y."]}
+    short = line(id="a")
+    full = line(
+        answer=...,
+        answers=["Ann", "Anna"],
+        documents=[document, 1764],
+        supporting=[0],
+    )
+    path = write(tmp_path, f"{short}\n\n{full}")
+    first, second = read_questions(path)
+    assert first.id == "a"
+    assert second.id == "line 3"
     assert second.answers == ("Ann", "Anna")
     assert second.context.text == "T: x. y.\n\n1764"
     assert second.context.documents[0].sentences == ("x.", " y.")
@@ -46,7 +57,9 @@ def test_jsonl_with_texts_titles_answers_and_supporting(tmp_path):
     ],
 )
 def test_a_bad_line_is_named_with_file_and_line(tmp_path, bad, message):
-    path = write(tmp_path, "\n".join([line()] * 16 + [bad, line()]))
+    lines = [line()] * 18
+    lines[16] = bad
+    path = write(tmp_path, "\n".join(lines))
     with pytest.raises(InvalidInputError, match=message):
         read_questions(path)
 
@@ -54,30 +67,39 @@ def test_a_bad_line_is_named_with_file_and_line(tmp_path, bad, message):
 def test_missing_and_empty_files_and_repeated_ids_are_refused(tmp_path):
     with pytest.raises(StorageError, match="cannot read"):
         read_questions(tmp_path / "missing.json")
+    empty = write(tmp_path, "\n", "empty.jsonl")
     with pytest.raises(InvalidInputError, match="no question"):
-        read_questions(write(tmp_path, "\n"))
+        read_questions(empty)
+    repeated = "\n".join([line(id="a")] * 2)
+    path = write(tmp_path, repeated)
     with pytest.raises(InvalidInputError, match="'a' occurs twice"):
-        read_questions(write(tmp_path, line(id="a") + "\n" + line(id="a")))
+        read_questions(path)
 
 
 def test_a_sample_is_seeded_and_keeps_the_order(tmp_path):
-    path = write(tmp_path, "\n".join(line(id=str(k)) for k in range(50)))
-    sample = [question.id for question in read_questions(path, limit=10)]
-    assert sample == [question.id for question in read_questions(path, limit=10)]
-    assert sample == sorted(sample, key=int)
-    assert sample != [question.id for question in read_questions(path, limit=10, seed=1)]
+    lines = [line(id=str(k)) for k in range(50)]
+    path = write(tmp_path, "\n".join(lines))
+    first = read_questions(path, limit=10)
+    again = read_questions(path, limit=10)
+    other = read_questions(path, limit=10, seed=1)
+    ids = [int(question.id) for question in first]
+    assert first == again
+    assert ids == sorted(ids)
+    assert first != other
 
 
 def test_the_data_hash_sees_every_change():
     context = Context.of(["a"])
-    base = [CalibrationQuestion("1", "q?", ("a",), context)]
-    changed = [
-        [CalibrationQuestion("2", "q?", ("a",), context)],
-        [CalibrationQuestion("1", "r?", ("a",), context)],
-        [CalibrationQuestion("1", "q?", ("b",), context)],
-        [CalibrationQuestion("1", "q?", ("a",), Context.of(["b"]))],
+    other = Context.of(["b"])
+    questions = [
+        CalibrationQuestion("1", "q?", ("a",), context),
+        CalibrationQuestion("2", "q?", ("a",), context),
+        CalibrationQuestion("1", "r?", ("a",), context),
+        CalibrationQuestion("1", "q?", ("b",), context),
+        CalibrationQuestion("1", "q?", ("a",), other),
     ]
-    assert len({data_hash(base), *map(data_hash, changed)}) == 5
+    hashes = {data_hash([question]) for question in questions}
+    assert len(hashes) == 5
 
 
 @pytest.mark.parametrize(

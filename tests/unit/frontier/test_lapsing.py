@@ -17,13 +17,13 @@ PRICE = ModelPrice(input=3e-6, output=15e-6, cached_input=0.3e-6, cache_write=3.
 
 def priced(bm25_tokens):
     """The full context, nearly all of which a cache can hold, and a retrieval without."""
-    full = Usage({PROMPT: 10_000.0}, shared_input=9_900.0)
-    found = Usage({PROMPT: float(bm25_tokens)})
-    points = [
-        StrategyPoint("full", {}, 0.80, 0, 1, usage=full),
-        StrategyPoint("bm25", {"depth": 8}, 0.78, 0, 1, usage=found),
-    ]
-    return EfficiencyFrontier(points).priced(PriceVector(unit="USD", answer=PRICE))
+    whole = Usage({PROMPT: 10_000.0}, shared_input=9_900.0)
+    part = Usage({PROMPT: float(bm25_tokens)})
+    full = StrategyPoint("full", {}, 0.80, 0, 1, usage=whole)
+    bm25 = StrategyPoint("bm25", {"depth": 8}, 0.78, 0, 1, usage=part)
+    frontier = EfficiencyFrontier([full, bm25])
+    prices = PriceVector(unit="USD", answer=PRICE)
+    return frontier.priced(prices)
 
 
 class Traffic:
@@ -45,7 +45,9 @@ class Traffic:
         spent.book(*PROMPT, int(decision.point.usage.tokens[PROMPT]))
         cache = (0, 0, 0)
         if decision.strategy == "full":
-            cache = (9_900, 0, 0) if self.now <= self.alive else (0, 9_900, 0)
+            cache = (0, 9_900, 0)
+            if self.now <= self.alive:
+                cache = (9_900, 0, 0)
             self.alive = self.now + 300
         settled = self.router.settle(decision, spent, context_id="handbook", cache=cache)
         self.paid += settled.actual_stage1 + settled.actual_stage2
@@ -59,18 +61,22 @@ def test_a_cache_that_lapses_between_queries_keeps_the_bound_that_is_shown(polic
     traffic = Traffic(frontier, policy)
     for _ in range(60):
         decision, _ = traffic.ask(gap)
-    full, bm25 = frontier.get("full"), frontier.get("bm25", depth=8)
-    cached = full.stage1 * (60 if gap > 300 else 1) + 60 * full.stage2
+    full = frontier.get("full")
+    bm25 = frontier.get("bm25", depth=8)
+    written = 60 if gap > 300 else 1
+    cached = written * full.stage1 + 60 * full.stage2
     optimum = min(cached, 60 * bm25.stage2)
-    shown = float(re.search(r"([\d.]+) times the optimum", decision.note)[1])
-    assert traffic.paid <= min(shown, 1.3) * optimum
+    shown = re.search(r"([\d.]+) times the optimum", decision.note)
+    bound = min(1.3, float(shown[1]))
+    assert traffic.paid <= bound * optimum
 
 
 def test_a_cache_that_works_as_it_is_priced_raises_no_alarm():
     traffic = Traffic(priced(9_000))
     ratios = []
     for number in range(40):
-        decision, settled = traffic.ask(5 if number % 4 else 900)
+        gap = 5 if number % 4 else 900
+        decision, settled = traffic.ask(gap)
         assert decision.strategy == "full"
         ratios.append(settled.ratio)
     assert ratios == pytest.approx([1.0] * 40)
@@ -88,8 +94,10 @@ def test_a_cache_that_is_not_found_shows_in_the_ratio():
 
 def test_notes_whose_cache_has_lapsed_are_still_prepared(ledger):
     tokens = {PROMPT: 1000.0, (Stage.PREPARE, Role.COMPRESS_INPUT): 5000.0}
-    notes = StrategyPoint("notes", {}, 0.8, 0, 1, usage=Usage(tokens, shared_input=900.0))
-    other = StrategyPoint("bm25", {}, 0.8, 0, 1, usage=Usage({PROMPT: 3000.0}))
+    of_notes = Usage(tokens, shared_input=900.0)
+    of_other = Usage({PROMPT: 3000.0})
+    notes = StrategyPoint("notes", {}, 0.8, 0, 1, usage=of_notes)
+    other = StrategyPoint("bm25", {}, 0.8, 0, 1, usage=of_other)
     price = ModelPrice(input=1.0, output=1.0, cached_input=0.1, cache_write=1.25)
     frontier = EfficiencyFrontier([notes, other]).priced(PriceVector(answer=price))
     now = [0.0]
@@ -101,21 +109,28 @@ def test_notes_whose_cache_has_lapsed_are_still_prepared(ledger):
     spent.book(Stage.PREPARE, Role.COMPRESS_INPUT, 5000)
     spent.book(*PROMPT, 1000)
     router.settle(first, spent, context_id="a", cache=(0, 900, 0))
-    assert router.route(context_id="a", reuse=1).stage1 == 0
+    following = router.route(context_id="a", reuse=1)
+    assert following.stage1 == 0
     now[0] = 400.0
     later = router.route(context_id="a", reuse=1)
-    assert (later.strategy, later.stage1) == ("notes", pytest.approx(900 * 1.15))
+    assert later.strategy == "notes"
+    assert later.stage1 == pytest.approx(900 * 1.15)
 
 
 def test_the_game_with_one_preparation_is_rent_or_buy():
-    game = lapsing_game((CostLine(0, 0, 10), CostLine(100, 0, 4)))
+    rent = CostLine(0, 0, 10)
+    buy = CostLine(100, 0, 4)
+    game = lapsing_game((rent, buy))
     assert game.bound == pytest.approx(2 - 4 / 10)
     chosen = [game.choose(query, {}) for query in range(1, 30)]
     assert chosen == [0] * 16 + [1] * 13  # 100 / (10 - 4) = 16.7 queries break even
 
 
 def test_past_runs_count_for_what_stays_and_not_for_what_lapses():
-    game = lapsing_game((CostLine(0, 0, 10), CostLine(0, 30, 1), CostLine(100, 0, 2)))
+    rented = CostLine(0, 0, 10)
+    cached = CostLine(0, 30, 1)
+    prepared = CostLine(100, 0, 2)
+    game = lapsing_game((rented, cached, prepared))
     assert game.choose(1, {}) == 0
     assert game.choose(8, {}) == 1
     assert game.choose(1, {1: 30}) == 2

@@ -29,17 +29,18 @@ def test_round_trip_keeps_points_rows_prices_and_provenance(measured_frontier, t
     assert again.provenance == original.provenance
     assert again.dropped == original.dropped
     assert again.bootstrap.f1_interval(1) == original.bootstrap.f1_interval(1)
-    ours, theirs = (f.decide(weight=0.9, reuse=7) for f in (original, again))
+    ours = original.decide(weight=0.9, reuse=7)
+    theirs = again.decide(weight=0.9, reuse=7)
     assert theirs.to_dict() == ours.to_dict()
 
 
 def test_an_artefact_without_measurements_is_small_and_still_decides(measured_frontier):
-    text = measured_frontier.to_json(measurements=False)
-    assert len(text) < len(measured_frontier.to_json()) / 10
-    ours, theirs = (
-        f.decide(weight=0.9, reuse=7)
-        for f in (measured_frontier, EfficiencyFrontier.from_json(text))
-    )
+    small = measured_frontier.to_json(measurements=False)
+    whole = measured_frontier.to_json()
+    assert len(small) < len(whole) / 10
+    again = EfficiencyFrontier.from_json(small)
+    ours = measured_frontier.decide(weight=0.9, reuse=7)
+    theirs = again.decide(weight=0.9, reuse=7)
     assert theirs.label == ours.label
 
 
@@ -47,7 +48,8 @@ def changed(frontier, **changes):
     data = json.loads(frontier.to_json())
     for path, value in changes.items():
         node = data
-        *parents, last = (int(name) if name.isdigit() else name for name in path.split("__"))
+        steps = [int(name) if name.isdigit() else name for name in path.split("__")]
+        *parents, last = steps
         for name in parents:
             node = node[name]
         if value is ...:
@@ -96,34 +98,45 @@ def test_text_that_is_cut_short_or_that_no_parser_can_hold_is_refused(text):
 
 def uneven():
     """A long context that was asked 9 times and a short one that was asked once."""
+    nothing = np.zeros((2, 10))
+    compressed = np.zeros((2, 10))
+    compressed[1] = 10_000
+    compressed[1, 9] = 1_000
+    read = np.array([[900.0] * 10, [90.0] * 10])
+    read[:, 9] = (100, 10)
     return Measurements(
-        (Arm("full", {}), Arm("memory", {})),
-        tuple(f"q{k}" for k in range(10)),
-        ("long",) * 9 + ("short",),
-        np.full((2, 10), 0.5),
-        np.zeros((2, 10)),
-        {
-            (Stage.PREPARE, Role.COMPRESS_INPUT): np.array([[0] * 10, [10_000] * 9 + [1_000]]),
-            (Stage.QUERY, Role.ANSWER_INPUT): np.array([[900] * 9 + [100], [90] * 9 + [10]]),
+        arms=(Arm("full", {}), Arm("memory", {})),
+        questions=tuple("abcdefghij"),
+        contexts=("long",) * 9 + ("short",),
+        f1=nothing + 0.5,
+        em=nothing,
+        tokens={
+            (Stage.PREPARE, Role.COMPRESS_INPUT): compressed,
+            (Stage.QUERY, Role.ANSWER_INPUT): read,
         },
-        *[np.zeros((2, 10))] * 3,
+        shared_input=nothing,
+        prepare_seconds=nothing,
+        query_seconds=nothing,
     )
 
 
 def test_stage_one_is_averaged_over_contexts_and_stage_two_over_questions():
     frontier = EfficiencyFrontier.from_measurements(uneven())
     memory = frontier.get("memory")
-    assert (memory.stage1, memory.stage2) == (5_500, 82)
-    assert memory.usage.tokens[(Stage.PREPARE, Role.COMPRESS_INPUT)] == 5_500
-    assert float(np.median(frontier.bootstrap.stage1[1])) == pytest.approx(5_500)
+    assert memory.stage1 == 5_500
+    assert memory.stage2 == 82
+    assert memory.usage.tokens[Stage.PREPARE, Role.COMPRESS_INPUT] == 5_500
+    resampled = frontier.bootstrap.stage1[1]
+    assert np.median(resampled) == pytest.approx(5_500)
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
     hits = 0
     for seed in range(60):
         rows, hidden = sample_measurements(questions=80, seed=seed)
-        interval = Bootstrap(rows, replicates=300).f1_interval(1)
-        hits += hidden["tfidf", '{"depth":4}'][0] in interval
+        bootstrap = Bootstrap(rows, replicates=300)
+        truth, *_ = hidden["tfidf", '{"depth":4}']
+        hits += truth in bootstrap.f1_interval(1)
     assert 50 <= hits <= 60
 
 
@@ -131,11 +144,13 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say():
 def test_few_or_equal_answers_have_an_interval_that_is_not_empty(f1):
     rows, _ = sample_measurements(questions=5)
     alike = np.full(rows.shape, f1)
-    frontier = EfficiencyFrontier.from_measurements(replace(rows, f1=alike, em=alike))
+    rows = replace(rows, f1=alike, em=alike)
+    frontier = EfficiencyFrontier.from_measurements(rows)
     interval = frontier.f1_interval(frontier.points[0])
     assert f1 in interval
     assert interval.high - interval.low > 0.4
-    assert "5 questions, fewer than 30" in frontier.decide(target_f1=f1, reuse=1).explain()
+    decision = frontier.decide(target_f1=f1, reuse=1)
+    assert "5 questions, fewer than 30" in decision.explain()
 
 
 def test_pairing_makes_differences_sharper_than_the_points():
@@ -143,16 +158,19 @@ def test_pairing_makes_differences_sharper_than_the_points():
     bootstrap = Bootstrap(rows)
     point = bootstrap.f1_interval(0)
     difference = bootstrap.f1_difference(0, 1)
-    assert difference.high - difference.low < (point.high - point.low) / 2
+    width = difference.high - difference.low
+    assert width < (point.high - point.low) / 2
     assert 0.0 not in difference
 
 
 def test_drawing_contexts_keeps_their_questions_together():
     rows, _ = sample_measurements(questions=40)
-    grouped = replace(rows, contexts=("same",) * 40)
-    interval = Bootstrap(grouped, replicates=20, by="context").f1_interval(0)
+    rows_of_one = replace(rows, contexts=("same",) * 40)
+    apart = Bootstrap(rows, replicates=20, by="context")
+    together = Bootstrap(rows_of_one, replicates=20, by="context")
+    interval = together.f1_interval(0)
     assert interval.low == pytest.approx(interval.high)
-    assert Bootstrap(rows, replicates=20, by="context").f1.std() > 0
+    assert apart.f1.std() > 0
 
 
 def test_transitions_carry_intervals_that_hold_the_estimate_or_are_none(measured_frontier):
@@ -167,17 +185,22 @@ def tied_frontier(gap):
     rng = np.random.default_rng(0)
     base = rng.uniform(0.2, 0.9, 200)
     noise = rng.normal(0, 0.05, 200)
-    dear = np.clip(base + gap + noise - noise.mean(), 0, 1)
-    f1 = np.stack([base, dear, base - 0.1])
-    tokens = np.stack([np.full(200, 400.0), np.full(200, 900.0), np.full(200, 800.0)])
+    noise -= noise.mean()
+    dear = np.clip(base + gap + noise, 0, 1)
+    worse = base - 0.1
+    nothing = np.zeros((3, 200))
+    tokens = np.repeat([[400.0], [900.0], [800.0]], 200, axis=1)
+    names = tuple(map(str, range(200)))
     rows = Measurements(
-        (Arm("cheap", {}), Arm("dear", {}), Arm("worse", {})),
-        tuple(map(str, range(200))),
-        tuple(map(str, range(200))),
-        f1,
-        np.zeros_like(f1),
-        {(Stage.QUERY, Role.ANSWER_INPUT): tokens},
-        *[np.zeros_like(f1)] * 3,
+        arms=(Arm("cheap", {}), Arm("dear", {}), Arm("worse", {})),
+        questions=names,
+        contexts=names,
+        f1=np.stack([base, dear, worse]),
+        em=nothing,
+        tokens={(Stage.QUERY, Role.ANSWER_INPUT): tokens},
+        shared_input=nothing,
+        prepare_seconds=nothing,
+        query_seconds=nothing,
     )
     return EfficiencyFrontier.from_measurements(rows)
 
@@ -200,12 +223,15 @@ def test_a_cheaper_point_that_is_not_measurably_worse_is_declared_a_tie():
     ],
 )
 def test_a_measurable_difference_of_f1_or_at_a_weight_of_scores_is_no_tie(gap, asked, tie):
-    assert bool(tied_frontier(gap).decide(reuse=1, **asked).ties()) == tie
+    frontier = tied_frontier(gap)
+    decision = frontier.decide(reuse=1, **asked)
+    assert bool(decision.ties()) == tie
 
 
 def test_points_alone_have_normal_intervals_and_no_bootstrap():
     frontier = EfficiencyFrontier(hand_points())
-    assert frontier.decide(target_f1=0.7, reuse=1).f1_interval == Interval(0.78, 0.78, 0.95)
-    assert frontier.decide(target_f1=0.7, reuse=1).ties() == ()
+    decision = frontier.decide(target_f1=0.7, reuse=1)
+    assert decision.f1_interval == Interval(0.78, 0.78, 0.95)
+    assert decision.ties() == ()
     with pytest.raises(InvalidInputError, match="means only"):
         _ = frontier.bootstrap

@@ -23,12 +23,14 @@ def written(tmp_path_factory, measured_frontier):
 
 
 def test_a_report_is_one_page_and_four_figures_in_two_formats(written):
-    drawn = ("strategies", "frontier", "map", "reuse")
-    files = [f"{name}.{kind}" for name in drawn for kind in ("svg", "png")]
-    assert [path.name for path in written] == ["frontier.html", *files]
+    files = ["frontier.html"]
+    for name in ("strategies", "frontier", "map", "reuse"):
+        files += [f"{name}.svg", f"{name}.png"]
+    assert [path.name for path in written] == files
     for path in written:
-        head = path.read_bytes()[:8]
-        assert head.startswith(b"\x89PNG" if path.suffix == ".png" else b"<")
+        mark = b"\x89PNG" if path.suffix == ".png" else b"<"
+        content = path.read_bytes()
+        assert content.startswith(mark)
 
 
 def test_the_page_is_whole_alone_and_shows_regimes_and_what_was_dropped(written):
@@ -37,8 +39,10 @@ def test_the_page_is_whole_alone_and_shows_regimes_and_what_was_dropped(written)
     outside = re.findall(r'(?:src|href)\s*=\s*"(?!#)[^"]*"|@import|url\((?!#)[^)]*\)', page)
     assert outside == []
     ids = re.findall(r'\bid="([^"]+)"', page)
-    assert len(ids) == len(set(ids))
-    assert set(re.findall(r'(?:url\(#|href="#)([^")]+)', page)) <= set(ids)
+    distinct = set(ids)
+    assert len(ids) == len(distinct)
+    references = re.findall(r'(?:url\(#|href="#)([^")]+)', page)
+    assert distinct.issuperset(references)
     for shown in ("dominated by tfidf(depth=4)", "oracle (upper bound)", "<td>balanced</td>"):
         assert shown in page
 
@@ -51,8 +55,11 @@ def test_the_same_frontier_gives_the_same_files(written, measured_frontier, tmp_
 
 def test_names_from_the_data_cannot_inject_markup(tmp_path):
     evil = "</script><script>alert(1)</script>$\\frac$"
-    frontier = EfficiencyFrontier([point(evil, 0.5, 0, 10), point("b", 0.6, 10, 20)])
-    page = write_report(frontier, tmp_path)[0].read_text()
+    injected = point(evil, 0.5, 0, 10)
+    other = point("b", 0.6, 10, 20)
+    frontier = EfficiencyFrontier([injected, other])
+    file, *_ = write_report(frontier, tmp_path)
+    page = file.read_text()
     assert "<script>alert" not in page
     assert "alert(1)" in page
     assert r"$\frac$" in page
@@ -64,11 +71,16 @@ def test_the_map_says_what_the_router_would_choose():
     (axis,) = map_figure(frontier).axes
     covered = 0.0
     for area in axis.patches:
-        covered += area.get_width() * area.get_height()
-        reuse = ((area.get_x() + area.get_width()) * area.get_x()) ** 0.5
-        target = area.get_y() + area.get_height() / 2
-        chosen = frontier.decide(target_f1=target, reuse=reuse).strategy
-        assert area.get_facecolor() == to_rgba(palette[chosen])
+        width = area.get_width()
+        height = area.get_height()
+        covered += width * height
+        left = area.get_x()
+        right = left + width
+        reuse = (left * right) ** 0.5
+        target = area.get_y() + height / 2
+        decision = frontier.decide(target_f1=target, reuse=reuse)
+        colour = palette[decision.strategy]
+        assert area.get_facecolor() == to_rgba(colour)
     low, high = axis.get_ylim()
     assert covered == pytest.approx((high - low) * 999)
 
@@ -82,9 +94,11 @@ def test_the_map_says_what_the_router_would_choose():
     ],
 )
 def test_a_report_that_cannot_be_is_refused_and_writes_nothing(tmp_path, asked, error, message):
+    frontier = EfficiencyFrontier(hand_points())
+    folder = tmp_path / "r"
     with pytest.raises(error, match=message):
-        write_report(EfficiencyFrontier(hand_points()), tmp_path / "r", **asked)
-    assert not (tmp_path / "r").exists()
+        write_report(frontier, folder, **asked)
+    assert not folder.exists()
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
@@ -97,7 +111,10 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
 def test_where_every_f1_is_zero_the_report_shows_the_cheapest(tmp_path):
     measured, _ = sample_measurements(questions=5)
     nothing = np.zeros(measured.shape)
-    frontier = EfficiencyFrontier.from_measurements(replace(measured, f1=nothing, em=nothing))
-    page = write_report(frontier, tmp_path)[0].read_text()
+    measured = replace(measured, f1=nothing, em=nothing)
+    frontier = EfficiencyFrontier.from_measurements(measured)
+    file, *_ = write_report(frontier, tmp_path)
+    page = file.read_text()
     assert "<td>balanced</td><td>[0.000, 1.000)</td><td>tfidf(depth=4)" in page
-    assert len(map_figure(frontier).axes[0].patches) == 2
+    (axis,) = map_figure(frontier).axes
+    assert len(axis.patches) == 2

@@ -31,8 +31,12 @@ def test_tenants_are_apart_and_what_is_forgotten_or_expired_is_gone(tmp_path, lo
     tenants = [("a",), ("a", "b"), ("a/b",)]
 
     def opened(tenant):
-        settings = {"expire_seconds": 2 * 86_400.0, "clock": lambda: now[0]}
-        return ReuseLedger(located(tmp_path / "r.db"), namespace=tenant, **settings)
+        return ReuseLedger(
+            located(tmp_path / "r.db"),
+            namespace=tenant,
+            expire_seconds=2 * 86_400.0,
+            clock=lambda: now[0],
+        )
 
     for count, tenant in enumerate(tenants, start=1):
         with opened(tenant) as ledger:
@@ -40,12 +44,14 @@ def test_tenants_are_apart_and_what_is_forgotten_or_expired_is_gone(tmp_path, lo
             ledger.mark_prepared("x'; --", KEY, count)
     for count, tenant in enumerate(tenants, start=1):
         with opened(tenant) as ledger:
-            assert (ledger.count("x'; --"), len(ledger)) == (count, 1)
+            assert ledger.count("x'; --") == count
+            assert len(ledger) == 1
             assert ledger.prepared("x'; --") == {KEY: count}
     with opened(tenants[0]) as ledger:
         assert ledger.forget("x'; --")
         assert not ledger.forget("x'; --")
-        assert (ledger.prepared("x'; --"), len(ledger)) == ({}, 0)
+        assert ledger.prepared("x'; --") == {}
+        assert len(ledger) == 0
     now[0] = 3 * 86_400.0
     with opened(tenants[1]) as ledger:
         assert ledger.record("y") == 1
@@ -84,13 +90,16 @@ def count(ledger):
 def test_processes_count_together_and_none_is_lost(ledger):
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         list(pool.map(count, [ledger] * 4))
-    assert (ledger.count("a"), ledger.prepared("a")) == (100, {KEY: 2.0})
+    assert ledger.count("a") == 100
+    assert ledger.prepared("a") == {KEY: 2.0}
     assert ledger.observed("cost") == {KEY: (100, 1.0, 0.0)}
 
 
 def simulate(a, b, contexts, seed=0):
     rng = np.random.default_rng(seed)
-    return rng.geometric(np.clip(rng.beta(a, b, contexts), 1e-9, 1)).tolist()
+    stops = rng.beta(a, b, contexts)
+    counts = rng.geometric(np.clip(stops, 1e-9, 1))
+    return counts.tolist()
 
 
 @pytest.mark.parametrize(("a", "b"), [(3.0, 6.0), (6.0, 2.0), (1.5, 4.0)])
@@ -99,15 +108,18 @@ def test_the_fit_recovers_the_distribution_it_came_from(a, b):
     model = fit_reuse(Counter(counts), {})
     for seen in (1, 3, 10):
         going_on = b + seen - 1
-        assert model.remaining(seen, 1) == pytest.approx(going_on / (a + going_on), abs=0.035)
+        share = going_on / (a + going_on)
+        assert model.remaining(seen, 1) == pytest.approx(share, abs=0.035)
 
 
 def test_contexts_that_may_go_on_do_not_count_as_ended():
     counts = simulate(3.0, 12.0, 3000)
     rng = np.random.default_rng(1)
-    ended, alive = Counter(), Counter()
+    ended = Counter()
+    alive = Counter()
     # How far a context has come when we look depends on its age, not on where it will end.
-    for count, age in zip(counts, rng.integers(1, 12, len(counts)).tolist(), strict=True):
+    ages = rng.integers(1, 12, len(counts)).tolist()
+    for count, age in zip(counts, ages, strict=True):
         if count > age:
             alive[age] += 1
         else:
@@ -115,7 +127,9 @@ def test_contexts_that_may_go_on_do_not_count_as_ended():
     censored = fit_reuse(ended, alive)
     naive = fit_reuse(ended + alive, {})
     truth = 12.0 / 2.0
-    assert abs(censored.remaining(1) - truth) < abs(naive.remaining(1) - truth)
+    own_error = abs(censored.remaining(1) - truth)
+    naive_error = abs(naive.remaining(1) - truth)
+    assert own_error < naive_error
 
 
 def test_a_context_asked_often_is_expected_to_be_asked_more(tmp_path, located):
@@ -124,7 +138,9 @@ def test_a_context_asked_often_is_expected_to_be_asked_more(tmp_path, located):
         for index, count in enumerate(simulate(2.5, 4.0, 300)):
             ledger.record(f"c{index}", queries=count)
         now[0] = 100.0
-        new, busy = (ledger.model().expected(seen) for seen in (1, 30))
+        model = ledger.model()
+        new = model.expected(1)
+        busy = model.expected(30)
         assert busy > 3 * new
         # Posterior mean of the model that made the data: (4 + n - 1) / 1.5.
         assert new == pytest.approx(4 / 1.5, rel=0.4)
@@ -144,13 +160,21 @@ def test_a_relative_path_means_one_file_wherever_the_process_goes(tmp_path, monk
 def test_no_query_waits_for_a_fit(frontier, ledger, monkeypatch):
     for index in range(30):
         ledger.record(f"c{index}", queries=200)
-    go, fit = threading.Event(), forecast.fit_carefully
-    monkeypatch.setattr(forecast, "fit_carefully", lambda *counts: go.wait(60) and fit(*counts))
+    go = threading.Event()
+    fit = forecast.fit_carefully
+
+    def waiting(*counts):
+        go.wait(60)
+        return fit(*counts)
+
+    monkeypatch.setattr(forecast, "fit_carefully", waiting)
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
-    assert router.route(context_id="a").strategy == "tfidf"
+    decision = router.route(context_id="a")
+    assert decision.strategy == "tfidf"
     go.set()
     ledger._threads["fit"].join()
-    assert router.route(context_id="a").strategy == "memory"
+    decision = router.route(context_id="a")
+    assert decision.strategy == "memory"
 
 
 def test_the_model_is_fitted_again_by_time_and_with_more_to_learn_from(tmp_path, located):
@@ -160,18 +184,71 @@ def test_the_model_is_fitted_again_by_time_and_with_more_to_learn_from(tmp_path,
         for index in range(30):
             ledger.record(f"c{index}", queries=3)
         model = ledger.model()
-        assert (model.contexts, model.ended) == (30, 0)
+        assert model.contexts == 30
+        assert model.ended == 0
         now[0] = 4000.0
         assert ledger.model().ended == 1
 
 
-def test_the_forecast_equals_the_plain_sum_of_survival_probabilities():
-    for a, b in [(0.4, 3.0), (1.0, 1.0), (2.5, 0.7), (8.0, 20.0)]:
-        for seen in (1, 7):
-            for horizon in (1, 10, 400):
-                total, alive = 0.0, 1.0
-                for k in range(horizon):
-                    alive *= (b + seen - 1 + k) / (a + b + seen - 1 + k)
-                    total += alive
-                got = ReuseModel(a, b).remaining(seen, horizon)
-                assert got == pytest.approx(total, rel=1e-4)
+@pytest.fixture
+def clocked(tmp_path, located):
+    """A ledger of short times, and its clock."""
+    now = [0.0]
+    path = located(tmp_path / "r.db")
+    with ReuseLedger(path, idle_seconds=10, expire_seconds=10, clock=lambda: now[0]) as ledger:
+        yield ledger, now
+
+
+def test_a_fit_is_due_after_more_than_an_hour_or_a_tenth_more_contexts(clocked):
+    ledger, now = clocked
+    for index in range(10):
+        ledger.record(f"c{index}")
+    assert ledger.model().contexts == 10
+    ledger.record("a tenth more")
+    assert ledger.model().contexts == 10
+    now[0] = 3600.0
+    assert ledger.model().contexts == 10
+    now[0] = 3600.5
+    assert ledger.model().contexts == 11
+
+
+def test_only_a_first_query_is_something_new_to_learn_from(ledger):
+    for context in ("a", "a", "b", "a"):
+        ledger.record(context)
+    assert ledger.unfitted == 2
+
+
+def test_what_has_expired_is_forgotten_after_more_than_an_hour(clocked):
+    ledger, now = clocked
+    ledger.record("old")
+    for now[0], kept in ((3600.0, 1), (3600.5, 0)):
+        ledger.record("new")
+        for thread in ledger._threads.values():
+            thread.join()
+        assert ledger.count("old") == kept
+
+
+def test_a_gap_of_just_the_life_of_an_entry_lets_nothing_lapse(clocked):
+    ledger, now = clocked
+    ledger.count_query("a", life=300)
+    for now[0], run, lapses in ((300.0, 2, 0), (600.5, 1, 1)):
+        ahead = ledger.count_query("a", life=300, add=False)
+        counted = ledger.count_query("a", life=300)
+        assert ahead == counted
+        assert counted.run == run
+        assert counted.lapses == lapses
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.4, 3.0), (1.0, 1.0), (2.5, 0.7), (8.0, 20.0)])
+def test_the_forecast_equals_the_plain_sum_of_survival_probabilities(a, b):
+    model = ReuseModel(a, b)
+    for seen in (1, 7):
+        for horizon in (1, 10, 400):
+            total = 0.0
+            alive = 1.0
+            for k in range(horizon):
+                going_on = b + seen - 1 + k
+                alive *= going_on / (a + going_on)
+                total += alive
+            expected = model.remaining(seen, horizon)
+            assert expected == pytest.approx(total, rel=1e-4)

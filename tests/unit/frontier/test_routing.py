@@ -22,10 +22,14 @@ from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 from .conftest import point
 
+PROMPT = (Stage.QUERY, Role.ANSWER_INPUT)
+
 
 def test_without_n_and_ledger_a_query_stands_alone(frontier):
-    decision = Router(frontier, RouterConfig(target_f1=0.78)).route()
-    assert (decision.strategy, decision.reuse) == ("tfidf", 1.0)
+    router = Router(frontier, RouterConfig(target_f1=0.78))
+    decision = router.route()
+    assert decision.strategy == "tfidf"
+    assert decision.reuse == 1.0
     assert "no reuse was given" in decision.explain()
     assert "no reuse was given" in decision._repr_html_()
 
@@ -41,9 +45,10 @@ def test_unknown_n_is_rented_until_it_breaks_even(frontier, ledger):
 def test_a_randomised_router_buys_at_another_query_for_each_context_and_says_its_bound(
     frontier, ledger
 ):
-    router = Router(frontier, RouterConfig(target_f1=0.78, policy="randomised"), ledger=ledger)
+    config = RouterConfig(target_f1=0.78, policy="randomised")
+    router = Router(frontier, config, ledger=ledger)
     bought = set()
-    for name in map(str, range(12)):
+    for name in "abcdefghijkl":
         decisions = [router.route(context_id=name) for _ in range(12)]
         chosen = [decision.strategy for decision in decisions]
         assert chosen == sorted(chosen, reverse=True)  # tfidf, and memory from some query on
@@ -61,50 +66,61 @@ def spent(prepare, query):
 
 def play(router, contexts):
     """The cost of contexts, each a name per query in turn, and the strategy of each query."""
-    total, chosen = 0.0, []
+    total = 0.0
+    chosen = []
     for name in contexts:
         decision = router.route(context_id=name)
         total += decision.stage1 + decision.stage2
-        router.settle(decision, spent(int(decision.stage1), 10), context_id=name)
+        actual = spent(int(decision.stage1), 10)
+        router.settle(decision, actual, context_id=name)
         chosen.append(decision.strategy)
     return total, chosen
 
 
 def dear(tmp_path, clock=time.time):
-    points = [point("tfidf", 0.8, 0, 566), point("memory", 0.8, 20_000, 100)]
+    rent = point("tfidf", 0.8, 0, 566)
+    buy = point("memory", 0.8, 20_000, 100)
+    frontier = EfficiencyFrontier([rent, buy])
     ledger = ReuseLedger(tmp_path / "dear.db", clock=clock)
     ledger.latest_model = ledger.model  # not left to the background
-    return Router(EfficiencyFrontier(points), RouterConfig(target_f1=0.78), ledger=ledger)
+    return Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_on_the_first_day_three_queries_each_are_not_taken_for_hundreds(tmp_path, interleaved):
-    names = [f"c{index}" for index in range(300)]
-    contexts = names * 3 if interleaved else [name for name in names for _ in range(3)]
+    contexts = [f"c{index}" for index in range(300)] * 3
+    if not interleaved:
+        contexts.sort()
     total, _ = play(dear(tmp_path), contexts)
     assert total <= 1.6 * 300 * 3 * 566
 
 
 def test_steady_reuse_is_prepared_for_at_once_when_it_has_shown(tmp_path):
     router = dear(tmp_path)
-    first = play(router, ["first"] * 200)[1]
+    _, first = play(router, ["first"] * 200)
     assert first.index("memory") > 20
     for index in range(10):
         play(router, [f"c{index}"] * 200)
-    assert play(router, ["new"] * 5)[1] == ["memory"] * 5
+    _, new = play(router, ["new"] * 5)
+    assert new == ["memory"] * 5
 
 
 def test_a_forecast_that_no_longer_holds_loses_little_beyond_what_it_has_saved(tmp_path):
     now = [0.0]
     router = dear(tmp_path, clock=lambda: now[0])
-    total = sum(play(router, [f"busy{index}"] * 150)[0] for index in range(30))
+    total = 0.0
+    for index in range(30):
+        paid, _ = play(router, [f"busy{index}"] * 150)
+        total += paid
     now[0] += 90_000  # from here on nobody asks twice
     for index in range(600):
         now[0] += 60
-        total += play(router, [f"once{index}"])[0]
+        paid, _ = play(router, [f"once{index}"])
+        total += paid
     plan = plan_rental(((0, 566), (20_000, 100)))
-    renting = plan.starts[1] - 1
-    rent_or_buy = 30 * (renting * 566 + 20_000 + (150 - renting) * 100) + 600 * 566
+    rented = plan.starts[1] - 1
+    busy = rented * 566 + 20_000 + (150 - rented) * 100
+    rent_or_buy = 30 * busy + 600 * 566
     assert total <= 1.05 * rent_or_buy
 
 
@@ -114,84 +130,111 @@ def test_settling_reports_expected_against_actual_and_sinks_stage_one(
 ):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     decision = router.route(context_id="a", reuse=100)
-    done = {decision.point.key: TokenLedger()} if found else None
+    done = None
+    if found:
+        done = {decision.point.key: TokenLedger()}
     settled = router.settle(decision, spent(paid, 450), context_id="a", prepared=done)
-    assert (settled.expected_stage1, settled.actual_stage1) == (1500, paid)
+    assert settled.expected_stage1 == 1500
+    assert settled.actual_stage1 == paid
     assert settled.ratio == pytest.approx(450 / 409)
     following = router.route(context_id="a", reuse=1)
-    assert (following.strategy, following.sunk, following.stage1) == ("memory", True, 0)
+    assert following.strategy == "memory"
+    assert following.sunk
+    assert following.stage1 == 0
 
 
 def test_a_prompt_that_a_cache_holds_after_one_query_is_sunk(ledger):
-    usage = Usage({(Stage.QUERY, Role.ANSWER_INPUT): 1000.0}, shared_input=900.0)
-    short = Usage({(Stage.QUERY, Role.ANSWER_INPUT): 400.0})
+    long = Usage({PROMPT: 1000.0}, shared_input=900.0)
+    short = Usage({PROMPT: 400.0})
     price = ModelPrice(input=1.0, output=1.0, cached_input=0.1)
-    frontier = EfficiencyFrontier(
-        [
-            StrategyPoint("full", {}, 0.8, 0, 1000, usage=usage),
-            StrategyPoint("bm25", {}, 0.8, 0, 400, usage=short),
-        ]
-    ).priced(PriceVector(answer=price))
+    full = StrategyPoint("full", {}, 0.8, 0, 1000, usage=long)
+    bm25 = StrategyPoint("bm25", {}, 0.8, 0, 400, usage=short)
+    frontier = EfficiencyFrontier([full, bm25]).priced(PriceVector(answer=price))
     router = Router(frontier, RouterConfig(target_f1=0.7), ledger=ledger)
     first = router.route(context_id="a", reuse=100)
-    assert (first.strategy, first.stage1) == ("full", 810)
+    assert first.strategy == "full"
+    assert first.stage1 == 810
     router.settle(first, spent(0, 1000), context_id="a")
-    assert router.route(context_id="a", reuse=1).strategy == "full"
+    following = router.route(context_id="a", reuse=1)
+    assert following.strategy == "full"
     assert ledger.prepared("a") == {first.point.key: 810}
 
 
 def test_what_the_scoring_model_has_read_is_sunk_for_an_hour_of_its_process(ledger):
-    tokens = {(Stage.PREPARE, Role.SCORER): 900.0, (Stage.QUERY, Role.ANSWER_INPUT): 300.0}
+    tokens = {(Stage.PREPARE, Role.SCORER): 900.0, PROMPT: 300.0}
     ecs = StrategyPoint("ecs", {}, 0.8, 900, 300, usage=Usage(tokens))
     frontier = EfficiencyFrontier([ecs, point("full", 0.8, 0, 1000)])
     ledger.mark_prepared("a", ecs.key, 900)  # as the process before noted it
     router = Router(frontier, RouterConfig(target_f1=0.7), ledger=ledger)
     paid = spent(0, 300)
     paid.book(Stage.PREPARE, Role.SCORER, 900)
-    assert router.route(context_id="a", reuse=1).strategy == "full"
-    router.settle(router.route(context_id="a", reuse=40), paid, context_id="a")
-    assert router.route(context_id="a", reuse=1).strategy == "ecs"
+    following = router.route(context_id="a", reuse=1)
+    assert following.strategy == "full"
+    decision = router.route(context_id="a", reuse=40)
+    router.settle(decision, paid, context_id="a")
+    following = router.route(context_id="a", reuse=1)
+    assert following.strategy == "ecs"
     router._read.expire(time.monotonic() + 3700)
-    assert router.route(context_id="a", reuse=1).strategy == "full"
-    router.settle(router.route(context_id="b", reuse=40), paid, context_id="b")
+    following = router.route(context_id="a", reuse=1)
+    assert following.strategy == "full"
+    decision = router.route(context_id="b", reuse=40)
+    router.settle(decision, paid, context_id="b")
     assert ledger.prepared("b") == {}  # nor does the next process take it for read
 
 
 def recorded_trace():
     """(seconds, context, usage) of 200 calls about 4 documents, with the provider's cache."""
-    rng, alive, now = random.Random(3), {}, 0.0
+    rng = random.Random(3)
+    alive = {}
+    now = 0.0
     for _ in range(200):
         now += rng.expovariate(1 / 100)
         context = rng.randrange(4)
-        question, shared = rng.randint(20, 60), 3000 + 500 * context
-        hit = now <= alive.get(context, -1)
+        question = rng.randint(20, 60)
+        shared = 3000 + 500 * context
+        kind = "cache_creation"
+        if now <= alive.get(context, -1):
+            kind = "cache_read"
         alive[context] = now + 300
-        details = {"cache_read": shared} if hit else {"cache_creation": shared}
-        usage = {"input_tokens": shared + question, "output_tokens": rng.randint(5, 30)}
-        yield now, context, usage | {"input_token_details": details}
+        usage = {
+            "input_tokens": shared + question,
+            "output_tokens": rng.randint(5, 30),
+            "input_token_details": {kind: shared},
+        }
+        yield now, context, usage
+
+
+def billed_by_hand(usage):
+    """What the provider of the trace asks for a call, in USD."""
+    details = usage["input_token_details"]
+    read = details.get("cache_read", 0)
+    written = details.get("cache_creation", 0)
+    fresh = usage["input_tokens"] - read - written
+    prompt = 3e-6 * fresh + 0.3e-6 * read + 3.75e-6 * written
+    return prompt + 15e-6 * usage["output_tokens"]
 
 
 def test_a_recorded_trace_of_200_calls_is_billed_and_forecast_within_five_percent(tmp_path):
     price = ModelPrice(input=3e-6, output=15e-6, cached_input=0.3e-6, cache_write=3.75e-6)
-    tokens = {(Stage.QUERY, Role.ANSWER_INPUT): 3790, (Stage.QUERY, Role.ANSWER_OUTPUT): 17.5}
+    tokens = {PROMPT: 3790, (Stage.QUERY, Role.ANSWER_OUTPUT): 17.5}
     full = StrategyPoint("full", {}, 0.8, 0, 1, usage=Usage(tokens, shared_input=3750))
     other = StrategyPoint("none", {}, 0.1, 0, 1, usage=Usage(tokens))
-    frontier = EfficiencyFrontier([full, other]).priced(PriceVector(unit="USD", answer=price))
-    clock, bill, billed, forecast = [0.0], 0.0, 0.0, 0.0
+    prices = PriceVector(unit="USD", answer=price)
+    frontier = EfficiencyFrontier([full, other]).priced(prices)
+    clock = [0.0]
+    bill = 0.0
+    billed = 0.0
+    forecast = 0.0
     ledger = ReuseLedger(tmp_path / "r.db", clock=lambda: clock[0])
     router = Router(frontier, RouterConfig(target_f1=0.7), ledger=ledger)
     for clock[0], context, usage in recorded_trace():
-        details = usage["input_token_details"]
-        read, written = details.get("cache_read", 0), details.get("cache_creation", 0)
-        fresh = usage["input_tokens"] - read - written
-        bill += 3e-6 * fresh + 0.3e-6 * read + 3.75e-6 * written + 15e-6 * usage["output_tokens"]
-        decision = router.route(context_id=f"c{context}")
+        bill += billed_by_hand(usage)
+        name = f"c{context}"
+        decision = router.route(context_id=name)
         actual = spent(0, usage["input_tokens"])
         actual.book(Stage.QUERY, Role.ANSWER_OUTPUT, usage["output_tokens"])
-        said = {"usage_metadata": usage}
-        settled = router.settle(
-            decision, actual, context_id=f"c{context}", cache=cache_tokens(said)
-        )
+        cache = cache_tokens({"usage_metadata": usage})
+        settled = router.settle(decision, actual, context_id=name, cache=cache)
         billed += settled.actual_stage1 + settled.actual_stage2
         forecast += settled.expected_stage1 + settled.expected_stage2
     assert billed == pytest.approx(bill, rel=1e-6)
@@ -208,8 +251,10 @@ def test_drift_is_told_when_scores_or_costs_leave_what_was_measured(
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     decision = router.route(reuse=100)
     for k in range(40):
-        router.observe(decision, score + 0.01 * (-1) ** k)
-        router.settle(decision, spent(0, read + 4 * (-1) ** k), context_id="a")
+        sign = (-1) ** k
+        router.observe(decision, score + 0.01 * sign)
+        actual = spent(0, read + 4 * sign)
+        router.settle(decision, actual, context_id="a")
     alarms = router.drift()
     assert len(alarms) == len(said)
     for alarm, part in zip(alarms, said, strict=True):
@@ -225,26 +270,33 @@ def test_a_cautious_router_answers_without_the_scores_of_a_locked_ledger(
 
     monkeypatch.setattr(ledger, "observed", locked)
     config = RouterConfig(target_f1=0.6, cautious=True)
-    assert Router(measured_frontier, config, ledger=ledger).route(context_id="a").strategy
+    router = Router(measured_frontier, config, ledger=ledger)
+    assert router.route(context_id="a").strategy
 
 
 @pytest.mark.parametrize("policy", [None, "deterministic"])
 def test_only_what_answers_in_time_is_chosen_and_the_others_say_why(
     measured_frontier, ledger, policy
 ):
-    full, tfidf = measured_frontier.get("full"), measured_frontier.get("tfidf", depth=4)
-    slow, fast = (measured_frontier.latency(point)[1] for point in (full, tfidf))
-    config = RouterConfig(target_f1=tfidf.f1 - 0.01, policy=policy, max_seconds=(slow + fast) / 2)
-    asked = {"context_id": "a", "reuse": None if policy else 1.0}
-    decision = Router(measured_frontier, config, ledger=ledger).route(**asked)
+    full = measured_frontier.get("full")
+    tfidf = measured_frontier.get("tfidf", depth=4)
+    slow = measured_frontier.latency(full).p95
+    fast = measured_frontier.latency(tfidf).p95
+    between = (slow + fast) / 2
+    config = RouterConfig(target_f1=tfidf.f1 - 0.01, policy=policy, max_seconds=between)
+    router = Router(measured_frontier, config, ledger=ledger)
+    reuse = None if policy else 1.0
+    decision = router.route(context_id="a", reuse=reuse)
     assert decision.strategy in ("tfidf", "memory")
-    assert "p95 latency of 1.3" in decision.why_not()["full"]
+    reasons = decision.why_not()
+    assert "p95 latency of 1.3" in reasons["full"]
     with pytest.raises(UnreachableTargetError, match="no measured strategy"):
-        Router(measured_frontier, config).route(target_f1=full.f1)
+        router.route(target_f1=full.f1)
     with pytest.raises(UnreachableTargetError, match="the nearest is") as refused:
         measured_frontier.decide(reuse=1, weight=0.9, max_seconds=0.01)
     nearest = refused.value.nearest
-    assert measured_frontier.decide(reuse=1, weight=0.9, max_seconds=nearest).strategy == "memory"
+    decision = measured_frontier.decide(reuse=1, weight=0.9, max_seconds=nearest)
+    assert decision.strategy == "memory"
 
 
 def test_scores_that_are_none_and_more_cached_tokens_than_were_read_are_refused(frontier, ledger):
@@ -260,26 +312,27 @@ def test_scores_that_are_none_and_more_cached_tokens_than_were_read_are_refused(
 def test_what_was_paid_is_not_forgotten_when_it_is_found_later(frontier, ledger):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     decision = router.route(context_id="a", reuse=100)
+    key = decision.point.key
     for tokens in (spent(1500, 0), TokenLedger()):
-        router.settle(
-            decision, spent(0, 450), context_id="a", prepared={decision.point.key: tokens}
-        )
-    assert ledger.prepared("a") == {decision.point.key: 1500}
+        router.settle(decision, spent(0, 450), context_id="a", prepared={key: tokens})
+    assert ledger.prepared("a") == {key: 1500}
 
 
 def test_a_locked_ledger_costs_no_answer_and_the_decision_says_so(
     frontier, ledger, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(reuse, "BUSY_SECONDS", 0.01)
-    other = ReuseLedger(tmp_path / "r.db")
+    path = tmp_path / "r.db"
+    other = ReuseLedger(path)
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=other)
-    with sqlite3.connect(tmp_path / "r.db", isolation_level=None) as writer:
+    with sqlite3.connect(path, isolation_level=None) as writer:
         writer.execute("BEGIN EXCLUSIVE")
         alone = router.route(context_id="a")
         known = router.route(context_id="a", reuse=100)
         settled = router.settle(known, spent(1600, 450), context_id="a")
         writer.execute("ROLLBACK")
-    assert (alone.strategy, known.strategy) == ("tfidf", "memory")
+    assert alone.strategy == "tfidf"
+    assert known.strategy == "memory"
     for decision in (alone, known):
         assert "the ledger failed" in decision.note
         assert "locked" in decision.note
@@ -317,15 +370,20 @@ def test_impossible_router_settings_are_refused(settings):
 
 
 def test_what_was_prepared_before_the_first_query_is_part_of_the_optimum():
-    points = [point("a", 0.8, 0, 100), point("b", 0.8, 500, 50), point("c", 0.8, 9000, 1)]
-    frontier = EfficiencyFrontier(points)
-    free = [points[1].key]
-    spent, owned = 0.0, set(free)
+    rented = point("a", 0.8, 0, 100)
+    prepared = point("b", 0.8, 500, 50)
+    dear = point("c", 0.8, 9000, 1)
+    frontier = EfficiencyFrontier([rented, prepared, dear])
+    free = [prepared.key]
+    paid = 0.0
+    owned = set(free)
     for seen in range(1, 400):
-        chosen = decide_online(frontier, 0.8, seen, prepared=owned, free=free).point
-        spent += chosen.effective(1, sunk=chosen.key in owned)
+        decision = decide_online(frontier, 0.8, seen, prepared=owned, free=free)
+        chosen = decision.point
+        paid += chosen.effective(1, sunk=chosen.key in owned)
         owned.add(chosen.key)
-        assert spent <= 2 * min(50 * seen, 9000 + seen)
+        optimum = min(50 * seen, 9000 + seen)
+        assert paid <= 2 * optimum
 
 
 def test_the_reason_gives_the_numbers(frontier):

@@ -13,28 +13,35 @@ from ecs_plugins.tokens import Role, Stage, TokenLedger
 from .conftest import point
 
 BOTH_ENGINES = True
-READ = {(Stage.PREPARE, Role.SCORER): 2000.0, (Stage.QUERY, Role.ANSWER_INPUT): 400.0}
+READ = {(Stage.PREPARE, Role.SCORER): 2000, (Stage.QUERY, Role.ANSWER_INPUT): 400}
 
 
 def test_what_one_router_has_read_is_not_read_by_another():
-    points = [
-        point("full_context", 0.84, 0, 1300),
-        StrategyPoint("ecs", {"depth": 2}, 0.83, 2000, 400, usage=Usage(READ)),
-    ]
-    frontier = EfficiencyFrontier(points)
+    full = point("full_context", 0.84, 0, 1300)
+    ecs = StrategyPoint("ecs", {"depth": 2}, 0.83, 2000, 400, usage=Usage(READ))
+    frontier = EfficiencyFrontier([full, ecs])
     config = RouterConfig(target_f1=0.8)
-    first, second = (Router(frontier, config, ledger=ReuseLedger(":memory:")) for _ in range(2))
+    first = Router(frontier, config, ledger=ReuseLedger(":memory:"))
+    second = Router(frontier, config, ledger=ReuseLedger(":memory:"))
     decision = first.route(context_id="handbook", reuse=50)
-    first.settle(
-        decision, TokenLedger({each: int(n) for each, n in READ.items()}), context_id="handbook"
-    )
+    first.settle(decision, TokenLedger(READ), context_id="handbook")
     assert first.route(context_id="handbook", reuse=1).sunk
-    assert second.route(context_id="handbook", reuse=1).strategy == "full_context"
+    later = second.route(context_id="handbook", reuse=1)
+    assert later.strategy == "full_context"
 
 
 def workers(frontier, tmp_path, located, count):
-    opened = [ReuseLedger(located(tmp_path / "shared.db")) for _ in range(count)]
-    return [Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger) for ledger in opened]
+    path = located(tmp_path / "shared.db")
+    config = RouterConfig(target_f1=0.78)
+    routers = []
+    for _ in range(count):
+        router = Router(frontier, config, ledger=ReuseLedger(path))
+        routers.append(router)
+    return routers
+
+
+def asked_at_once(routers):
+    return [router.route(context_id="new", reuse=100).strategy for router in routers]
 
 
 def test_one_of_many_workers_prepares_a_new_context_and_the_others_answer_without(
@@ -50,21 +57,19 @@ def test_one_of_many_workers_prepares_a_new_context_and_the_others_answer_withou
 
 
 def test_who_never_says_that_it_has_prepared_is_not_waited_for(frontier, tmp_path, located):
-    now = [0.0]
     routers = workers(frontier, tmp_path, located, 2)
-    for router in routers:
-        router.ledger._clock = lambda: now[0]
-    assert routers[0].route(context_id="new", reuse=100).strategy == "memory"
-    assert routers[1].route(context_id="new", reuse=100).strategy == "tfidf"
-    now[0] = 200.0
-    assert routers[1].route(context_id="new", reuse=100).strategy == "memory"
+    for now, expected in ((0.0, ["memory", "tfidf"]), (200.0, ["memory", "tfidf"])):
+        for router in routers:
+            router.ledger._clock = lambda now=now: now
+        assert asked_at_once(routers) == expected
 
 
 def test_a_preparation_that_nothing_can_do_without_is_paid_by_each(tmp_path, located):
-    points = [point("memory", 0.8, 1000, 10), point("tfidf", 0.5, 0, 10)]
-    routers = workers(EfficiencyFrontier(points), tmp_path, located, 2)
-    decisions = [router.route(context_id="new", reuse=100) for router in routers]
-    assert [decision.strategy for decision in decisions] == ["memory", "memory"]
+    memory = point("memory", 0.8, 1000, 10)
+    tfidf = point("tfidf", 0.5, 0, 10)
+    frontier = EfficiencyFrontier([memory, tfidf])
+    routers = workers(frontier, tmp_path, located, 2)
+    assert asked_at_once(routers) == ["memory", "memory"]
 
 
 @pytest.mark.parametrize("policy", [None, "deterministic", "randomised"])
@@ -80,16 +85,19 @@ def test_queries_at_another_target_are_a_game_of_their_own(ledger, policy):
     for _ in range(100):
         router.route(context_id="handbook")
     decision = router.route(context_id="handbook", target_f1=0.78)
-    assert (decision.strategy, ledger.count("handbook")) == ("full", 101)
+    assert decision.strategy == "full"
+    assert ledger.count("handbook") == 101
     assert "query 1 of this context" in decision.note
-    assert "query 102" not in router.route(context_id="handbook", target_f1=0.5).note
+    usual = router.route(context_id="handbook", target_f1=0.5)
+    assert "query 102" not in usual.note
 
 
 @pytest.mark.parametrize("context", ["\ud800", "nul\0", "Bücher", "x" * 5000])
 def test_any_text_is_an_id(frontier, ledger, context):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     router.route(context_id=context)
-    assert (ledger.count(context), ledger.count(context + "y")) == (1, 0)
+    assert ledger.count(context) == 1
+    assert ledger.count(context + "y") == 0
 
 
 @pytest.mark.parametrize(
@@ -108,10 +116,11 @@ def test_any_text_is_an_id(frontier, ledger, context):
     ],
 )
 def test_values_of_the_wrong_type_are_refused_by_name(frontier, ledger, asked):
-    router = Router(frontier, RouterConfig(), ledger=ledger)
-    given = asked if asked.keys() & {"target_f1", "budget", "weight"} else {"weight": 0.5, **asked}
+    router = Router(frontier, RouterConfig(weight=0.5), ledger=ledger)
+    arguments = {"context_id": "a"}
+    arguments |= asked
     with pytest.raises(InvalidInputError):
-        router.route(**{"context_id": "a", **given})
+        router.route(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -133,31 +142,40 @@ def test_values_of_the_wrong_type_are_refused_by_name(frontier, ledger, asked):
     ],
 )
 def test_a_point_of_the_wrong_type_is_refused_by_name(wrong):
-    right = {"strategy": "a", "config": {}, "f1": 0.5, "stage1": 0, "stage2": 1}
+    values = {"strategy": "a", "config": {}, "f1": 0.5, "stage1": 0, "stage2": 1}
+    values |= wrong
     with pytest.raises(InvalidInputError):
-        StrategyPoint(**{**right, **wrong})
+        StrategyPoint(**values)
 
 
 def test_two_configurations_of_one_strategy_are_a_choice():
-    frontier = EfficiencyFrontier(
-        [point("bm25", 0.5, 0, 100, depth=4), point("bm25", 0.7, 0, 400, depth=16)]
-    )
-    assert frontier.decide(target_f1=0.6, reuse=1).label == "bm25(depth=16)"
+    few = point("bm25", 0.5, 0, 100, depth=4)
+    many = point("bm25", 0.7, 0, 400, depth=16)
+    frontier = EfficiencyFrontier([few, many])
+    decision = frontier.decide(target_f1=0.6, reuse=1)
+    assert decision.point == many
 
 
 def test_of_points_that_cost_the_same_the_better_is_chosen_at_every_weight():
-    frontier = EfficiencyFrontier([point("a", 0.5, 0, 100), point("b", 0.7, 0, 100)])
-    assert {frontier.decide(weight=w, reuse=1).strategy for w in (0.0, 0.5, 1.0)} == {"b"}
+    worse = point("a", 0.5, 0, 100)
+    better = point("b", 0.7, 0, 100)
+    frontier = EfficiencyFrontier([worse, better])
+    for weight in (0.0, 0.5, 1.0):
+        decision = frontier.decide(weight=weight, reuse=1)
+        assert decision.point == better
 
 
 @pytest.mark.parametrize("asked", [{"target_f1": 0.4}, {"weight": 0.5}, {"budget": 1e301}])
 def test_costs_as_far_apart_as_floats_can_be_are_explained(asked):
-    frontier = EfficiencyFrontier([point("a", 0.5, 0, 1e-310), point("b", 0.7, 0, 1e300)])
+    tiny = point("a", 0.5, 0, 1e-310)
+    huge = point("b", 0.7, 0, 1e300)
+    frontier = EfficiencyFrontier([tiny, huge])
     decision = frontier.decide(reuse=1, **asked)
     assert decision.explain()
     assert len(decision.why_not()) == 1
 
 
 def test_without_a_context_id_the_note_says_why_nothing_is_counted(frontier, ledger):
-    note = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger).route().note
-    assert "no context_id by which the ledger could count" in note
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    decision = router.route()
+    assert "no context_id by which the ledger could count" in decision.note

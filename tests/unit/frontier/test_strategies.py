@@ -39,7 +39,11 @@ class Notes:
 
     def complete(self, prompts, *, max_new_tokens):
         self.prompts += prompts
-        return [Completion(f" note of {len(p)} ", len(p.split()), 4) for p in prompts]
+        replies = []
+        for prompt, tokens in zip(prompts, self.count_tokens(prompts), strict=True):
+            note = f" note of {len(prompt)} "
+            replies.append(Completion(note, tokens, 4))
+        return replies
 
     def count_tokens(self, texts):
         return [len(text.split()) for text in texts]
@@ -65,27 +69,34 @@ def test_kept_sentences_stay_in_order_and_share_one_title():
 @pytest.mark.parametrize("strategy", [simple("tfidf", depth=2), FullContext()])
 def test_what_ignores_the_question_is_shared(strategy):
     prepared = strategy.prepare(CONTEXT)
-    one, other = (strategy.build(prepared, q) for q in ("bread?", "ferries?"))
+    one = strategy.build(prepared, "bread?")
+    other = strategy.build(prepared, "ferries?")
     assert one.text == other.text
     assert one.shared
     assert len(one.text) <= len(CONTEXT.text)
 
 
-def test_dense_retrieval_keeps_whole_documents_and_embeds_each_once(monkeypatch):
-    embedded, embed = [], FakeEmbedder.embed_documents
-    monkeypatch.setattr(
-        FakeEmbedder, "embed_documents", lambda self, x: embedded.extend(x) or embed(self, x)
-    )
-    monkeypatch.setattr(FakeEmbedder, "__call__", None, raising=False)  # as modules of torch have
-    own = StrategySet(embedder=FakeEmbedder())
-    texts = {}
+def test_dense_retrieval_keeps_whole_documents_and_embeds_each_once():
+    embedded = []
+
+    class Remembering(FakeEmbedder):
+        __call__ = None  # as modules of torch have
+
+        def embed_documents(self, texts):
+            embedded.extend(texts)
+            return super().embed_documents(texts)
+
+    own = StrategySet(embedder=Remembering())
+    one = own.get("dense", {"depth": 1})
+    two = own.get("dense", {"depth": 2})
+    prepared = Prepared(CONTEXT)
     for question in ("bread?", "ferries?", "Rye bread two days oven"):
-        for depth in (1, 2):
-            strategy = own.get("dense", {"depth": depth})
-            texts[depth] = strategy.build(strategy.prepare(CONTEXT), question).text
-    assert texts[1] == "Bread: Rye bread needs two days. The oven must be hot."
-    assert len(texts[2]) > len(texts[1])
-    assert sorted(embedded) == sorted(d.titled for d in CONTEXT.documents)
+        short = one.build(prepared, question)
+        long = two.build(prepared, question)
+    assert short.text == "Bread: Rye bread needs two days. The oven must be hot."
+    assert len(long.text) > len(short.text)
+    texts = [document.titled for document in CONTEXT.documents]
+    assert sorted(embedded) == sorted(texts)
 
 
 @pytest.fixture
@@ -104,10 +115,14 @@ def test_compression_writes_a_context_once_books_stage_one_and_shares_its_notes(
     assert [prepared.context.id for prepared in ready] == [CONTEXT.id, other.id, CONTEXT.id]
     (asked,) = (prompt for prompt in model.prompts if CONTEXT.text in prompt)
     ledger = ready[0].ledger
-    assert ledger.total(Stage.PREPARE, Role.COMPRESS_INPUT) == len(asked.split())
-    assert ledger.total(Stage.PREPARE, Role.COMPRESS_OUTPUT) == 4
+    read = ledger.total(Stage.PREPARE, Role.COMPRESS_INPUT)
+    written = ledger.total(Stage.PREPARE, Role.COMPRESS_OUTPUT)
+    assert read == len(asked.split())
+    assert written == 4
     built = strategy.build(ready[0], "anything")
-    assert (built.text, built.shared, built.ledger.total()) == (ready[0].text, True, 0)
+    assert built.text == ready[0].text
+    assert built.shared
+    assert built.ledger.total() == 0
 
 
 def test_a_cached_compression_is_not_written_again_and_reports_its_cost(cached):
@@ -115,8 +130,10 @@ def test_a_cached_compression_is_not_written_again_and_reports_its_cost(cached):
     model = Notes()
     again = MemoryCompression(model, 0.25, cache_dir=cached).prepare(CONTEXT)
     assert model.prompts == []
-    assert (again.reused, first.reused) == (True, False)
-    assert (again.text, again.ledger) == (first.text, first.ledger)
+    assert again.reused
+    assert not first.reused
+    assert again.text == first.text
+    assert again.ledger == first.ledger
     assert again.seconds > 0
 
 
@@ -124,7 +141,9 @@ def test_a_cached_compression_is_not_written_again_and_reports_its_cost(cached):
 def test_the_cache_tells_everything_that_matters_apart_and_writes_what_is_damaged_again(
     cached, change, monkeypatch
 ):
-    model, ratio, context = Notes(), 0.25, CONTEXT
+    model = Notes()
+    ratio = 0.25
+    context = CONTEXT
     if change == "ratio":
         ratio = 0.5
     elif change == "model":
@@ -136,7 +155,8 @@ def test_the_cache_tells_everything_that_matters_apart_and_writes_what_is_damage
     else:
         (entry,) = cached.glob("*/*.json")
         entry.write_text(entry.read_text()[:20])
-    assert not MemoryCompression(model, ratio, cache_dir=cached).prepare(context).reused
+    strategy = MemoryCompression(model, ratio, cache_dir=cached)
+    assert not strategy.prepare(context).reused
     assert len(model.prompts) == 1
 
 
@@ -144,8 +164,9 @@ def test_long_contexts_are_compressed_piece_by_piece_in_order(monkeypatch):
     monkeypatch.setattr(compression, "_CHUNK_TOKENS", 100)
     model = Notes()
     sentences = [f"Sentence number {k} says that {k} follows {k - 1}." for k in range(40)]
-    context = Context.of([" ".join([*sentences, "{documents} {words}"])])
-    prepared = MemoryCompression(model, 0.5).prepare(context)
+    text = " ".join([*sentences, "{documents} {words}"])
+    strategy = MemoryCompression(model, 0.5)
+    prepared = strategy.prepare(Context.of([text]))
     assert len(model.prompts) > 2
     assert prepared.text.count("note of") == len(model.prompts)
     for sentence in sentences:
@@ -162,12 +183,14 @@ def test_a_killed_compression_keeps_the_notes_of_the_batches_before(tmp_path, mo
                 raise ModelError("killed")
             return super().complete(prompts, max_new_tokens=max_new_tokens)
 
+    killed = MemoryCompression(Killed(), 0.5, cache_dir=tmp_path)
     with pytest.raises(ModelError):
-        MemoryCompression(Killed(), 0.5, cache_dir=tmp_path).prepare_many(contexts)
+        killed.prepare_many(contexts)
     model = Notes()
     strategy = MemoryCompression(model, 0.5, cache_dir=tmp_path)
-    prepared = strategy.prepare_many(contexts)
-    assert [p.reused for p in prepared] == [True] * 4 + [False]
+    *kept, last = strategy.prepare_many(contexts)
+    assert all(prepared.reused for prepared in kept)
+    assert not last.reused
     assert len(model.prompts) == 1
 
 
@@ -189,8 +212,11 @@ def test_a_killed_compression_by_a_remote_model_keeps_all_that_was_paid_for(tmp_
 
     with pytest.raises(ModelError, match="remote could not answer: killed"):
         strategy(reply).prepare_many(contexts)
-    again = strategy(lambda _: ("notes", 10, 2)).prepare_many(contexts)
-    assert sum(p.reused for p in again) == len(paid) >= 9
+    resumed = strategy(lambda _: ("notes", 10, 2))
+    again = resumed.prepare_many(contexts)
+    reused = sum(prepared.reused for prepared in again)
+    assert reused == len(paid)
+    assert reused >= 9
 
 
 FULL = StrategySet(Notes(), embedder=FakeEmbedder(), scorer=FakeLanguageModel())
@@ -236,27 +262,33 @@ def shaped(model, measuring, depth=1, after=None):
 
 def spent_on(strategy, contexts):
     """Tokens of stage 1 of each context, and of stage 2 of each question about it."""
-    ready = prepare_all(strategy, contexts)
-    built = [[strategy.build(each, asked) for asked in QUESTIONS] for each in ready]
-    return (
-        [each.ledger.total(Stage.PREPARE, Role.SCORER) for each in ready],
-        [[made.ledger.total(Stage.QUERY, Role.SCORER) for made in line] for line in built],
-    )
+    read = []
+    asked = []
+    for prepared in prepare_all(strategy, contexts):
+        read.append(prepared.ledger.total(Stage.PREPARE, Role.SCORER))
+        tokens = []
+        for question in QUESTIONS:
+            built = strategy.build(prepared, question)
+            tokens.append(built.ledger.total(Stage.QUERY, Role.SCORER))
+        asked.append(tokens)
+    return read, asked
 
 
 def test_ecs_reads_a_context_once_and_measures_both_stages_as_if_alone(tiny_lm):
     model = tiny_lm()
-    alone = spent_on(shaped(model, measuring=True), [CONTEXT])
-    (read,), (asked,) = alone
+    alone = shaped(model, measuring=True)
+    (read,), (asked,) = spent_on(alone, [CONTEXT])
     assert read > 2 * max(asked) > 0
     # Neither what another depth or context left in the model's cache changes a figure.
-    measured = spent_on(shaped(model, measuring=True, depth=2), [CONTEXT, OTHER, CONTEXT])
-    assert (measured[0][0], measured[1][0]) == (read, asked)
-    assert (measured[0][2], measured[1][2]) == (read, asked)
-    unread = tiny_lm()
-    whole = shaped(unread, measuring=False)
-    first = whole.build(Prepared(CONTEXT), QUESTIONS[0]).ledger.total()
-    assert 0.9 * (read + asked[0]) <= first <= read + asked[0]
+    deeper = shaped(model, measuring=True, depth=2)
+    again_read, again_asked = spent_on(deeper, [CONTEXT, OTHER, CONTEXT])
+    for place in (0, 2):
+        assert again_read[place] == read
+        assert again_asked[place] == asked
+    whole = shaped(tiny_lm(), measuring=False)
+    built = whole.build(Prepared(CONTEXT), QUESTIONS[0])
+    both = read + asked[0]
+    assert 0.9 * both <= built.ledger.total() <= both
 
 
 def test_what_the_model_still_knows_is_not_paid_again_in_deployment(tiny_lm):
@@ -265,7 +297,8 @@ def test_what_the_model_still_knows_is_not_paid_again_in_deployment(tiny_lm):
     (again,), (repeated,) = spent_on(strategy, [CONTEXT])
     assert first > 0
     assert again == 0
-    assert max(repeated) <= max(asked)
+    dearest = max(asked)
+    assert max(repeated) <= dearest
 
 
 class Wordy(Notes):
@@ -342,5 +375,5 @@ def test_what_holds_the_text_of_users_is_private(tmp_path, write):
     finally:
         os.umask(before)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert files
-    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in files}
+    assert modes == {0o600}
