@@ -96,6 +96,7 @@ shots: docs ## Pages of the site as pictures at two widths, light and dark, in o
 format: $(VENV)/.installed-dev ## Format and fix what can be fixed.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python docs/wrapping.py
 
 clean: ## Remove the virtual environment and all caches.
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -12,6 +12,7 @@ DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS))
 import drawing  # noqa: E402  docs/ is no package
 import settings  # noqa: E402
+import wrapping  # noqa: E402
 
 GENERATED = {"api", "examples.md", "changelog.md", "contributing.md", "security.md"}
 GUIDES = sorted([*(DOCS / "guides").glob("*.md"), DOCS / "coming_from.md"])
@@ -85,6 +86,21 @@ def test_a_flowchart_is_drawn_without_a_script() -> None:
     assert drawn.count('marker-end="url(#tip)"') == 3
     assert drawn.count("<rect") == 3
     assert "mermaid" not in drawn
+
+
+def test_wrapping_breaks_prose_and_nothing_else() -> None:
+    code = "```python\n" + "word " * 40 + "\n```\n"
+    row = "| " + "cell " * 40 + "|\n"
+    item = "* " + "word " * 30 + "`code with spaces` and\n  the rest\n"
+    page = f"# Title\n\n{'word ' * 20}1. is no item\n\n{code}\n{row}\n{item}"
+    new = wrapping.wrapped(page)
+    assert code in new
+    assert row in new
+    assert wrapping.wrapped(new) == new
+    assert new.split() == page.split()
+    lines = new.replace(code, "").replace(row, "").splitlines()
+    assert max(map(len, lines)) <= 110
+    assert not any(line.startswith("1. ") for line in lines)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
