@@ -6,7 +6,14 @@ import time
 
 import pytest
 
-from ecs_plugins.common.aio import MAX_WORKERS, check_awaited, run_memory, run_sync
+from ecs_plugins.common.aio import (
+    MAX_WORKERS,
+    abandoned,
+    check_awaited,
+    run_memory,
+    run_sync,
+    run_within,
+)
 from ecs_plugins.errors import ModelBusyError, StorageError
 
 request_id = contextvars.ContextVar("request_id", default="none")
@@ -93,3 +100,29 @@ async def test_a_call_that_nobody_awaits_ends_at_its_next_step():
     go_on.set()
     assert await asyncio.to_thread(ended.wait, 20)
     check_awaited()  # outside of a call there is nobody to wait
+
+
+# A limit on how long somebody waits
+
+
+def test_what_returns_in_time_is_returned_and_sees_the_callers_context():
+    request_id.set("r-2")
+    assert run_within(10, request_id.get) == "r-2"
+    with pytest.raises(ZeroDivisionError):
+        run_within(10, lambda: 1 / 0)
+
+
+def test_what_takes_too_long_is_not_waited_for_and_can_see_that():
+    ended = threading.Event()
+
+    def work():
+        left = abandoned()
+        left.wait(10)
+        try:
+            check_awaited()
+        except asyncio.CancelledError:
+            ended.set()
+
+    with pytest.raises(TimeoutError):
+        run_within(0.02, work)
+    assert ended.wait(10)
