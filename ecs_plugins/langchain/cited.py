@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, AnyMessage
 from langchain_core.messages.content import Citation, ContentBlock, create_citation
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.citing import Attributed
 from ecs_plugins.integrations.fields import METADATA_KEY
+from ecs_plugins.integrations.notes import NoteSource
 from ecs_plugins.langchain.changed import Block
 from ecs_plugins.langchain.history import UNMARKED, as_written
 from ecs_plugins.shaping.attribution.cited import AttributedStatement
@@ -95,6 +96,24 @@ def without_citations(message: AIMessage) -> AIMessage:
     is_plain = len(blocks) == 1 and isinstance(first, dict) and set(first) <= _PLAIN
     content = as_written(message) if is_plain else blocks
     return message.model_copy(update={"content": content})
+
+
+def shares_in(message: AnyMessage, notes: Sequence[NoteSource]) -> dict[str, float] | None:
+    """How much each note did for an answer: its best citation; None where none were looked for."""
+    details = message.response_metadata.get(METADATA_KEY)
+    if not isinstance(details, dict) or "statements" not in details:
+        return None
+    best: dict[str, float] = {}
+    for block in message.content_blocks:
+        for annotation in block.get("annotations", ()):
+            extras = annotation.get("extras", {})
+            id = extras.get("document_id")
+            if id is not None:
+                best[id] = max(best.get(id, 0.0), extras.get(_OF_OURS, 0.0))
+    shares: dict[str, float] = {}
+    for note in notes:
+        shares[note["id"]] = max((best.get(id, 0.0) for id in note["quotes"]), default=0.0)
+    return shares
 
 
 def _citation(

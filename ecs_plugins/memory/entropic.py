@@ -42,6 +42,7 @@ from ecs_plugins.memory.store.queries import write_observation
 from ecs_plugins.memory.store.recalled import RecallRequest
 from ecs_plugins.memory.store.reembedding import Progress
 from ecs_plugins.memory.store.search import Shaper
+from ecs_plugins.memory.teaching import checked_shares
 from ecs_plugins.memory.types import DEFAULT_NAMESPACE, UtilityFunction
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 from ecs_plugins.storage.sqlite import MEMORY
@@ -310,6 +311,7 @@ class EntropicMemory(MemoryReader):
         recalled_ids: Sequence[str] = (),
         outcome: bool | None = None,
         *,
+        shares: Mapping[str, float] | None = None,
         namespace: Sequence[str] = DEFAULT_NAMESPACE,
     ) -> None:
         """Tell the memory what was answered, and how that turned out.
@@ -321,12 +323,15 @@ class EntropicMemory(MemoryReader):
             answer: The answer really given; ``answer_utility`` learns from it.
             recalled_ids: Ids of the recollections that were used.
             outcome: Whether using the recollections was a success; None says nothing.
+            shares: By id of a recollection, the probability that the answer rests on it, such as
+                by `ContextShaper.attribute`: its demand rises, and that of others falls.
             namespace: Where.
 
         Raises:
-            InvalidInputError: A blank query or answer.
+            InvalidInputError: A blank query or answer, or a share that is no probability.
         """
         namespace = checked(namespace)
+        rested_on = checked_shares(shares)
         if not isinstance(answer, str) or not answer.strip():
             raise InvalidInputError("observe needs the answer that was given")
         used = [well_formed(each) for each in listed(recalled_ids, "recalled_ids")]
@@ -342,6 +347,7 @@ class EntropicMemory(MemoryReader):
                 text=text,
                 answer=well_formed(answer),
                 outcome=outcome,
+                shares=rested_on,
             )
 
     # Asleep

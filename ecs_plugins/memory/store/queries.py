@@ -14,6 +14,7 @@ from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.tiers import TierRow
 from ecs_plugins.memory.store.values import dump, pack
+from ecs_plugins.memory.teaching import taught
 from ecs_plugins.memory.types import QueryEvent, Vector
 from ecs_plugins.memory.utility import QUERY_WINDOW
 from ecs_plugins.storage.base import Connection
@@ -84,8 +85,9 @@ def write_observation(
     text: str,
     answer: str,
     outcome: bool | None,
+    shares: Mapping[str, float],
 ) -> None:
-    """Write a question with its answer, and what came of the items that were used."""
+    """Write a question with its answer, what came of the items that were used, and how much."""
     recall = _recall_of(connection, space, vector, used)
     if recall is None:
         place = (space.id, space.step, time.time())
@@ -96,6 +98,9 @@ def write_observation(
         together = dict.fromkeys([*recalled, *used])
         connection.execute(_OBSERVE, (text, answer, dump([*together]), number))
     _prune_queries(connection, space)
+    for each in _live(connection, space, tuple(shares)):
+        evidence = taught(each.item.evidence, shares[each.item.id], space.step)
+        tiers.update(connection, each.row, replace(each.item, evidence=evidence))
     if outcome is None:
         return
     for each in _live(connection, space, used):

@@ -13,6 +13,7 @@ from ecs_plugins.langchain import (
     EntropicMemoryMiddleware,
 )
 from ecs_plugins.lm import FakeLanguageModel
+from ecs_plugins.memory import EntropicMemory
 from tests.integration import scripted_model
 from tests.integration.citing_setup import ANSWER, PASSAGES, QUESTION, QUOTE, Failing
 from tests.integration.scripted_model import FACT, ScriptedModel, asked, call
@@ -133,3 +134,29 @@ def test_a_stream_shows_the_answer_and_then_its_citations():
 def test_what_it_is_made_of_is_checked(wrong):
     with pytest.raises(ConfigurationError):
         ECSCitationMiddleware(**wrong)
+
+
+@pytest.mark.parametrize("teach", [False, True])
+def test_an_answers_citations_teach_the_memory_if_asked(memory, monkeypatch, teach):
+    told = []
+    observe = EntropicMemory.observe
+
+    def watched(self, *args, **options):
+        told.append(options["shares"])
+        observe(self, *args, **options)
+
+    monkeypatch.setattr(EntropicMemory, "observe", watched)
+    memory.add([FACT, "My sister Quilla paints."], namespace=USER)
+    remembering = EntropicMemoryMiddleware(memory, namespace=USER, teach=teach)
+    citations = ECSCitations(model=FakeLanguageModel())
+    citing = ECSCitationMiddleware(citations, memories=[remembering])
+    model = ScriptedModel(replies=["Your sister Quilla keeps her bees in Tarrow."])
+    built = create_agent(model, [], middleware=[remembering, citing])
+    built.invoke(asked(scripted_model.QUESTION))
+    (shares,) = told
+    if not teach:
+        assert shares is None
+        return
+    by_text = {memory.get(id).text: share for id, share in shares.items()}
+    assert by_text[FACT] > 0.3
+    assert by_text["My sister Quilla paints."] < by_text[FACT]
