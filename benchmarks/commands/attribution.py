@@ -15,8 +15,10 @@ from benchmarks.datasets.evidence import read_dataset
 from benchmarks.datasets.hub import data_file
 from benchmarks.evidence.citations import (
     CITED,
+    OF_ONE,
     WAYS,
     CitedStatement,
+    cited_alone,
     cited_statements,
     evidence_found,
     fitted,
@@ -58,11 +60,15 @@ def attribution(
         chosen = sample(questions, limit=limit, seed=seed)
         statements += cited_statements(name, chosen, model, ranker)
     typer.echo("\n".join(report(statements, seed)))
-    fit = fitted([each for each in statements if each.dataset in LEARNED_FROM])
+    known = [each for each in statements if each.dataset in LEARNED_FROM]
+    fit = fitted(known)
+    fit_of_one = fitted(known, OF_ONE)
     typer.echo(f"fitted to all: {fit}")
+    typer.echo(f"fitted to units one by one: {fit_of_one}")
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        written = {"fit": asdict(fit), "statements": [asdict(each) for each in statements]}
+        fits = {"fit": asdict(fit), "fit_of_one": asdict(fit_of_one)}
+        written = {**fits, "statements": [asdict(each) for each in statements]}
         out.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
 
 
@@ -78,4 +84,6 @@ def report(statements: Sequence[CitedStatement], seed: int) -> list[str]:
         lead = np.concatenate([row["fitted"] - row[way] for row in shares.values()])
         low, high = interval(np.mean, lead, seed=seed)
         lines.append(f"fitted - {way}: {lead.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+    rightly, wrongly = cited_alone(statements, LEARNED_FROM, seed)
+    lines.append(f"one by one, cited: {rightly:.3f} of the evidence, {wrongly:.3f} of the rest")
     return lines

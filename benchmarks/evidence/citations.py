@@ -38,6 +38,8 @@ LONGEST_ANSWER = 15
 """Words of an answer at most."""
 WAYS = ("fitted", "words", "bm25", "shift")
 """How units are ordered: the fit, the share of the answer's terms, BM25, Definition 3.1 alone."""
+OF_ONE = ("shift", "covered")
+"""Features that a unit has by itself, however many others there are."""
 CITED = ("right", "found", "all")
 """Of what is cited: the share that is evidence, the share of the evidence, whether it is all."""
 
@@ -152,11 +154,11 @@ def _of_question(
     return made
 
 
-def fitted(statements: Sequence[CitedStatement]) -> ProbabilityFit:
-    """The logistic function of these statements' units."""
+def fitted(statements: Sequence[CitedStatement], names: Sequence[str] = ()) -> ProbabilityFit:
+    """The logistic function of these statements' units, of all features or of those named."""
     from sklearn.linear_model import LogisticRegression
 
-    names = list(statements[0].features[0])
+    names = names or list(statements[0].features[0])
     rows = [[unit[name] for name in names] for each in statements for unit in each.features]
     labels = [label for each in statements for label in each.evidence]
     fit = LogisticRegression(C=3.0, max_iter=3000).fit(rows, labels)
@@ -191,6 +193,26 @@ def evidence_found(
     return {
         key: {way: np.array(values) for way, values in row.items()} for key, row in shares.items()
     }
+
+
+def cited_alone(
+    statements: Sequence[CitedStatement], learned_from: Sequence[str], seed: int
+) -> tuple[float, float]:
+    """Where units are judged one by one: of the evidence and of the rest, the share cited."""
+    groups = np.array([each.question for each in statements])
+    rightly: list[bool] = []
+    wrongly: list[bool] = []
+    for inside, outside in folds(groups, seed=seed):
+        chosen = zip(statements, inside, strict=True)
+        known = [each for each, is_in in chosen if is_in and each.dataset in learned_from]
+        fit = fitted(known, OF_ONE)
+        held_out = zip(statements, outside, strict=True)
+        for statement in [each for each, is_out in held_out if is_out]:
+            for unit, is_evidence in zip(statement.features, statement.evidence, strict=True):
+                probability = fit.of(unit) or 0.0
+                cited = rightly if is_evidence else wrongly
+                cited.append(probability >= CITED_FROM)
+    return float(np.mean(rightly)), float(np.mean(wrongly))
 
 
 def _scores(statement: CitedStatement, way: str, fit: ProbabilityFit) -> list[float]:

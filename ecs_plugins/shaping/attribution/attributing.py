@@ -20,7 +20,7 @@ from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult, Segmen
 from ecs_plugins.lm.prompts import PLAIN
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.attribution.cited import AttributedStatement, Citation
-from ecs_plugins.shaping.attribution.fits import CITATION
+from ecs_plugins.shaping.attribution.fits import CITATION, CITATION_OF_FEW
 from ecs_plugins.shaping.attribution.statements import AnswerStatement
 from ecs_plugins.shaping.attribution.wording import (
     Wording,
@@ -40,6 +40,8 @@ CITED_FROM = 0.3
 """Probability from which on a passage is cited: a second hop says little of the answer itself."""
 MOST_CITED = 5
 """Passages that a statement cites at most."""
+FEW = 4
+"""Units from which on it is told how one stands out among all."""
 AGAINST_FROM = 0.5
 """Nats per token that a passage must take from a statement to speak against it."""
 
@@ -137,7 +139,8 @@ class Attributing:
         ranking = BM25Ranker().rank(looked_for, self._texts)
         ranks = dict(enumerate(ranking.scores))
         features = citation_features(shifts, wording, ranks)
-        return {place: CITATION.of(each) or 0.0 for place, each in features.items()}
+        fit = CITATION if len(features) >= FEW else CITATION_OF_FEW
+        return {place: fit.of(each) or 0.0 for place, each in features.items()}
 
     def _against(self, shifts: Mapping[int, Shift]) -> list[int]:
         """Passages that make a statement less likely, worst first."""

@@ -1,4 +1,4 @@
-"""What joins shift and words: a logistic function.
+"""What joins shift and words: logistic functions.
 
 Learned with the bundled model from questions of SQuAD and HotpotQA (CC BY-SA 4.0) and MuSiQue
 (CC BY 4.0) by ``python -m benchmarks attribution``.
@@ -21,3 +21,9 @@ CITATION = ProbabilityFit(
     },
 )
 """That a passage is evidence of a statement."""
+
+CITATION_OF_FEW = ProbabilityFit(
+    -2.46,
+    {"shift": 0.324, "covered": 3.403},
+)
+"""The same where there are so few passages that none can stand out."""

@@ -144,6 +144,13 @@ def test_copies_quotes_markdown_code_and_refusals(shaper, answer, cited):
     assert max(map(len, attribution.explain().splitlines())) <= 80
 
 
+def test_one_passage_alone_is_cited_for_what_it_says_and_no_other(shaper):
+    of_evidence = shaper.attribute(QUESTION, PASSAGES[1:], f"{BUILT}.")
+    assert of_evidence.cited == (0,)
+    of_other = shaper.attribute(QUESTION, PASSAGES[:1], f"{BUILT}.")
+    assert of_other.cited == ()
+
+
 @pytest.mark.parametrize("passages", [[], ["", " "]])
 def test_without_a_passage_every_name_is_in_none(shaper, passages):
     attribution = shaper.attribute(QUESTION, passages, "It was built by Bob in 1889.")
