@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ecs_plugins.memory.filters import Filter
+from ecs_plugins.memory.recency import Note
 from ecs_plugins.memory.relevance import DEFAULT, QueryReading, Scale
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.derivation import alive
@@ -65,6 +66,17 @@ class Recalled(NamedTuple):
     score: Score
     validity: claims.Validity
     corrects: str = ""
+
+    @property
+    def note(self) -> Note:
+        """What tells it from an earlier or a later state of the same thing."""
+        item = self.stored.item
+        return Note(
+            text=item.text,
+            vector=item.vector,
+            fit=self.score.fit,
+            since=self.validity.since,
+        )
 
 
 class Reader:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ecs_plugins.common.text import as_reply, one_line
 from ecs_plugins.memory.filters import Filter, matches, without_joints
-from ecs_plugins.memory.recency import Note, later_first
+from ecs_plugins.memory.recency import later_first
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.relevance import (
     FOURTH,
@@ -127,7 +127,7 @@ def _of_namespace(
     best = _best(store, connection, space, request)
     order = list(range(len(best)))
     if not request.by_cosine:
-        order = later_first([_note(each) for each in best])
+        order = later_first([each.note for each in best])
     standing = [each.stored.tier for each in best]
     placed = []
     for each, at in zip(best, order, strict=True):
@@ -137,16 +137,6 @@ def _of_namespace(
         place = (not item.validity.holds, -each.score.score)
         placed.append(_Placed(recollection, place))
     return placed
-
-
-def _note(recalled: Recalled) -> Note:
-    item = recalled.stored.item
-    return Note(
-        text=item.text,
-        vector=item.vector,
-        fit=recalled.score.fit,
-        since=recalled.validity.since,
-    )
 
 
 def _recollection(
