@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -33,10 +33,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of one passage."""
+    """What becomes of one passage; ``cut_by`` names the setting that cut it, if one did."""
 
     verdict: Verdict
     kept: bool
+    reason: str
+    cut_by: str = ""
+
+
+class Full(NamedTuple):
+    """Why no further passage has room: the setting that is used up, and a sentence."""
+
+    setting: str
     reason: str
 
 
@@ -83,16 +91,16 @@ class Limits:
         max_tokens = None if config.unit == "sentence" else config.max_tokens
         return cls(threshold, config.effective_top_k, max_tokens, signal.unit, least)
 
-    def no_room(self, kept: int, spent: int, tokens: int) -> str | None:
+    def no_room(self, kept: int, spent: int, tokens: int) -> Full | None:
         """Why no passage of so many tokens may be kept any more; None if one may."""
         if self.top_k is not None and kept >= self.top_k:
-            return f"{self.top_k} passages are kept before it (top_k)"
+            return Full("top_k", f"{self.top_k} passages are kept before it (top_k)")
         if self.max_tokens is None or spent + tokens <= self.max_tokens:
             return None
         left = max(0, self.max_tokens - spent)
-        return (
-            f"its {tokens} tokens exceed what is left of the budget ({left} of {self.max_tokens})"
-        )
+        budget = f"{left} of {self.max_tokens}, max_tokens"
+        reason = f"its {tokens} tokens exceed what is left of the budget ({budget})"
+        return Full("max_tokens", reason)
 
     def decide(self, scored: UnitUtility, place: int, of: int) -> Decision:
         """The decision on a passage that is not redundant and has room."""
@@ -108,7 +116,8 @@ class Limits:
             Verdict.NEUTRAL: f"{value} lie within ±{self.threshold:g}",
             Verdict.HURTS: f"{value} make the answer less likely",
         }
-        return Decision(verdict, verdict is Verdict.HELPS, reasons[verdict])
+        helps = verdict is Verdict.HELPS
+        return Decision(verdict, helps, reasons[verdict], "" if helps else "threshold")
 
     def _by_probability(self, probability: float | None) -> Decision:
         least = self.min_probability or 0.0
@@ -121,17 +130,19 @@ class Limits:
             reason = f"it helps with probability {probability:.2f}, at least {least:g}"
             return Decision(Verdict.HELPS, True, reason)
         reason = f"it helps with probability {probability:.2f}, less than {least:g}"
-        return Decision(Verdict.NEUTRAL, False, reason)
+        return Decision(Verdict.NEUTRAL, False, reason, "min_probability")
 
-    def crowded_out(self, place: int, reason: str) -> Decision:
+    def crowded_out(self, place: int, full: Full) -> Decision:
         """The decision on a passage that would be kept if there were room."""
+        verdict = Verdict.HELPS
         if self.min_probability is not None:
-            return Decision(Verdict.HELPS, False, f"likely enough, but {reason}")
-        if self.threshold is None:
-            return Decision(Verdict.NEUTRAL, False, f"place {place}: {reason}")
-        return Decision(
-            Verdict.HELPS, False, f"reaches the threshold of {self.threshold:g}, but {reason}"
-        )
+            reason = f"likely enough, but {full.reason}"
+        elif self.threshold is None:
+            verdict = Verdict.NEUTRAL
+            reason = f"place {place}: {full.reason}"
+        else:
+            reason = f"reaches the threshold of {self.threshold:g}, but {full.reason}"
+        return Decision(verdict, False, reason, full.setting)
 
 
 def _check_threshold(config: ShapingConfig) -> None:
@@ -157,9 +168,9 @@ def verdict_of(utility: float, threshold: float) -> Verdict:
     return Verdict.HURTS if utility < -threshold else Verdict.NEUTRAL
 
 
-def redundant(index: int) -> Decision:
-    """The decision on a passage that repeats another one."""
-    return Decision(Verdict.REDUNDANT, False, f"repeats passage {index}")
+def redundant(index: int, *, cut_by: str = "") -> Decision:
+    """The decision on a passage that repeats another one, word for word or by a setting."""
+    return Decision(Verdict.REDUNDANT, False, f"repeats passage {index}", cut_by)
 
 
 def exact_repetitions(passages: Sequence[str], read: Sequence[str]) -> dict[int, int]:
@@ -278,7 +289,7 @@ class Acceptance:
                 repeated = self.repetitions.of(index, taken)
                 no_room = self.limits.no_room(len(taken), spent, tokens)
                 if repeated is not None:
-                    decision = redundant(repeated)
+                    decision = redundant(repeated, cut_by="redundancy_similarity")
                 elif no_room is not None:
                     decision = self.limits.crowded_out(place, no_room)
             if decision.kept:
@@ -295,11 +306,16 @@ class Acceptance:
         for index in pool:
             repeated = self.repetitions.of(index, kept)
             if repeated is not None:
-                outcome.decisions[index] = redundant(repeated)
+                outcome.decisions[index] = redundant(repeated, cut_by="redundancy_similarity")
                 continue
             no_room = self.limits.no_room(len(kept), spent, self.tokens[index])
             if no_room is not None:
-                outcome.decisions[index] = Decision(Verdict.UNSCORED, False, no_room)
+                outcome.decisions[index] = Decision(
+                    Verdict.UNSCORED,
+                    False,
+                    no_room.reason,
+                    no_room.setting,
+                )
                 continue
             scored = self.score((index,), kept)
             if index not in scored:

@@ -69,14 +69,22 @@ class Budget:
         return cls(share, characters, tokens, count_tokens)
 
     def __str__(self) -> str:
-        limits = []
+        return " and ".join(f"{name} of {limit}" for name, limit in self._limits().items())
+
+    @property
+    def settings(self) -> str:
+        """The names of the settings that set it."""
+        return " and ".join(self._limits())
+
+    def _limits(self) -> dict[str, str]:
+        limits: dict[str, str] = {}
         if self.share is not None:
-            limits.append(f"keep_share of {self.share:.0%}")
+            limits["keep_share"] = f"{self.share:.0%}"
         if self.characters is not None:
-            limits.append(f"max_characters of {self.characters}")
+            limits["max_characters"] = str(self.characters)
         if self.tokens is not None:
-            limits.append(f"max_tokens of {self.tokens}")
-        return " and ".join(limits)
+            limits["max_tokens"] = str(self.tokens)
+        return limits
 
     @property
     def is_hard(self) -> bool:

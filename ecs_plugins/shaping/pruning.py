@@ -64,10 +64,12 @@ def _shortened(verdict: PassageVerdict, spans: tuple[Span, ...], budget: Budget)
             verdict,
             spans=spans,
             reason=reason,
+            cut_by=budget.settings,
         )
     return replace(
         verdict,
         kept=False,
         place=None,
         reason=f"{NONE_STAYS}, by {budget}",
+        cut_by=budget.settings,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -57,6 +58,8 @@ class PassageVerdict:
         tokens_kept: Tokens of `kept_text`, where that is not the whole text.
         probability: That the passage helps to answer, in [0, 1]; it falls with the score. None
             where nothing was fitted to model and signal, or passages were not scored alone.
+        cut_by: The setting that keeps the passage or some of its sentences out, such as ``top_k``;
+            several with ``and`` between; empty where none does.
     """
 
     index: int
@@ -74,6 +77,7 @@ class PassageVerdict:
     spans: tuple[Span, ...] = ()
     tokens_kept: int | None = None
     probability: float | None = None
+    cut_by: str = ""
 
     @property
     def kept_text(self) -> str:
@@ -170,6 +174,12 @@ class ShapedContext:
         probabilities = [verdict.probability for verdict in self.verdicts]
         known = [probability for probability in probabilities if probability is not None]
         return max(known, default=None)
+
+    @property
+    def cuts(self) -> dict[str, int]:
+        """How many passages each setting keeps out or shortens, the most first."""
+        counts = Counter(verdict.cut_by for verdict in self.verdicts if verdict.cut_by)
+        return dict(counts.most_common())
 
     @property
     def text(self) -> str:

@@ -312,6 +312,7 @@ class ContextShaper:
                     score=utility.score if utility else None,
                     place=places.get(index),
                     probability=utility.probability if utility else None,
+                    cut_by=decision.cut_by,
                 )
             )
         return verdicts
@@ -369,16 +370,19 @@ def _undecided(
     pool_size: int,
 ) -> Decision:
     """The decision on a passage that has no score."""
+    cut_by = ""
     if index in scoring.unscored:
         reason = f"it could not be scored: {scoring.unscored[index]}"
     elif pool.ranks[index] <= pool_size:
+        cut_by = "scored_share"
         reason = (
             f"the ranker's best {len(pool.units)} are scored (scored_share), and it is number "
             f"{pool.ranks[index]}"
         )
     else:
+        cut_by = "pool_size"
         reason = (
             f"not among the {pool_size} passages that the ranker passed on "
             f"(it is number {pool.ranks[index]})"
         )
-    return Decision(Verdict.UNSCORED, False, reason)
+    return Decision(Verdict.UNSCORED, False, reason, cut_by)

@@ -9,10 +9,12 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from ecs_plugins.shaping.choosing import SHORT_TOGETHER, Budget, prune
+from ecs_plugins.shaping.probability import ProbabilityFit
 
 FILLER = "The tram was late again on that day. Soup is served at noon by the pier. "
 LONG = [f"Boat {n} lies in the harbour of Tarrow. {FILLER * 3}" for n in range(9)]
 QUERY = "Where does boat 4 lie?"
+ALWAYS_HALF = ProbabilityFit(0.0, {"utility": 0.0})
 
 
 def shape(passages=LONG, **fields):
@@ -153,3 +155,26 @@ def test_without_signal_and_ranker_words_decide():
         ),
     )
     assert [verdict.index for verdict in shaper.shape(QUERY, LONG).kept] == [4]
+
+
+@pytest.mark.parametrize(
+    ("fields", "cuts"),
+    [
+        ({"top_k": 2}, {"top_k": 2}),
+        ({"max_tokens": 1}, {"max_tokens": 4}),
+        ({"signal": "query_likelihood", "threshold": 99.0}, {"threshold": 4}),
+        ({"probability": ALWAYS_HALF, "min_probability": 1.0}, {"min_probability": 4}),
+        ({"pool_size": 1, "ranker": "bm25"}, {"pool_size": 3}),
+        ({"unit": "sentence", "max_characters": 1, "top_k": 3}, {"max_characters": 3, "top_k": 1}),
+        ({"top_k": 4}, {}),
+    ],
+)
+def test_what_keeps_passages_out_is_named_and_counted(fields, cuts):
+    texts = [f"Ida{n} lives in Rome{n}. The dog of Ida{n} slept by the door." for n in range(4)]
+    config = ShapingConfig(**{"ranker": None, **fields})
+    shaped = ContextShaper(FakeLanguageModel(), config).shape("Where does Ida2 live?", texts)
+    assert shaped.cuts == cuts
+    for verdict in shaped.verdicts:
+        assert verdict.cut_by in ("", *cuts)
+    for setting, number in cuts.items():
+        assert f"{setting} ({number})" in shaped.explain()
