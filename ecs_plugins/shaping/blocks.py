@@ -37,6 +37,7 @@ _ITEM = re.compile(
         )\s*+(?=\S)""",
     re.VERBOSE,
 )
+_INITIAL = re.compile(r"[A-Z]\.\s[A-Z]")
 _DIGITS = re.compile(r"\d+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _STOPS = tuple(".!?…:;,。！？：；，、)]")
@@ -241,9 +242,12 @@ def _item_lines(lines: Sequence[TextLine], width: int) -> set[int]:
 
 
 def _begins_anew(lines: Sequence[TextLine], place: int, width: int) -> bool:
-    """Whether the line before is none, is finished, or was broken on purpose."""
+    """Whether the line before is none, is finished, or was broken on purpose.
+
+    At the beginning of a text, a single capital is the initial of a name.
+    """
     if place == 0:
-        return True
+        return _INITIAL.match(lines[0].text) is None
     before = lines[place - 1]
     if before.text.rstrip().endswith(_STOPS):
         return True

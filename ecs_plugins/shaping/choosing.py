@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ecs_plugins.common.text import WORD, names_and_numbers, terms
 from ecs_plugins.shaping.passages import UNIT_TOKENS, TokenCounter
@@ -33,6 +33,11 @@ need to be understood, where the caller sets no budget."""
 SHORT_TOGETHER = 4 * UNIT_TOKENS
 """Characters that several passages may take together in any case, where the caller sets no budget:
 what is so short costs little, and a second hop is easily lost from it."""
+
+Beyond: TypeAlias = Callable[[str], str]
+"""What is scored of a text, such as what it says beyond the question."""
+PieceScorer: TypeAlias = Callable[[Sequence[str]], Sequence[float | None]]
+"""What each text is worth; None where that cannot be told."""
 
 _QUALIFIER = re.compile(r"\([^()\n]*\)\s*\Z")  # as in "Mercury (planet)"
 
@@ -69,7 +74,8 @@ class Budget:
         return cls(share, characters, tokens, count_tokens)
 
     def __str__(self) -> str:
-        return " and ".join(f"{name} of {limit}" for name, limit in self._limits().items())
+        limits = self._limits().items()
+        return " and ".join(f"{name} of {limit}" for name, limit in limits)
 
     @property
     def settings(self) -> str:
@@ -144,7 +150,7 @@ class Passage(NamedTuple):
             return None
         return tuple(self.spans(sorted(numbers)))
 
-    def readings(self, beyond: Callable[[str], str]) -> dict[int, str]:
+    def readings(self, beyond: Beyond) -> dict[int, str]:
         """By each piece that says something: what the model reads, with what the piece needs.
 
         It reads what is ``beyond`` the question, and what a piece answers as it is.
@@ -156,7 +162,7 @@ class Passage(NamedTuple):
                 readings[number] = self._reading(number, text, beyond)
         return readings
 
-    def _reading(self, number: int, text: str, beyond: Callable[[str], str]) -> str:
+    def _reading(self, number: int, text: str, beyond: Beyond) -> str:
         answers = self.pieces[number].answers
         needed = with_needs(self.pieces, [number])
         said = self._joined([number], text)
@@ -176,11 +182,11 @@ class Passage(NamedTuple):
 def prune(
     query: str,
     texts: Sequence[str],
-    score: Callable[[Sequence[str]], Sequence[float | None]],
+    score: PieceScorer,
     standing: Sequence[float],
     budget: Budget | None = None,
     *,
-    beyond: Callable[[str], str] = str,
+    beyond: Beyond = str,
 ) -> list[tuple[Span, ...] | None]:
     """What stays of each text, as spans, which may be none; None where all of it stays.
 
@@ -214,7 +220,7 @@ def prune(
 
 def _readings(
     passages: Sequence[Passage],
-    beyond: Callable[[str], str],
+    beyond: Beyond,
 ) -> dict[PieceKey, str]:
     """What the model reads of all passages, by piece."""
     readings: dict[PieceKey, str] = {}

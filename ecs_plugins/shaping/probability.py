@@ -13,7 +13,13 @@ from dataclasses import dataclass, replace
 
 from ecs_plugins.shaping.signals.base import UnitUtility, by_score
 
-FEATURES = ("explained", "shared_words", "query_shift_per_token", "answer_shift_per_token")
+FEATURES = (
+    "explained",
+    "shared_words",
+    "crowd",
+    "query_shift_per_token",
+    "answer_shift_per_token",
+)
 """Parts of a verdict that a fit uses where the signal gives them; else it uses the utility."""
 
 
@@ -73,7 +79,8 @@ class ProbabilityFit:
 
 SHIPPED: dict[tuple[str, str], ProbabilityFit] = {
     ("SmolLM2-135M-Instruct", "query_likelihood+bm25"): ProbabilityFit(
-        -3.65, {"explained": 6.86, "shared_words": 7.51}
+        -3.65, {"explained": 6.86, "shared_words": 7.51, "crowd": -1.05}
     )
 }
-"""By the names of model and signal; ``python -m benchmarks answerable`` makes them."""
+"""By the names of model and signal. ``python -m benchmarks answerable`` makes them; the weight of
+``crowd`` is fitted with the others held, to lists of up to 40 sentences that a ranker found."""

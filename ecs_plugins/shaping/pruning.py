@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ecs_plugins.shaping.choosing import Budget, prune
+from ecs_plugins.shaping.choosing import Beyond, Budget, PieceScorer, prune
 from ecs_plugins.shaping.passages import TokenCounter
 from ecs_plugins.shaping.result import PassageVerdict
 from ecs_plugins.shaping.signals.fused import z_scores
@@ -17,10 +17,10 @@ NONE_STAYS = "none of its sentences is among the best"
 def prune_kept(
     query: str,
     verdicts: Sequence[PassageVerdict],
-    score: Callable[[Sequence[str]], Sequence[float | None]],
+    score: PieceScorer,
     budget: Budget,
     *,
-    beyond: Callable[[str], str] = str,
+    beyond: Beyond = str,
 ) -> list[PassageVerdict]:
     """The same verdicts, where kept passages keep only the sentences that help.
 

@@ -84,10 +84,11 @@ class PassageScoring:
             if not utility.is_finite:
                 self.unscored.setdefault(index, utility.reason or "the score is not finite")
                 continue
-            charged = self._charged(unit, utility)
+            if self.length_penalty or len(self.units[index]) > 1:
+                utility = self._charged(unit, utility)
             known = best.get(index)
-            if known is None or charged.score > known.score:
-                best[index] = charged
+            if known is None or utility.score > known.score:
+                best[index] = utility
         for index in best:
             self.unscored.pop(index, None)
         return best
@@ -121,9 +122,9 @@ class PassageScoring:
             parts["units"] = len(siblings)
             parts["best_unit"] = siblings.index(unit)
         return UnitUtility(
-            utility=float(utility.utility - penalty),
+            utility=utility.utility - penalty,
             parts=parts,
-            order_by=float(utility.score - penalty),
+            order_by=utility.score - penalty,
         )
 
     def _utilities(self, task: ScoringTask) -> Sequence[UnitUtility]:

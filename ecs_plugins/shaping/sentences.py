@@ -49,8 +49,13 @@ _EXCEPTIONS = frozenset(_EXCEPTION_LIST.split())
 _FIRST_WORD = re.compile(r"\W*(\w+)")
 _ANNOUNCES = (":", "：")
 # A first line of about 100 characters at most, without a mark behind its last word that ends a
-# sentence or announces something.
-_TITLE = re.compile(r"[^\n]{0,98}\w[^\w.!?…。！？:：,;]*+")
+# sentence or announces something, unless it belongs to a name.
+_TITLE = re.compile(
+    r"""[^\n]{0,98}
+        (?:\w[^\w.!?…。！？:：,;]*+
+          |\b(?:Jr|Sr|Inc|Ltd|Co|Corp|Bros|[A-Z])\.)""",
+    re.VERBOSE,
+)
 _BROKEN_WORD = re.compile(r"(?<=[^\W\d_])[-\u2010\u00ad](?:\r\n?|\n)[^\S\n]*+(?=[^\W\d_A-Z])")
 _BREAK = re.compile(r"\r\n?|\n")
 _OPENS = ("{", "[", "(")

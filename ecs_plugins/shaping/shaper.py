@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -34,7 +34,7 @@ from ecs_plugins.shaping.acceptance import (
 )
 from ecs_plugins.shaping.attribution.answers import attribute_answer
 from ecs_plugins.shaping.attribution.result import Attribution
-from ecs_plugins.shaping.choosing import Budget
+from ecs_plugins.shaping.choosing import Beyond, Budget
 from ecs_plugins.shaping.config import ShapingConfig, make_parts, resolve_signal
 from ecs_plugins.shaping.flattery import beyond_question
 from ecs_plugins.shaping.passages import Pool, build_pool, split_passages
@@ -201,14 +201,18 @@ class ContextShaper:
         until = None if config.budget_s is None else started + config.budget_s
         reading = read_passages(question, config, model)
         check_awaited()
-        passed_on = self._pool(question, reading, answers, signal)
+        pool = self._pool(question, reading, answers, signal)
         check_awaited()
-        pool, unscored = passed_on.parted(config.scored_of(len(passed_on.units)))
         task = self._task(question, reading, pool, answers)
+        tokens_saved = 0
+        if config.scored_share < 1.0:
+            pool, others = pool.parted(config.scored_of(len(pool.units)))
+            task = replace(task, passages=pool.best_first, unscored=others.best_first)
+            tokens_saved = others.tokens
         scoring = PassageScoring(
             model,
             signal,
-            replace(task, unscored=unscored.best_first),
+            task,
             question.passages,
             pool.units,
             reading.tokens,
@@ -228,7 +232,7 @@ class ContextShaper:
             seconds=time.perf_counter() - started,
             conversation=reading.conversation,
             timed_out=scoring.timed_out,
-            tokens_saved=unscored.tokens,
+            tokens_saved=tokens_saved,
         )
 
     def _pool(
@@ -303,13 +307,13 @@ class ContextShaper:
                     text=passage,
                     verdict=decision.verdict,
                     kept=decision.kept,
-                    utility=utility.utility if utility else None,
+                    utility=float(utility.utility) if utility else None,
                     parts=utility.parts if utility else {},
                     tokens=reading.tokens[index],
                     rank=pool.ranks.get(index),
                     rank_score=pool.scores.get(index),
                     reason=decision.reason,
-                    score=utility.score if utility else None,
+                    score=float(utility.score) if utility else None,
                     place=places.get(index),
                     probability=utility.probability if utility else None,
                     cut_by=decision.cut_by,
@@ -328,7 +332,7 @@ class ContextShaper:
         self, question: Question, verdicts: Sequence[PassageVerdict], scoring: PassageScoring
     ) -> list[PassageVerdict]:
         """The same, where kept passages keep only the sentences that help."""
-        beyond: Callable[[str], str] = str
+        beyond: Beyond = str
         if self.config.beyond_question:
             beyond = partial(beyond_question, question.query)
         budget = Budget.of(self.config, self.model.count_tokens)

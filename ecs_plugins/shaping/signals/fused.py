@@ -44,6 +44,9 @@ WEIGHT = 0.5
 """Of each of the ranker's z-scores against the signal's."""
 LINKED = 3.0
 """Standard deviations of relevance that naming a whole title is worth."""
+SHORT_LIST = 8
+"""Passages from which on it tells something how many there are: among 40, what looks as good as the
+evidence of a short list mostly is none."""
 DEPTH = 10
 """Passages chosen with an eye to each other; the others follow by relevance."""
 
@@ -107,6 +110,7 @@ class RankFused(SignalAround):
         relevance = list(map(operator.add, by_signal, second))
         placed = self._placed(task, utilities, relevance)
         words = max(1, len(terms(task.query)))
+        crowd = math.log(max(1.0, len(compared) / SHORT_LIST))
         fused: list[UnitUtility] = []
         for index, utility in enumerate(utilities):
             parts = dict(utility.parts)
@@ -114,6 +118,7 @@ class RankFused(SignalAround):
             for part, scores in by_ranker.items():
                 parts[part] = scores[index]
             parts["shared_words"] = shared[index] / words
+            parts["crowd"] = crowd
             fused.append(replace(utility, parts=parts, order_by=placed[index]))
         return fused
 

@@ -57,6 +57,24 @@ def test_a_sentence_stays_with_what_it_needs_and_nothing_is_rewritten(text, want
     assert kept_for(wanted, text) == (text if expected is None else expected)
 
 
+@pytest.mark.parametrize(
+    "title", ["M. Ward", "J. R. R. Tolkien", "Edgar Kaiser Jr.", "Airspeed Ltd."]
+)
+def test_a_dot_of_a_name_is_no_end_and_an_initial_no_item(title):
+    text = f"{title}\nThe first sentence is about {title} and nobody else. Another one follows it."
+    first, *others = pieces_of(text)
+    assert text[first.start : first.end] == f"{title}\n"
+    assert not first.said
+    assert others
+    for piece in others:
+        assert 0 in piece.needs
+
+
+def test_items_by_capitals_are_items():
+    text = "A. Payment is due in May.\nB. Rent is due in June.\nC. Keys are given back.\n"
+    assert kept_for("June", text) == "B. Rent is due in June."
+
+
 def _letters(text):
     return sorted("".join(text.split()))
 
