@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption, ModelOption
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.common import files
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ecs_plugins.lm.base import LanguageModel
+    from ecs_plugins.shaping.config import ShapingConfig
+    from ecs_plugins.shaping.diagnostics import ModelDiagnostics
     from ecs_plugins.shaping.observations import LabelledExample
 
 HELP = """Is a model fit to tell evidence from distractors? Measured on your own questions.
@@ -41,11 +44,26 @@ a verdict: fit, weak or unfit, with the reasons.
 \b
   from ecs_plugins.shaping import ModelDiagnostics
   config = ModelDiagnostics.load("diagnostics.json").config()
+
+--fit only learns how likely a passage helps, for another model, language or
+kind of document, from 50 examples on; --out then holds the settings:
+
+\b
+  ecs-plugins diagnose --fit examples.jsonl --out shaping.json
+  config = ShapingConfig.from_json(Path("shaping.json").read_text())
 """
+MIN_TO_FIT = 50
+"""Examples from which on a probability is learned: with fewer it is the prior."""
 
 
 def diagnose(
-    data: Annotated[Path, typer.Option(help="JSON lines {question, passages, evidence, answer?}.")],
+    data: Annotated[
+        Path | None, typer.Option(help="JSON lines {question, passages, evidence, answer?}.")
+    ] = None,
+    fit: Annotated[
+        Path | None,
+        typer.Option(help="The same, to learn the probability of the default signal alone."),
+    ] = None,
     model: ModelOption = None,
     signals: Annotated[
         str | None,
@@ -72,8 +90,10 @@ def diagnose(
         from ecs_plugins.shaping.diagnostics import ModelDiagnostics
         from ecs_plugins.shaping.observations import LabelledExample
 
-        examples = LabelledExample.read(data, limit=limit, seed=seed)
+        examples = LabelledExample.read(_one_of(data, fit), limit=limit, seed=seed)
         names = None if signals is None else _names(signals, examples)
+        if fit is not None:
+            names = [_fitted_signal(examples)]
         with Console(stderr=True).status("loading the model"):
             language_model = _setup.load_model(model, device=device, dtype=dtype)
         typer.echo(_placement(language_model), err=True)
@@ -88,14 +108,59 @@ def diagnose(
             found = ModelDiagnostics.measure(
                 language_model, examples, signals=names, seed=seed, progress=tell
             )
-        if out is not None:
+        fitted = "" if fit is None else _settings(found).to_json()
+        if out is not None and fitted:
+            files.write_atomically(out, f"{fitted}\n")
+        elif out is not None:
             found.save(out)
+    if fitted and (as_json or out is None):
+        typer.echo(fitted)
+        return
     if as_json:
         typer.echo(found.to_json(), nl=False)
         return
     typer.echo(found.report())
     if out is not None:
         typer.echo(f"\n{out}")
+
+
+def _one_of(data: Path | None, fit: Path | None) -> Path:
+    path = data or fit
+    if path is None or (data is not None and fit is not None):
+        raise ConfigurationError(
+            "pass the examples as --data, or as --fit to learn from them alone"
+        )
+    return path
+
+
+def _fitted_signal(examples: Sequence[LabelledExample]) -> str:
+    """The signal whose probability is learned.
+
+    Raises:
+        InvalidInputError: There are too few examples.
+    """
+    from ecs_plugins.shaping.config import AUTO_WITHOUT_ANSWER
+
+    if len(examples) < MIN_TO_FIT:
+        raise InvalidInputError(
+            f"--fit learns from {MIN_TO_FIT} examples on, and these are {len(examples)}: label "
+            "more, or take --data to see how fit the model is"
+        )
+    return AUTO_WITHOUT_ANSWER
+
+
+def _settings(found: ModelDiagnostics) -> ShapingConfig:
+    """The default settings with the probability that was learned.
+
+    Raises:
+        InvalidInputError: All passages are evidence, or none is.
+    """
+    from ecs_plugins.shaping.config import ShapingConfig
+
+    (learned,) = found.signals
+    if learned.probability is None:
+        raise InvalidInputError("nothing can be learned where all passages are alike")
+    return ShapingConfig(signal=learned.signal, probability=learned.probability)
 
 
 def _placement(model: LanguageModel) -> str:

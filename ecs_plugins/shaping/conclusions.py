@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ecs_plugins.shaping.observations import LabelledExample, Noise
-from ecs_plugins.shaping.probability import ProbabilityFit
+from ecs_plugins.shaping.probability import SHIPPED, ProbabilityFit
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.signals.base import Signal
 from ecs_plugins.shaping.statistics import (
@@ -138,9 +138,10 @@ def concluded(
     results: Sequence[ShapedContext],
     noise: Noise,
     examples: Sequence[LabelledExample],
+    model: str,
     seed: int,
 ) -> SignalDiagnostics:
-    """What follows for one signal."""
+    """What follows for one signal of a model, by name."""
     scored = _scored(results, examples)
     labels, questions, utilities = scored.labels, scored.questions, scored.utilities
     estimate, number = question_auc(scored.orders, labels, questions, seed=seed)
@@ -168,7 +169,11 @@ def concluded(
         questions=number,
         unscored=scored.unscored,
         tokens=sum(shaped.ledger.total() for shaped in results) / max(1, scored.tokens),
-        probability=ProbabilityFit.fitted(scored.parts, labels.tolist()),
+        probability=ProbabilityFit.fitted(
+            scored.parts,
+            labels.tolist(),
+            prior=SHIPPED.get((model, signal.name)),
+        ),
     )
 
 

@@ -90,7 +90,7 @@ class ModelDiagnostics:
             answered = all(example.answers for example in examples)
             signals = LABEL_FREE_SIGNALS + (ANSWER_SIGNALS if answered else ())
         observed = observe(model, examples, signals, seed=seed, progress=progress)
-        signal_diagnostics = [concluded(*each, examples, seed) for each in observed]
+        signal_diagnostics = [concluded(*each, examples, model.name, seed) for each in observed]
         signal_diagnostics.sort(key=_best_first)
         return cls(
             model=model.name,

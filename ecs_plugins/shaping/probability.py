@@ -11,7 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ecs_plugins.shaping.signals.base import UnitUtility, by_score
+from ecs_plugins.shaping.statistics import Floats, Labels
 
 FEATURES = (
     "explained",
@@ -21,6 +24,10 @@ FEATURES = (
     "answer_shift_per_token",
 )
 """Parts of a verdict that a fit uses where the signal gives them; else it uses the utility."""
+PRIOR_SD = 3.0
+"""How far a weight may well lie from that of a prior: half of what the shipped ones are."""
+NO_PRIOR_SD = 10.0
+"""The same without a prior, around 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +66,51 @@ class ProbabilityFit:
 
     @classmethod
     def fitted(
-        cls, parts: Sequence[Mapping[str, float]], labels: Sequence[bool]
+        cls,
+        parts: Sequence[Mapping[str, float]],
+        labels: Sequence[bool],
+        prior: ProbabilityFit | None = None,
     ) -> ProbabilityFit | None:
-        """Fitted to passages of which it is known whether they help; None if all are alike."""
-        from sklearn.linear_model import LogisticRegression
+        """Fitted to passages of which it is known whether they help; None if all are alike.
 
+        It maximises the likelihood of the labels and the normal density of intercept and weights
+        around those of ``prior``, or around 0, with a standard deviation of `PRIOR_SD` or
+        `NO_PRIOR_SD`: few examples move a prior little.
+        """
         if len(set(labels)) < 2:
             return None
         common = set(FEATURES).intersection(*parts)
         names = [name for name in FEATURES if name in common] or ["utility"]
-        rows = [[each[name] for name in names] for each in parts]
-        regression = LogisticRegression(C=100.0, max_iter=1000)
-        regression.fit(rows, labels)
-        coefficients = regression.coef_[0].tolist()
-        intercept = float(regression.intercept_[0])
-        weights = dict(zip(names, coefficients, strict=True))
-        return cls(intercept, weights)
+        rows = [[1.0, *(each[name] for name in names)] for each in parts]
+        expected = np.zeros(1 + len(names))
+        sd = NO_PRIOR_SD
+        if prior is not None:
+            weights = [prior.weights.get(name, 0.0) for name in names]
+            expected = np.array([prior.intercept, *weights])
+            sd = PRIOR_SD
+        fitted = _most_likely(np.array(rows), np.array(labels, dtype=bool), expected, sd)
+        intercept, *own_weights = fitted.tolist()
+        return cls(intercept, dict(zip(names, own_weights, strict=True)))
+
+
+def _most_likely(rows: Floats, labels: Labels, expected: Floats, sd: float) -> Floats:
+    """Intercept and weights ``[n]`` of a logistic regression, expected to be some."""
+    from scipy.optimize import minimize
+
+    signs = np.where(labels, 1.0, -1.0)
+    precision = 1.0 / sd**2
+
+    def loss(weights: Floats) -> tuple[float, Floats]:
+        margins = signs * (rows @ weights)
+        away = weights - expected
+        # The derivative of ln(1 + exp(-m)) is that of its logistic function, without overflow.
+        wrong = 0.5 * (1.0 - np.tanh(0.5 * margins))
+        value = np.logaddexp(0.0, -margins).sum() + 0.5 * precision * (away @ away)
+        gradient = precision * away - rows.T @ (signs * wrong)
+        return float(value), gradient
+
+    found: Floats = minimize(loss, expected, jac=True, method="L-BFGS-B").x
+    return found
 
 
 SHIPPED: dict[tuple[str, str], ProbabilityFit] = {

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from ecs_plugins.shaping import ModelDiagnostics
+from ecs_plugins.shaping import ModelDiagnostics, ShapingConfig
 
 
 @pytest.fixture
@@ -72,3 +72,22 @@ def test_bad_input_ends_in_one_line_before_anything_is_measured(
     assert (status, out) == (1, "")
     assert message in err.splitlines()[-1]
     assert err.splitlines()[-1].startswith("ecs-plugins: ")
+
+
+def test_a_probability_is_learned_from_fifty_examples_and_written_as_settings(run, data, tmp_path):
+    file = tmp_path / "shaping.json"
+    status, _, err = run("diagnose", "--fit", data(50), "--out", file)
+    assert status == 0, err
+    config = ShapingConfig.from_json(file.read_text(encoding="utf-8"))
+    assert config.probability.of({"explained": 0.9, "shared_words": 0.9, "crowd": 0.0}) > 0.5
+    assert run("diagnose", "--fit", data(50), "--json")[1].strip() == config.to_json()
+
+
+@pytest.mark.parametrize("options", [("--fit", "--data"), (), ("--fit",)])
+def test_too_few_examples_to_learn_from_or_two_files_are_refused(run, data, options):
+    path = data(49)
+    pairs = [part for option in options for part in (option, path)]
+    status, out, err = run("diagnose", *pairs)
+    assert status != 0
+    assert "--fit" in err
+    assert not out

@@ -44,6 +44,18 @@ def test_a_fit_says_what_share_of_such_passages_helps(part):
     assert fit.of({part: 1.0}) == pytest.approx(0.7, abs=0.02)
 
 
+def test_a_prior_holds_where_there_are_few_examples_and_gives_way_to_many():
+    prior = ProbabilityFit(-2.0, {"utility": 3.0})
+    parts = [{"utility": 0.0}, {"utility": 1.0}]
+    few = ProbabilityFit.fitted(parts, [True, False], prior)
+    many = ProbabilityFit.fitted(parts * 2000, [True, False] * 2000, prior)
+    alone = ProbabilityFit.fitted(parts, [True, False])
+    for part in parts:
+        assert abs(few.of(part) - prior.of(part)) < abs(alone.of(part) - prior.of(part))
+    assert many.of(parts[0]) > 0.99
+    assert many.of(parts[1]) < 0.01
+
+
 def test_where_nothing_helps_there_is_nothing_to_fit():
     parts = [{"utility": 0.0}, {"utility": 1.0}]
     assert ProbabilityFit.fitted(parts, [False, False]) is None
