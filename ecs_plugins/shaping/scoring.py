@@ -77,7 +77,15 @@ class PassageScoring:
         context = self._fitted([self._context, *accepted])
         texts = [unit.text.strip() for unit in units]
         task = self.task.narrowed(texts, context)
-        utilities = self._utilities(task)
+        best = self._best(units, self._utilities(task))
+        for index in best:
+            self.unscored.pop(index, None)
+        return best
+
+    def _best(
+        self, units: Sequence[Unit], utilities: Sequence[UnitUtility]
+    ) -> dict[int, UnitUtility]:
+        """The best unit of every passage, by its index; what has no score says why."""
         best: dict[int, UnitUtility] = {}
         for unit, utility in zip(units, utilities, strict=True):
             index = unit.source
@@ -89,8 +97,6 @@ class PassageScoring:
             known = best.get(index)
             if known is None or utility.score > known.score:
                 best[index] = utility
-        for index in best:
-            self.unscored.pop(index, None)
         return best
 
     def score_texts(self, texts: Sequence[str]) -> list[float | None]:
