@@ -98,9 +98,8 @@ class Limits:
         if self.max_tokens is None or spent + tokens <= self.max_tokens:
             return None
         left = max(0, self.max_tokens - spent)
-        budget = f"{left} of {self.max_tokens}, max_tokens"
-        reason = f"its {tokens} tokens exceed what is left of the budget ({budget})"
-        return Full("max_tokens", reason)
+        reason = f"its {tokens} tokens exceed what is left of max_tokens ({left} of "
+        return Full("max_tokens", f"{reason}{self.max_tokens})")
 
     def decide(self, scored: UnitUtility, place: int, of: int) -> Decision:
         """The decision on a passage that is not redundant and has room."""

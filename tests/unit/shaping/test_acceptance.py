@@ -194,24 +194,13 @@ def test_at_the_threshold_a_passage_helps_and_at_minus_the_threshold_it_is_neutr
 
 
 def test_what_fills_the_budget_to_the_token_has_room_and_one_token_more_has_not():
-    assert (
-        LIMITS.no_room(
-            kept=1,
-            spent=4,
-            tokens=6,
-        )
-        is None
-    )
-    assert "(6 of 10)" in LIMITS.no_room(
-        kept=1,
-        spent=4,
-        tokens=7,
-    )
-    assert "top_k" in LIMITS.no_room(
-        kept=2,
-        spent=0,
-        tokens=1,
-    )
+    assert LIMITS.no_room(kept=1, spent=4, tokens=6) is None
+    too_long = LIMITS.no_room(kept=1, spent=4, tokens=7)
+    assert too_long.setting == "max_tokens"
+    assert "(6 of 10)" in too_long.reason
+    too_many = LIMITS.no_room(kept=2, spent=0, tokens=1)
+    assert too_many.setting == "top_k"
+    assert "top_k" in too_many.reason
 
 
 def test_a_passage_as_similar_as_the_limit_repeats_and_one_less_similar_does_not():
