@@ -278,8 +278,8 @@ class _Selection:
     def best(self, worth: Mapping[PieceKey, float]) -> list[set[int]]:
         """The numbers of the pieces that stay, by passage: from the best on, as far as they fit."""
         if self.fits_whole:
-            for numbers, passage in zip(self._kept, self._passages, strict=True):
-                numbers.update(range(len(passage.pieces)))
+            for numbers, each in zip(self._kept, self._passages, strict=True):
+                numbers.update(range(len(each.pieces)))
             return self._kept
         self._waiting = [(-value, *key) for key, value in worth.items()]
         heapify(self._waiting)
