@@ -80,7 +80,7 @@ class SignalDiagnostics:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scored:
+class _ScoredPassages:
     """The passages of all examples that a signal has scored, an array element each.
 
     Attributes:
@@ -104,7 +104,9 @@ class _Scored:
     tokens: int
 
 
-def _scored(results: Sequence[ShapedContext], examples: Sequence[LabelledExample]) -> _Scored:
+def _scored(
+    results: Sequence[ShapedContext], examples: Sequence[LabelledExample]
+) -> _ScoredPassages:
     """Take apart what was shaped: an example's own passages stand before the unrelated ones."""
     labels: list[bool] = []
     questions: list[int] = []
@@ -119,7 +121,7 @@ def _scored(results: Sequence[ShapedContext], examples: Sequence[LabelledExample
             labels.append(label)
             questions.append(number)
             scored.append(verdict)
-    return _Scored(
+    return _ScoredPassages(
         labels=np.array(labels, dtype=np.bool_),
         questions=np.array(questions, dtype=np.int64),
         utilities=np.array([verdict.utility for verdict in scored], dtype=np.float64),

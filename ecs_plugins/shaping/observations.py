@@ -200,7 +200,7 @@ def observe(
         )
     resolved = _resolved(signals, examples)
     shown = [
-        _Shown(example, _unrelated(examples, number, random.Random(f"{seed}:{number}")))
+        _ShownPassages(example, _unrelated(examples, number, random.Random(f"{seed}:{number}")))
         for number, example in enumerate(examples)
     ]
     checked = shown[:NOISE_QUESTIONS]
@@ -215,7 +215,7 @@ def observe(
         conversation=False,
     )
 
-    def shape(by: LanguageModel, signal: Signal, each: _Shown) -> ShapedContext:
+    def shape(by: LanguageModel, signal: Signal, each: _ShownPassages) -> ShapedContext:
         shaper = ContextShaper(by, plain.replace(signal=signal))
         answers = each.example.answers if signal.needs_answer else ()
         shaped = shaper.shape(each.example.question, each.passages, answer=answers)
@@ -232,7 +232,7 @@ def observe(
         yield signal, results, Noise(*noise)
 
 
-class _Shown(NamedTuple):
+class _ShownPassages(NamedTuple):
     """An example with the unrelated passages that are shown behind its own."""
 
     example: LabelledExample
