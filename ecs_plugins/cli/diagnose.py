@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -50,7 +51,7 @@ kind of document, from 50 examples on; --out then holds the settings:
 
 \b
   ecs-plugins diagnose --fit examples.jsonl --out shaping.json
-  config = ShapingConfig.from_json(Path("shaping.json").read_text())
+  config = ShapingConfig.from_json(json.loads(Path("shaping.json").read_text()))
 """
 MIN_TO_FIT = 50
 """Examples from which on a probability is learned: with fewer it is the prior."""
@@ -108,7 +109,7 @@ def diagnose(
             found = ModelDiagnostics.measure(
                 language_model, examples, signals=names, seed=seed, progress=tell
             )
-        fitted = "" if fit is None else _settings(found).to_json()
+        fitted = "" if fit is None else json.dumps(_settings(found).to_json(), indent=1)
         if out is not None and fitted:
             files.write_atomically(out, f"{fitted}\n")
         elif out is not None:
