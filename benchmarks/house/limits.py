@@ -6,13 +6,15 @@ Some stand above their aim still; `AIMS` and `STAYS_AIMED_AT` say where they are
 from __future__ import annotations
 
 LIMITS: dict[str, float] = {
-    "tokens per line of code": 8.36,
-    "tokens per line of tests": 9.37,
+    "tokens per line of code": 8.2,
+    "tokens per line of tests": 9.0,
     "lines of the longest file": 450,
     "lines of the longest file of tests": 600,
     "functions too complex, without an exception": 0,
     "exceptions that have become needless": 0,
-    "public names": 94,
+    # What cites is a class per framework: `ECSCitations` for a chain, `ECSCitationMiddleware` for
+    # an agent, `ECSCitationQueryEngine` for a query engine.
+    "public names": 96,
     "settings of the memory": 20,
     "circles of imports": 0,
     "arrows that run the wrong way": 0,
@@ -21,8 +23,6 @@ LIMITS: dict[str, float] = {
 }
 
 AIMS: dict[str, float] = {
-    "tokens per line of code": 8.2,
-    "tokens per line of tests": 9.0,
     "public names": 90,
 }
 """Where the limits are to go that are not there yet."""
@@ -33,8 +33,11 @@ COMPLEXITY = 12
 EXCEPTIONS: dict[str, int] = {}
 """Functions above `COMPLEXITY`, each with its own. The list may only shrink."""
 
-STAYS = {"add": 81, "recall": 53, "sleep": 166, "shape": 76, "route": 61}
-"""How often one call of each operation may change file (`benchmarks.house.stays`)."""
+STAYS = {"add": 81, "recall": 55, "sleep": 166, "shape": 76, "route": 32}
+"""How often one call of each operation may change file (`benchmarks.house.stays`).
+
+A recall asks whether something newer corrects what it found, which is two of its own.
+"""
 
 STAYS_AIMED_AT = {"add": 68, "recall": 45, "sleep": 270, "shape": 71, "route": 33}
 """Where those limits are to go: a tenth above what they were before rooms were split."""

@@ -1,6 +1,5 @@
 from .config import MemoryConfig as MemoryConfig
 from .config import StoreConfig as StoreConfig
-from .consolidation import consolidate as consolidate
 from .entropic import EntropicMemory as EntropicMemory
 from .records import ErasureReceipt as ErasureReceipt
 from .records import Memory as Memory

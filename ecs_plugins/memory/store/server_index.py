@@ -94,7 +94,7 @@ def _within(space: object, large: bool) -> str:
     return f"namespace = {space}"
 
 
-class _Scored(NamedTuple):
+class _ScoredRow(NamedTuple):
     """A row that a statement has scored, and whether it is among the best by either score."""
 
     row: int
@@ -234,7 +234,7 @@ class ServerIndex:
         if allowed is not None:
             own = _array(allowed.tolist())
             return _candidates(self._scored(_ALLOWED, [*values, own], most="ALL"), None)
-        scored: list[_Scored] = []
+        scored: list[_ScoredRow] = []
         near: list[float] = []
         for large in self._attempts:
             scored = self._scored(
@@ -264,14 +264,14 @@ class ServerIndex:
         rows = self._connection.execute(_KNOWN, (self._space.id, _array(forms)))
         return {forms[term] for (term,) in rows}
 
-    def _scored(self, chosen: str, values: Sequence[object], **parts: object) -> list[_Scored]:
+    def _scored(self, chosen: str, values: Sequence[object], **parts: object) -> list[_ScoredRow]:
         among = chosen.format(table=self._table, **parts)
         sql = _SCORED.format(chosen=among, **parts)
         rows = self._connection.execute(sql, values).fetchall()
-        return [_Scored(*row) for row in rows]
+        return [_ScoredRow(*row) for row in rows]
 
 
-def _candidates(scored: Sequence[_Scored], rest: tuple[float, float] | None) -> Candidates:
+def _candidates(scored: Sequence[_ScoredRow], rest: tuple[float, float] | None) -> Candidates:
     rows = [each.row for each in scored]
     cosines = [each.cosine for each in scored]
     coverage = [each.coverage for each in scored]

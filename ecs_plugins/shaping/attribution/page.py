@@ -21,7 +21,7 @@ HUES = (214, 145, 28, 280, 350, 185, 95, 320)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ColouredText:
     """A part of a text as the page shows it.
 
     Attributes:
@@ -40,7 +40,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _Highlight:
     """A span that is coloured."""
 
     start: int
@@ -95,7 +95,7 @@ def _cited_first(numbers: Mapping[int, int], count: int) -> list[int]:
     return [*sorted(numbers, key=lambda index: numbers[index]), *others]
 
 
-def _statement_shown(statement: AttributedStatement, numbers: Mapping[int, int]) -> _Shown:
+def _statement_shown(statement: AttributedStatement, numbers: Mapping[int, int]) -> _Highlight:
     cited: list[int] = []
     chances: list[str] = []
     for citation in statement.citations:
@@ -103,12 +103,12 @@ def _statement_shown(statement: AttributedStatement, numbers: Mapping[int, int])
         cited.append(number)
         chances.append(f"[{number}] {citation.probability:.0%}")
     title = ", ".join(chances) or "no passage stands out"
-    return _Shown(statement.start, statement.end, tuple(cited), title)
+    return _Highlight(statement.start, statement.end, tuple(cited), title)
 
 
 def _quotes_of(
     index: int, number: int | None, statements: Iterable[AttributedStatement]
-) -> list[_Shown]:
+) -> list[_Highlight]:
     """The sentences of a passage on which statements rest, each once, in reading order."""
     titles: dict[Span, list[str]] = {}
     for statement in statements:
@@ -117,27 +117,27 @@ def _quotes_of(
                 span = (citation.start, citation.end)
                 titles.setdefault(span, []).append(statement.text)
     own = () if number is None else (number,)
-    quotes: list[_Shown] = []
+    quotes: list[_Highlight] = []
     for span in sorted(titles):
         start, end = span
         title = " / ".join(titles[span])
-        quotes.append(_Shown(start, end, own, title))
+        quotes.append(_Highlight(start, end, own, title))
     return quotes
 
 
-def _pieces(text: str, shown: Sequence[_Shown], unheld: Sequence[Span]) -> list[Piece]:
+def _pieces(text: str, shown: Sequence[_Highlight], unheld: Sequence[Span]) -> list[ColouredText]:
     """The text in parts, at the ends of all spans; numbers stand at the end of what has them."""
     coloured = [(span.start, span.end) for span in shown]
     cuts = {0, len(text)}
     for span in (*coloured, *unheld):
         cuts.update(span)
-    pieces: list[Piece] = []
+    pieces: list[ColouredText] = []
     for start, end in pairwise(sorted(cuts)):
         part = text[start:end]
         place = _around(start, end, coloured)
         is_unheld = _around(start, end, unheld) is not None
         if place is None:
-            piece = Piece(part, unheld=is_unheld)
+            piece = ColouredText(part, unheld=is_unheld)
         else:
             piece = _coloured(part, end, shown[place], is_unheld)
         pieces.append(piece)
@@ -152,7 +152,7 @@ def _around(start: int, end: int, spans: Sequence[Span]) -> int | None:
     return None
 
 
-def _coloured(part: str, end: int, span: _Shown, is_unheld: bool) -> Piece:
+def _coloured(part: str, end: int, span: _Highlight, is_unheld: bool) -> ColouredText:
     hue = hue_of(span.numbers[0]) if span.numbers else None
     numbers = span.numbers if end == span.end else ()
-    return Piece(part, numbers, hue, is_unheld, span.title)
+    return ColouredText(part, numbers, hue, is_unheld, span.title)
