@@ -92,9 +92,7 @@ def diagnose(
         from ecs_plugins.shaping.observations import LabelledExample
 
         examples = LabelledExample.read(_one_of(data, fit), limit=limit, seed=seed)
-        names = None if signals is None else _names(signals, examples)
-        if fit is not None:
-            names = [_fitted_signal(examples)]
+        names = _measured(signals, examples, fitting=fit is not None)
         with Console(stderr=True).status("loading the model"):
             language_model = _setup.load_model(model, device=device, dtype=dtype)
         typer.echo(_placement(language_model), err=True)
@@ -132,6 +130,18 @@ def _one_of(data: Path | None, fit: Path | None) -> Path:
             "pass the examples as --data, or as --fit to learn from them alone"
         )
     return path
+
+
+def _measured(
+    signals: str | None,
+    examples: Sequence[LabelledExample],
+    *,
+    fitting: bool,
+) -> list[str] | None:
+    """Names of the signals to measure; None for those that are worth their cost."""
+    if fitting:
+        return [_fitted_signal(examples)]
+    return None if signals is None else _names(signals, examples)
 
 
 def _fitted_signal(examples: Sequence[LabelledExample]) -> str:
