@@ -117,8 +117,8 @@ def terms(text: str) -> list[str]:
     """
     if text.isascii():
         return _ASCII_RUN.findall(text.lower())
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    without_points = _POINTS.sub("", folded)
+    normal = unicodedata.normalize("NFKC", text)
+    without_points = _POINTS.sub("", normal.casefold())
     found: list[str] = []
     for run in _RUN.findall(without_points):
         if len(run) > 1 and _IS_UNSPACED.match(run):
@@ -175,7 +175,8 @@ def _in_a_name(line: str, end: int) -> bool:
     following = line[end]
     if before.isspace() or following.isspace():
         return False
-    mark = line[:end].rstrip(_CLOSING)[-1:]
+    sentence = line[:end].rstrip(_CLOSING)
+    mark = sentence[-1:]
     is_spaced = following.isascii() or following.islower() or following.isupper()
     return mark.isascii() and is_spaced
 
@@ -368,7 +369,9 @@ def _several_turns(passage: str, speakers: set[str]) -> bool:
 def _without(text: str, asked: str) -> str:
     if not asked:
         return text
-    return text.rstrip().removesuffix(asked).rstrip()
+    body = text.rstrip()
+    statement = body.removesuffix(asked)
+    return statement.rstrip()
 
 
 def _reply_to(

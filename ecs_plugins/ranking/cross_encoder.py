@@ -82,7 +82,8 @@ class CrossEncoderRanker:
         scores = np.full(len(passages), -math.inf)
         filled = [index for index, passage in enumerate(passages) if passage.strip()]
         if filled:
-            pairs = [(well_formed(query), well_formed(passages[index])) for index in filled]
+            question = well_formed(query)
+            pairs = [(question, well_formed(passages[index])) for index in filled]
             scores[filled] = self._predicted(pairs)
         return Ranking.from_scores(scores.tolist())
 

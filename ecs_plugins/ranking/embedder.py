@@ -92,7 +92,8 @@ class _CheckedEmbedder(Embedder, ABC):
             InvalidInputError: ``texts`` is not a sequence of strings.
             ModelError: The embedder failed or returned vectors that cannot be compared.
         """
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        are_texts = all(isinstance(text, str) for text in texts)
+        if isinstance(texts, str) or not are_texts:
             raise InvalidInputError("embed_documents takes a sequence of strings")
         filled = [index for index, text in enumerate(texts) if text.strip()]
         if not filled:
@@ -100,7 +101,9 @@ class _CheckedEmbedder(Embedder, ABC):
         readable = [well_formed(texts[index]) for index in filled]
         raw = self._guard(lambda: self._documents(readable))
         unit = self._unit(raw, len(filled))
-        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        # Only now: where the dimension is not known yet, the first vectors tell it.
+        shape = (len(texts), self.dimension)
+        vectors = np.zeros(shape, dtype=np.float32)
         vectors[filled] = unit
         return vectors
 
