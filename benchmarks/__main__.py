@@ -21,6 +21,7 @@ from benchmarks.commands import (
     load,
     memory_prior,
     memory_scale,
+    memory_store,
     memory_words,
     month,
     pruning,
@@ -47,6 +48,7 @@ app.command("infinite-room")(infinite_room.infinite_room)
 app.command("bounded-chat", help=bounded_chat.HELP)(bounded_chat.bounded_chat)
 app.command("memory-prior")(memory_prior.memory_prior)
 app.command("memory-scale")(memory_scale.memory_scale)
+app.command("memory-store", help=memory_store.HELP)(memory_store.memory_store)
 app.command("memory-words", help=memory_words.HELP)(memory_words.memory_words)
 app.command("deployment")(deployment.deployment)
 app.command("month")(month.month)

@@ -354,16 +354,13 @@ class EntropicStore(BaseStore):
             condition = partial(matches, condition=op.filter)
         prefix = op.namespace_prefix
         stop = op.offset + op.limit
-        pairs: list[tuple[StoredItem, float | None]] = []
+        pairs: list[tuple[StoredItem, float | None]]
         if op.query:
-            conversations = self._conversations
-            # Items of conversations are left out below, so that more may be needed.
-            limit = stop if conversations.prefix is None else None
             vector = reads.vectors[op.query]
-            nearest = view.nearest(prefix, vector, condition=condition, limit=limit)
-            for item, score in nearest:
-                if not conversations.hold(item.namespace):
-                    pairs.append((item, score))
+            search = partial(view.search, prefix, op.query, vector, condition=condition)
+            pairs = self._without_conversations(search(limit=stop))
+            if len(pairs) < stop and self._conversations.prefix is not None:
+                pairs = self._without_conversations(search())
         else:
             items = view.find(prefix, condition=condition, limit=stop)
             pairs = [(item, None) for item in items]
@@ -371,6 +368,13 @@ class EntropicStore(BaseStore):
         if op.refresh_ttl:
             reads.touch(item for item, _ in pairs)
         return [as_hit(item, score) for item, score in pairs]
+
+    def _without_conversations(
+        self, pairs: Iterable[tuple[StoredItem, float | None]]
+    ) -> list[tuple[StoredItem, float | None]]:
+        """Items that are no messages, which are recalled."""
+        hold = self._conversations.hold
+        return [(item, score) for item, score in pairs if not hold(item.namespace)]
 
     def _write_items(self, writes: _Writes, reads: _Reads) -> None:
         self._items.write(

@@ -81,7 +81,7 @@ class EntropicMemory(MemoryReader):
         store.forget_read = getattr(model, "clear_cache", store.forget_read)
         self._sleeper = SleepRunner(store, model, utility)
         self.admin = MemoryAdmin(store, self._sleeper.background)
-        self.items = Items(store)
+        self.items = Items(store, self._sleeper.background.submit)
         self._save_due = time.monotonic() + _SAVE_EVERY
 
     @classmethod

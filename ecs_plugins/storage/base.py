@@ -118,8 +118,11 @@ class SqlDatabase(ABC):
         path: What it is called in messages.
         in_memory: Whether nothing of it is on disk.
         read_only: Whether nothing may be written.
+        rows_rise: Whether rows appear in the order of their numbers, as where one writes at a time.
         at_fork: What a forked child calls: what the parent has not written is the parent's.
     """
+
+    rows_rise = False
 
     def __init__(self, path: str, *, read_only: bool) -> None:
         self.path = path

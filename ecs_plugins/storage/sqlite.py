@@ -101,6 +101,8 @@ class Database(SqlDatabase):
         StorageError: The file cannot be opened, holds something else, or is of a newer version.
     """
 
+    rows_rise = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],

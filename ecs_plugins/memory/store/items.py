@@ -1,8 +1,8 @@
 """Key-value items in a memory file: what is put by key stays verbatim until deleted or expired.
 
 Nothing here consolidates or forgets: an item is a JSON object under a namespace and a key, with
-an optional time to live and a vector for each text that it is to be found by. Search is exact:
-all vectors of the items in question are compared, an item by its best one.
+an optional time to live and a vector for each text that it is to be found by. A search finds items
+by the rule of a recall, an item by its best text.
 
 An item may belong to a message of the log. Then it holds all of its value but the text, which
 stays in the message alone: what changes or erases the message changes or erases the item.
@@ -11,6 +11,7 @@ stays in the message alone: what changes or erases the message changes or erases
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,12 +19,19 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.relevance import FOURTH, QueryReading, read
+from ecs_plugins.memory.store.item_index import ItemIndex, ItemIndexes, Submit
+from ecs_plugins.memory.store.judging import Judged
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import seconds_of
 from ecs_plugins.memory.store.namespaces import decode, encode, under
-from ecs_plugins.memory.store.values import crc, damaged, packed, unpack
+from ecs_plugins.memory.store.seam import Rows
+from ecs_plugins.memory.store.search import CANDIDATES
+from ecs_plugins.memory.store.values import crc, damaged, packed
 from ecs_plugins.memory.types import Namespace, Vector
 from ecs_plugins.storage.base import Connection
 
@@ -104,9 +112,9 @@ _INSERT_VECTOR = """
     INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)
     VALUES (?,?,?,?,?,?)
 """
-_UPDATE_VECTOR = """
-    UPDATE item_vectors SET epoch = ?, vector = ?, vector_crc = ?
-    WHERE item = ? AND path = ? AND text = ?
+_DELETE_STALE = """
+    DELETE FROM item_vectors
+    WHERE item = ? AND path = ? AND text = ? AND epoch < ?
 """
 _TOUCH = """
     UPDATE items SET expires = ? + ttl
@@ -127,10 +135,18 @@ _PUT = """
 class ItemView:
     """One consistent view of the items that have not expired."""
 
-    def __init__(self, connection: Connection, now: float, dimension: int, kind: str = "") -> None:
+    def __init__(
+        self,
+        store: MemoryStore,
+        indexes: ItemIndexes,
+        connection: Connection,
+        now: float,
+        kind: str = "",
+    ) -> None:
+        self._store = store
+        self._indexes = indexes
         self._connection = connection
         self._now = now
-        self._dimension = dimension
         self._kind = kind
 
     def _select(self, where: str, values: Sequence[object]) -> Iterator[StoredItem]:
@@ -158,32 +174,92 @@ class ItemView:
         matching = (item for item in found if condition is None or condition(item.value))
         return list(islice(matching, limit))
 
-    def nearest(
+    def search(
         self,
         prefix: Namespace,
-        query: Vector,
+        query: str,
+        vector: Vector,
         *,
         condition: Condition | None = None,
         limit: int | None = None,
     ) -> list[tuple[StoredItem, float | None]]:
-        """Items by their best cosine to a query; those without a vector follow, score None."""
-        found = self.find(prefix, condition=condition)
-        scores = self._scores(prefix, {item.row for item in found}, query)
-        ranked = sorted(found, key=lambda item: -scores.get(item.row, -2.0))
-        return [(item, scores.get(item.row)) for item in ranked[:limit]]
+        """Items as a recall would find them, best first; those without a text follow, score None.
 
-    def _scores(self, prefix: Namespace, rows: set[int], query: Vector) -> dict[int, float]:
-        where, values = under(prefix, "i.namespace")
-        best: dict[int, float] = {}
-        for row, path, data, checksum in self._connection.execute(
-            "SELECT v.item, v.path, v.vector, v.vector_crc FROM items i"
-            f" JOIN item_vectors v ON v.item = i.row WHERE {where}",
-            values,
-        ):
-            if row in rows:
-                vector = unpack(data, checksum, self._dimension, f"item {row} at {path}")
-                best[row] = max(float(vector @ query), best.get(row, -2.0))
-        return best
+        The score of an item is the probability that it is evidence for the answer, as in
+        `EntropicMemory.recall`; an item of several texts has that of its best one.
+
+        Args:
+            prefix: Where: in this namespace and below it.
+            query: What is asked.
+            vector: Of the query [d].
+            condition: What the value of an item must meet.
+            limit: How many at most; None is all.
+        """
+        passing: list[StoredItem] | None = None
+        if condition is not None:
+            passing = self.find(prefix, condition=condition)
+        with self._indexes.current(self._connection, prefix, self._kind) as index:
+            allowed = None
+            if passing is not None:
+                allowed = index.rows_of(item.row for item in passing)
+            most = len(index) if limit is None else limit
+            hits = self._best(index, read(query), vector, allowed, most)
+            if limit is not None and len(hits) >= limit:
+                return hits
+            if passing is None:
+                passing = self.find(prefix)
+            others = [item for item in passing if not index.has(item.row)]
+        hits += [(item, None) for item in others]
+        return hits[:limit]
+
+    def _best(
+        self,
+        index: ItemIndex,
+        question: QueryReading,
+        vector: Vector,
+        allowed: Rows | None,
+        most: int,
+    ) -> list[tuple[StoredItem, float | None]]:
+        """The items that fit best: more are looked at until no other can be among them."""
+        count = max(most, CANDIDATES, FOURTH)
+        while True:
+            judged = index.judged(question, vector, self._store.scale, count=count, allowed=allowed)
+            if judged is None:
+                return []
+            hits, worst = self._hits(index, judged, most)
+            if len(hits) == most and worst >= judged.rest:
+                return hits
+            if judged.rest == -math.inf:
+                return hits
+            count *= 4
+
+    def _hits(
+        self, index: ItemIndex, judged: Judged, most: int
+    ) -> tuple[list[tuple[StoredItem, float | None]], float]:
+        """The best items among candidates that have not expired, and the fit of the last."""
+        rows = judged.rows.tolist()
+        fits = judged.fits.tolist()
+        scores = judged.scores.tolist()
+        best_first = np.lexsort((judged.rows, -judged.fits))
+        best = index.best_places(rows, best_first.tolist())
+        hits: list[tuple[StoredItem, float | None]] = []
+        worst = -math.inf
+        while len(hits) < most:
+            some = list(islice(best, most))
+            if not some:
+                break
+            stored = self._by_rows([item for item, _ in some])
+            for item, place in some:
+                if item in stored and len(hits) < most:
+                    hits.append((stored[item], scores[place]))
+                    worst = fits[place]
+        return hits, worst
+
+    def _by_rows(self, rows: Sequence[int]) -> dict[int, StoredItem]:
+        """The items of some rows that have not expired."""
+        among = "i.row IN (SELECT CAST(value AS BIGINT) FROM json_each(?))"
+        items = self._select(among, (json.dumps(list(rows)),))
+        return {item.row: item for item in items}
 
     def namespaces(self) -> list[Namespace]:
         """Every namespace that holds an item, sorted."""
@@ -194,9 +270,11 @@ class ItemView:
 class Items:
     """The key-value items of an open memory. Thread-safe."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, submit: Submit) -> None:
         self._store = store
-        self.embed_query, self.together = store.embed_query, store.together
+        self._indexes = ItemIndexes(store, submit)
+        self.embed_query = store.embed_query
+        self.together = store.together
 
     @contextmanager
     def view(self, *, search: bool = False, kind: str = "") -> Iterator[ItemView]:
@@ -204,7 +282,7 @@ class Items:
         if search:
             self._embed_anew()
         with self._store.database.read() as connection:
-            yield ItemView(connection, time.time(), self._store.dimension, kind)
+            yield ItemView(self._store, self._indexes, connection, time.time(), kind)
 
     def write(
         self,
@@ -273,12 +351,16 @@ class Items:
         if not stale:
             return
         vectors = self._store.embed([text for _, _, text in stale])
-        replaced = []
-        for key, vector in zip(stale, vectors, strict=True):
+        fresh = []
+        for (item, path, text), vector in zip(stale, vectors, strict=True):
             data, checksum = packed(vector)
-            replaced.append((epoch, data, checksum, *key))
+            fresh.append((item, path, text, epoch, data, checksum))
         with self._store.writing() as connection:
-            connection.executemany(_UPDATE_VECTOR, replaced)
+            # What was replaced or deleted meanwhile is not stale any more.
+            for key, row in zip(stale, fresh, strict=True):
+                gone = connection.execute(_DELETE_STALE, (*key, epoch))
+                if gone.rowcount:
+                    connection.execute(_INSERT_VECTOR, row)
 
 
 def _item(row: tuple[Any, ...]) -> StoredItem:

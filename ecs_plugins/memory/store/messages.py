@@ -137,7 +137,7 @@ class Message:
     superseded_by: str | None = None
 
 
-class _Turn(NamedTuple):
+class Turn(NamedTuple):
     """Who said what, and when."""
 
     name: str
@@ -155,13 +155,13 @@ def replies(
     or another speaker where both texts begin with ``name:``, and within `SESSION`.
     """
     answered: list[NewMessage] = []
-    last: _Turn | None = None
+    last: Turn | None = None
     if before is not None:
-        last = _Turn(before.id, before.text, before.role, before.created)
+        last = Turn(before.id, before.text, before.role, before.created)
     for name, message in zip(ids, messages, strict=True):
         at = now if message.at is None else message.at
-        turn = _Turn(name, message.text, message.role, at)
-        asked = "" if last is None else _asked(last, turn)
+        turn = Turn(name, message.text, message.role, at)
+        asked = "" if last is None else question_before(last, turn)
         if last is not None and asked:
             message = replace(message, asked=asked, asker=last.name)
         answered.append(message)
@@ -169,7 +169,7 @@ def replies(
     return answered
 
 
-def _asked(last: _Turn, turn: _Turn) -> str:
+def question_before(last: Turn, turn: Turn) -> str:
     """The question of one turn that the next replies to; empty if it replies to none."""
     if abs(turn.at - last.at) > SESSION:
         return ""

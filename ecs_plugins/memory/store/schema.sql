@@ -151,13 +151,15 @@ CREATE TABLE items (
 );
 CREATE INDEX items_by_message ON items (message) WHERE message IS NOT NULL;
 CREATE INDEX items_by_expiry ON items (expires) WHERE expires IS NOT NULL;
+-- Rows are added and removed, never changed: an index in memory follows them by their numbers.
 CREATE TABLE item_vectors (
+    row INTEGER PRIMARY KEY AUTOINCREMENT,
     item INTEGER NOT NULL REFERENCES items(row) ON DELETE CASCADE,
     path TEXT NOT NULL,
     text TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     vector BLOB NOT NULL,
     vector_crc INTEGER NOT NULL,
-    PRIMARY KEY (item, path)
-) WITHOUT ROWID;
+    UNIQUE (item, path)
+);
 CREATE INDEX item_vectors_by_epoch ON item_vectors (epoch);

@@ -20,11 +20,8 @@ from ecs_plugins.common.text import as_reply, one_line
 from ecs_plugins.memory.filters import Filter, matches, without_joints
 from ecs_plugins.memory.recency import later_first
 from ecs_plugins.memory.records import Recollection
-from ecs_plugins.memory.relevance import (
-    FOURTH,
-    encounter,
-    relevance,
-)
+from ecs_plugins.memory.relevance import FOURTH
+from ecs_plugins.memory.store.judging import judge
 from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import Access
@@ -208,24 +205,19 @@ def _scored(
     """
     if request.by_cosine:
         return _scored_by_cosine(opened, request, count, allowed)
-    question = request.question
-    candidates = opened.candidates(question.content, request.vector, count, allowed=allowed)
-    if not len(candidates.rows):
+    judged = judge(
+        opened,
+        request.question,
+        request.vector,
+        request.scale,
+        count=count,
+        allowed=allowed,
+        items=items,
+    )
+    if judged is None:
         return [], -math.inf
-    # Equal vectors must tie, although products in another order may differ in the last bits.
-    cosines = candidates.cosines.astype(np.float64).round(6)
-    scaled = request.scale.to_default(cosines)
-    fits = (scaled + candidates.coverage) / 2
-    known = opened.known(question.names) if question.names else ()
-    met = encounter(question, scaled, fits, items=items, known=known)
-    scores = relevance(fits, met)
-    scored = _above(candidates.rows, scores, cosines, candidates.coverage, request)
-    if candidates.rest is None:
-        return scored, -math.inf
-    cosine, coverage = candidates.rest
-    beyond = (request.scale.to_default(np.array([cosine])) + coverage) / 2
-    (rest,) = relevance(beyond, met).tolist()
-    return scored, rest
+    scored = _above(judged.rows, judged.scores, judged.cosines, judged.coverage, request)
+    return scored, judged.rest_score
 
 
 def _scored_by_cosine(

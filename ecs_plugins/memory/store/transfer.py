@@ -56,7 +56,7 @@ _TABLES = {
     # What messages claimed that the log has no more; an import reads the others anew.
     "claims": f"{_CHOSEN} AND message NOT IN (SELECT id FROM messages)",
 }
-_FRESH = {"messages": ("seq",), "tiers": ("row",), "claims": ("row",)}
+_FRESH = {"messages": ("seq",), "tiers": ("row",), "claims": ("row",), "item_vectors": ("row",)}
 """The numbers that rows get anew where they are imported, and nobody refers to."""
 
 _NUMBERS = {"namespaces": "id", "sleeps": "id", "decisions": "id", "items": "row"}

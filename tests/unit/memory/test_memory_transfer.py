@@ -49,8 +49,8 @@ def places(memory):
 def found(memory, query="which boat is blue", prefix=()):
     vector = memory.items.embed_query(query)
     with memory.items.view(search=True) as view:
-        nearest = view.nearest(prefix, vector)
-    return [Shown(item, score) for item, score in nearest]
+        hits = view.search(prefix, query, vector)
+    return [Shown(item, score) for item, score in hits]
 
 
 @pytest.fixture

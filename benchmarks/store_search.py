@@ -1,0 +1,161 @@
+"""What a search of a LangGraph store finds of a chat, and what it costs, beside a recall.
+
+The turns of a chat are put by key, one item each, and its questions are asked: evidence recall@5
+is the share of a question's evidence among the five items found. Times are of one search or put
+without embedding, which every store needs alike.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from langgraph.store.base import BaseStore, PutOp
+
+from benchmarks.bounded_chat.chats import CachedEmbedder, Chat
+from ecs_plugins.langgraph import EntropicStore
+from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.store.messages import NewMessage
+
+K = 5
+_SPACE = ("chat",)
+_BATCH = 100
+_APART = 2 * 86_400.0
+"""Seconds between sessions: nobody replies to what was asked in the one before."""
+
+Find: TypeAlias = Callable[[str], Sequence[int]]
+"""The positions of the turns that are found for a question, best first."""
+
+
+@dataclass
+class Measured:
+    """One way to find turns.
+
+    Attributes:
+        recalls: Evidence recall@5 of each question.
+        searches: Seconds of each search.
+        puts: Seconds per item, of each chat.
+        sizes: Bytes on disk per item, of each chat.
+    """
+
+    recalls: list[float] = field(default_factory=list)
+    searches: list[float] = field(default_factory=list)
+    puts: list[float] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+
+    @property
+    def row(self) -> list[str]:
+        """Its cells in the table."""
+        kilobytes = statistics.mean(self.sizes) / 1000
+        return [
+            f"{statistics.mean(self.recalls):.3f}",
+            f"{1000 * statistics.median(self.searches):.2f}",
+            f"{1000 * statistics.mean(self.puts):.2f}",
+            f"{kilobytes:.1f}",
+        ]
+
+
+def measured(chats: Iterable[Chat], embedder: CachedEmbedder) -> dict[str, Measured]:
+    """Every way on every chat."""
+    ways: dict[str, Callable[[Chat, CachedEmbedder, Path], Iterator[Find]]] = {
+        "EntropicMemory.recall": _recalling,
+        "EntropicStore.search": _searching,
+    }
+    if find_spec("langgraph.store.sqlite") is not None:
+        ways["SqliteStore.search"] = _searching_theirs
+    results = {name: Measured() for name in ways}
+    for chat in chats:
+        for name, way in ways.items():
+            _measure(chat, embedder, contextmanager(way), results[name])
+    return results
+
+
+def _measure(chat: Chat, embedder: CachedEmbedder, way: Callable, result: Measured) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.db"
+        started = time.perf_counter()
+        with way(chat, embedder, path) as find:
+            result.puts.append((time.perf_counter() - started) / len(chat.turns))
+            find(chat.questions[0].text)
+            for question in chat.questions:
+                started = time.perf_counter()
+                found = find(question.text)
+                result.searches.append(time.perf_counter() - started)
+                met = set(question.evidence).intersection(found[:K])
+                result.recalls.append(len(met) / len(question.evidence))
+        result.sizes.append(path.stat().st_size / len(chat.turns))
+
+
+def _extensible() -> str:
+    """A module for SQLite that loads extensions, which not every Python can."""
+    return "pysqlite3" if find_spec("pysqlite3") is not None else "sqlite3"
+
+
+def _recalling(chat: Chat, embedder: CachedEmbedder, path: Path) -> Iterator[Find]:
+    """The memory's own recall, of turns that are neither merged nor forgotten."""
+    count = len(chat.turns)
+    config = MemoryConfig(hot_capacity=2 * count, sleep_every=2 * count, merge_threshold=1.0)
+    with EntropicMemory.open(path, embedder=embedder, config=config) as memory:
+        ids: list[str] = []
+        drafts = [NewMessage(turn.text, at=_APART * turn.session) for turn in chat.turns]
+        for start in range(0, count, _BATCH):
+            ids += memory.add(drafts[start : start + _BATCH])
+        positions = {name: position for position, name in enumerate(ids)}
+
+        def find(question: str) -> list[int]:
+            recalled = memory.recall(question, k=K, threshold=0.0, record=False)
+            return [positions[each.provenance[0]] for each in recalled]
+
+        yield find
+
+
+def _searching(chat: Chat, embedder: CachedEmbedder, path: Path) -> Iterator[Find]:
+    with EntropicMemory.open(path, embedder=embedder) as memory:
+        store = EntropicStore(memory, index={"fields": ["text"]})
+        yield _filled(store, chat)
+
+
+def _searching_theirs(chat: Chat, embedder: CachedEmbedder, path: Path) -> Iterator[Find]:
+    """LangGraph's store in a file."""
+    from langgraph.store.sqlite import SqliteStore
+
+    sqlite: Any = import_module(_extensible())
+    connection = sqlite.connect(path, check_same_thread=False, isolation_level=None)
+
+    def embed(texts: Sequence[str]) -> list[list[float]]:
+        with suppress(ValueError):  # a query alone is embedded as such
+            (query,) = texts
+            return [embedder.embed_query(query).tolist()]
+        return embedder.embed_documents(texts).tolist()
+
+    index = {"dims": embedder.dimension, "embed": embed, "fields": ["text"]}
+    try:
+        store = SqliteStore(connection, index=index)
+        store.setup()
+        yield _filled(store, chat)
+    finally:
+        connection.close()
+
+
+def _filled(store: BaseStore, chat: Chat) -> Find:
+    """Put the turns of a chat into a store."""
+    puts = []
+    for position, turn in enumerate(chat.turns):
+        puts.append(PutOp(_SPACE, str(position), {"text": turn.text}))
+    for start in range(0, len(puts), _BATCH):
+        store.batch(puts[start : start + _BATCH])
+
+    def find(question: str) -> list[int]:
+        items = store.search(_SPACE, query=question, limit=K)
+        return [int(item.key) for item in items]
+
+    return find
