@@ -35,6 +35,9 @@ _APART = 2 * 86_400.0
 Find: TypeAlias = Callable[[str], Sequence[int]]
 """The positions of the turns that are found for a question, best first."""
 
+Way: TypeAlias = Callable[[Chat, CachedEmbedder, Path], Iterator[Find]]
+"""Puts the turns of a chat into a file, and yields what finds them there."""
+
 
 @dataclass
 class Measured:
@@ -66,7 +69,7 @@ class Measured:
 
 def measured(chats: Iterable[Chat], embedder: CachedEmbedder) -> dict[str, Measured]:
     """Every way on every chat."""
-    ways: dict[str, Callable[[Chat, CachedEmbedder, Path], Iterator[Find]]] = {
+    ways: dict[str, Way] = {
         "EntropicMemory.recall": _recalling,
         "EntropicStore.search": _searching,
     }
@@ -75,15 +78,15 @@ def measured(chats: Iterable[Chat], embedder: CachedEmbedder) -> dict[str, Measu
     results = {name: Measured() for name in ways}
     for chat in chats:
         for name, way in ways.items():
-            _measure(chat, embedder, contextmanager(way), results[name])
+            _measure(chat, embedder, way, results[name])
     return results
 
 
-def _measure(chat: Chat, embedder: CachedEmbedder, way: Callable, result: Measured) -> None:
+def _measure(chat: Chat, embedder: CachedEmbedder, way: Way, result: Measured) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.db"
         started = time.perf_counter()
-        with way(chat, embedder, path) as find:
+        with contextmanager(way)(chat, embedder, path) as find:
             result.puts.append((time.perf_counter() - started) / len(chat.turns))
             find(chat.questions[0].text)
             for question in chat.questions:
@@ -126,8 +129,7 @@ def _searching(chat: Chat, embedder: CachedEmbedder, path: Path) -> Iterator[Fin
 
 def _searching_theirs(chat: Chat, embedder: CachedEmbedder, path: Path) -> Iterator[Find]:
     """LangGraph's store in a file."""
-    from langgraph.store.sqlite import SqliteStore
-
+    theirs: Any = import_module("langgraph.store.sqlite")
     sqlite: Any = import_module(_extensible())
     connection = sqlite.connect(path, check_same_thread=False, isolation_level=None)
 
@@ -135,11 +137,16 @@ def _searching_theirs(chat: Chat, embedder: CachedEmbedder, path: Path) -> Itera
         with suppress(ValueError):  # a query alone is embedded as such
             (query,) = texts
             return [embedder.embed_query(query).tolist()]
-        return embedder.embed_documents(texts).tolist()
+        vectors: list[list[float]] = embedder.embed_documents(texts).tolist()
+        return vectors
 
-    index = {"dims": embedder.dimension, "embed": embed, "fields": ["text"]}
+    index = {
+        "dims": embedder.dimension,
+        "embed": embed,
+        "text_fields": ["text"],  # what it reads in place of LangGraph's "fields"
+    }
     try:
-        store = SqliteStore(connection, index=index)
+        store = theirs.SqliteStore(connection, index=index)
         store.setup()
         yield _filled(store, chat)
     finally:

@@ -108,6 +108,9 @@ class EntropicStore(BaseStore):
     batch see the state before it, the last put of a key wins, and all its writes are one
     transaction. Returned values are copies. ``created_at`` survives an overwrite.
 
+    A search with a query finds by the rule of `EntropicMemory.recall`, by words and vectors: the
+    score of an item is the probability that it is evidence for the answer.
+
     It is closed by ``with`` and ``async with``, and its memory with it if it opened that itself.
     Within ``async with``, the sync methods are refused where they would block the event loop.
 

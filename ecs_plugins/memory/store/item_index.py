@@ -67,7 +67,7 @@ class _State(NamedTuple):
     """What tells the rows of two transactions apart: their last or their sum, and their number."""
 
     rows: int
-    count: int
+    number: int
 
 
 class ItemIndex:
@@ -164,7 +164,7 @@ class ItemIndex:
         """Whether no row left between two states."""
         sql = "SELECT count(*) FROM item_vectors WHERE row > ?"
         (came,) = connection.execute(sql, (before.rows,)).fetchone()
-        return state.count == before.count + int(came)
+        return state.number == before.number + int(came)
 
     def _follow_sums(self, connection: Connection) -> None:
         """Follow where rows appear in any order."""
