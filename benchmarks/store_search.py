@@ -40,7 +40,7 @@ Way: TypeAlias = Callable[[Chat, CachedEmbedder, Path], Iterator[Find]]
 
 
 @dataclass
-class Measured:
+class MeasuredWay:
     """One way to find turns.
 
     Attributes:
@@ -67,7 +67,7 @@ class Measured:
         ]
 
 
-def measured(chats: Iterable[Chat], embedder: CachedEmbedder) -> dict[str, Measured]:
+def measured(chats: Iterable[Chat], embedder: CachedEmbedder) -> dict[str, MeasuredWay]:
     """Every way on every chat."""
     ways: dict[str, Way] = {
         "EntropicMemory.recall": _recalling,
@@ -75,14 +75,14 @@ def measured(chats: Iterable[Chat], embedder: CachedEmbedder) -> dict[str, Measu
     }
     if find_spec("langgraph.store.sqlite") is not None:
         ways["SqliteStore.search"] = _searching_theirs
-    results = {name: Measured() for name in ways}
+    results = {name: MeasuredWay() for name in ways}
     for chat in chats:
         for name, way in ways.items():
             _measure(chat, embedder, way, results[name])
     return results
 
 
-def _measure(chat: Chat, embedder: CachedEmbedder, way: Way, result: Measured) -> None:
+def _measure(chat: Chat, embedder: CachedEmbedder, way: Way, result: MeasuredWay) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.db"
         started = time.perf_counter()

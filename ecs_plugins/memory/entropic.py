@@ -207,7 +207,7 @@ class EntropicMemory(MemoryReader):
         if not drafts:
             return []
         store = self._store
-        every = self.config.sleep_every
+        every = store.config.sleep_every
         ids = log.new_ids(len(drafts))
         drafts, vectors = intake.embedded(store, namespace, drafts, ids)
         start = 0
@@ -283,18 +283,20 @@ class EntropicMemory(MemoryReader):
         """
         namespaces = [checked(namespace)]
         namespaces += [checked(each) for each in listed(also, "also")]
-        config = self.config
+        config = self._store.config
         check_wanted(k, threshold, at)
+        searched = searched_tiers(tiers, config)
+        excluded = frozenset(listed(exclude, "exclude"))
         request = RecallRequest(
             query=query,
             question=read(query),
             vector=self._store.embed_query(query),
             k=config.top_k if k is None else int(k),
             threshold=config.threshold if threshold is None else float(threshold),
-            tiers=searched_tiers(tiers, config),
+            tiers=searched,
             condition=None if filter is None else checked_filter(filter),
             now=time.time(),
-            exclude=frozenset(listed(exclude, "exclude")),
+            exclude=excluded,
             by_cosine=config.rule == "paper",
             at=at,
             include_superseded=include_superseded,

@@ -25,7 +25,7 @@ import numpy as np
 from ecs_plugins.memory.relevance import QueryReading, Scale
 from ecs_plugins.memory.store import vector_index
 from ecs_plugins.memory.store.indexes import OpenIndex
-from ecs_plugins.memory.store.judging import Judged, judge
+from ecs_plugins.memory.store.judging import JudgedRows, judge
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Turn, question_before
 from ecs_plugins.memory.store.namespaces import key_of, under
@@ -129,7 +129,7 @@ class ItemIndex:
         *,
         count: int,
         allowed: Rows | None,
-    ) -> Judged | None:
+    ) -> JudgedRows | None:
         """Rows as a question judges them; see `judge`."""
         items = len(self) if allowed is None else len(allowed)
         return judge(

@@ -25,7 +25,7 @@ from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.relevance import FOURTH, QueryReading, read
 from ecs_plugins.memory.store.item_index import ItemIndex, ItemIndexes, Submit
-from ecs_plugins.memory.store.judging import Judged
+from ecs_plugins.memory.store.judging import JudgedRows
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import seconds_of
 from ecs_plugins.memory.store.namespaces import decode, encode, under
@@ -234,7 +234,7 @@ class ItemView:
             count *= 4
 
     def _hits(
-        self, index: ItemIndex, judged: Judged, most: int
+        self, index: ItemIndex, judged: JudgedRows, most: int
     ) -> tuple[list[tuple[StoredItem, float | None]], float]:
         """The best items among candidates that have not expired, and the fit of the last."""
         rows = judged.rows.tolist()

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ecs_plugins.memory.relevance import Encounter, QueryReading, Scale, encounter, relevance
+from ecs_plugins.memory.relevance import QueryReading, Scale, encounter, relevance
 from ecs_plugins.memory.store.seam import Rows, SpaceIndex
 from ecs_plugins.memory.types import Floats, Vector
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedRows:
     """Candidates as a question judges them.
 
     Attributes:
@@ -25,29 +25,18 @@ class Judged:
         cosines: Of each row with the question [n].
         coverage: How much of the question each row covers [n].
         fits: Means of cosine and coverage [n], which order the rows.
+        scores: The probability that each row is evidence for the answer [n].
         rest: The fit that no other row exceeds; minus infinity where there is no other.
-        met: What the question meets.
+        rest_score: The probability that no other row exceeds, likewise.
     """
 
     rows: Rows
     cosines: Floats
     coverage: Floats
     fits: Floats
+    scores: Floats
     rest: float
-    met: Encounter
-
-    @property
-    def scores(self) -> Floats:
-        """That each row is evidence for the answer [n]."""
-        return relevance(self.fits, self.met)
-
-    @property
-    def rest_score(self) -> float:
-        """The probability that no other row exceeds."""
-        if self.rest == -math.inf:
-            return self.rest
-        (score,) = relevance(np.array([self.rest]), self.met).tolist()
-        return float(score)
+    rest_score: float
 
 
 def judge(
@@ -59,7 +48,7 @@ def judge(
     count: int,
     allowed: Rows | None,
     items: int,
-) -> Judged | None:
+) -> JudgedRows | None:
     """Judge candidates; None if there are none.
 
     Args:
@@ -79,16 +68,19 @@ def judge(
     scaled = scale.to_default(cosines)
     fits = (scaled + candidates.coverage) / 2
     known = opened.known(question.names) if question.names else ()
-    rest = -math.inf
+    met = encounter(question, scaled, fits, items=items, known=known)
+    rest = rest_score = -math.inf
     if candidates.rest is not None:
         cosine, coverage = candidates.rest
-        (nearest,) = scale.to_default(np.array([cosine])).tolist()
-        rest = (nearest + coverage) / 2
-    return Judged(
+        beyond = (scale.to_default(np.array([cosine])) + coverage) / 2
+        (rest,) = beyond.tolist()
+        (rest_score,) = relevance(beyond, met).tolist()
+    return JudgedRows(
         rows=candidates.rows,
         cosines=cosines,
         coverage=candidates.coverage,
         fits=fits,
+        scores=relevance(fits, met),
         rest=rest,
-        met=encounter(question, scaled, fits, items=items, known=known),
+        rest_score=rest_score,
     )
