@@ -73,6 +73,7 @@ test-max: ## The integration tests with the newest versions of the frameworks th
 	$(VENV)-max/bin/python -m pip install -q -U -e ".[all,dev]" $(FRAMEWORKS)
 	$(VENV)-max/bin/python -m pytest tests/integration -m "not model and not slow"
 
+nightly: export ECS_PLUGINS_KILLS := 3
 nightly: test fuzz test-min test-max ## Everything that can be tested without a GPU.
 
 gpu: $(VENV)/.installed-dev ## Check and measure a CUDA card, in at most 8 minutes; figures go to out/gpu.json.
