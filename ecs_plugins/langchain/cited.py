@@ -104,7 +104,8 @@ def shares_in(message: AnyMessage, notes: Sequence[NoteSource]) -> dict[str, flo
     if not isinstance(details, dict) or "statements" not in details:
         return None
     best: dict[str, float] = {}
-    for block in message.content_blocks:
+    blocks: list[Any] = [*message.content_blocks]
+    for block in blocks:
         for annotation in block.get("annotations", ()):
             extras = annotation.get("extras", {})
             id = extras.get("document_id")
