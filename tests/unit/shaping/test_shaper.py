@@ -145,7 +145,7 @@ def test_top_k_and_budget_and_threshold_combine():
     )
     assert kept(budget) == [2]
     assert budget.tokens_after <= 10
-    assert "budget" in budget.verdicts[1].reason
+    assert "max_tokens" in budget.verdicts[1].reason
     assert budget.verdicts[1].verdict is Verdict.HELPS
     assert kept(
         shape(
