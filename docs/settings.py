@@ -20,6 +20,7 @@ GROUPS = {
     "Frontier": (
         "ecs_plugins.RouterConfig",
         "ecs_plugins.frontier.SpendCap",
+        "ecs_plugins.frontier.Shadow",
         "ecs_plugins.PriceVector",
         "ecs_plugins.frontier.prices.ModelPrice",
         "ecs_plugins.ReuseLedger",

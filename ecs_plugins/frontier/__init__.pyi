@@ -11,5 +11,6 @@ from .prices import PriceVector as PriceVector
 from .reuse import ReuseLedger as ReuseLedger
 from .router_config import RouterConfig as RouterConfig
 from .routing import Router as Router
+from .shadow import Shadow as Shadow
 from .spending import SpendCap as SpendCap
 from .strategies.grid import default_strategies as default_strategies

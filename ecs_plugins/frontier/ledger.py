@@ -36,12 +36,26 @@ class Count(NamedTuple):
 
 
 class Booking(NamedTuple):
-    """What one query of a point cost, and what always the same strategy would have cost."""
+    """What one query of a point cost, and what always the same strategy would have cost.
+
+    Attributes:
+        key: Of the point.
+        unit: What costs are counted in.
+        cost: Of both stages.
+        baseline: Of always the full context.
+        name: The strategy under which it is booked, where that is not the point's.
+    """
 
     key: PointKey
     unit: str
     cost: float
     baseline: float
+    name: str = ""
+
+    def as_shadow(self) -> Booking:
+        """The same for a query that was answered beside what was chosen: nothing was saved."""
+        strategy, _ = self.key
+        return self._replace(baseline=0.0, name=f"{strategy} (shadow)")
 
 
 class DaySpend(NamedTuple):
@@ -83,6 +97,9 @@ class Ledger(Protocol):
 
     def observed(self, kind: str) -> dict[PointKey, tuple[int, float, float]]:
         """Values, mean and its error, of each point."""
+
+    def forget_observed(self) -> None:
+        """Forget all that was observed."""
 
     def book(
         self,

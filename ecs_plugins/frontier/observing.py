@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import PointKey, StrategyPoint, config_json
+from ecs_plugins.frontier.cost import PointKey, StrategyPoint, Usage, config_json
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.intervals import FEW_QUESTIONS, Z95, Interval, wilson
 from ecs_plugins.frontier.ledger import Ledger
+from ecs_plugins.tokens import Stage
 
 _ALARM_ERRORS = 3.0
 _NOTHING = (0, 0.0, 0.0)
@@ -87,3 +88,44 @@ def cautious_frontier(
         careful = replace(point, f1=interval.low)
         lower.append(careful)
     return frontier.with_points(lower)
+
+
+def pooled_frontier(frontier: EfficiencyFrontier, ledger: Ledger) -> EfficiencyFrontier:
+    """The frontier with what was observed pooled with what was measured, without its rows."""
+    scores = ledger.observed("score")
+    costs = ledger.observed("cost")
+    points = []
+    for point in frontier.points:
+        pooled = _with_scores(point, scores.get(point.key, _NOTHING))
+        ratios, mean, _ = costs.get(point.key, _NOTHING)
+        if ratios:
+            # As many questions as were measured have cost what was forecast.
+            factor = (point.n + ratios * mean) / (point.n + ratios)
+            pooled = replace(pooled, stage2=point.stage2 * factor, usage=_scaled(point, factor))
+        points.append(pooled)
+    return frontier.with_points(points, measurements=None)
+
+
+def _with_scores(point: StrategyPoint, scores: tuple[int, float, float]) -> StrategyPoint:
+    n, mean, error = scores
+    if not n:
+        return point
+    questions = point.n + n
+    total = point.f1 * point.n + mean * n
+    # The variance of a pooled mean, of two that are independent.
+    spread = math.hypot(point.f1_se * point.n, error * n)
+    f1 = min(1.0, total / questions)
+    return replace(point, f1=f1, f1_se=spread / questions, n=questions, em=None)
+
+
+def _scaled(point: StrategyPoint, factor: float) -> Usage | None:
+    """The usage of a point whose queries cost a factor more."""
+    usage = point.usage
+    if usage is None:
+        return None
+    tokens = dict(usage.tokens)
+    for account in tokens:
+        stage, _ = account
+        if stage == Stage.QUERY:
+            tokens[account] *= factor
+    return replace(usage, tokens=tokens, query_seconds=usage.query_seconds * factor)

@@ -158,6 +158,22 @@ def _planned(
     return _Play(chosen, plan.bound, step, more)
 
 
+def game_of(points: Iterable[StrategyPoint], usual: float | None, target: float) -> str:
+    """What queries at a target are counted together as; empty for the ``usual`` target.
+
+    Targets that the same points reach are one game.
+    """
+    levels = sorted(point.f1 for point in points)
+    lowest = _lowest_reaching(levels, target)
+    if usual is not None and lowest == _lowest_reaching(levels, usual):
+        return ""
+    return f"F1 {lowest:.6g}"
+
+
+def _lowest_reaching(rising: Sequence[float], target: float) -> float:
+    return next((level for level in rising if level >= target), target)
+
+
 def coin(context_id: str) -> float:
     """The coin of a context, in [0, 1): the same in every process, at every query."""
     encoded = context_id.encode("utf-8", "surrogatepass")

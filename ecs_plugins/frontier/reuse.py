@@ -247,7 +247,8 @@ class ReuseLedger:
                 connection.execute(_OBSERVE, observed)
             day = int(now // _DAY)
             costs = (spent.unit, spent.cost, spent.baseline)
-            booked = (self._namespace, day, *spent.key, *costs)
+            strategy, config = spent.key
+            booked = (self._namespace, day, spent.name or strategy, config, *costs)
             connection.execute(_SPEND, booked)
 
     def forget(self, context: str) -> bool:
@@ -297,14 +298,9 @@ class ReuseLedger:
             observed[strategy, config] = (n, mean, math.sqrt(variance / n))
         return observed
 
-    def spent(self) -> list[DaySpend]:
-        """What was spent, by day and point, oldest first."""
-        rows = self._run(
-            "SELECT namespace, day, strategy, config, unit, queries, cost, baseline FROM spent "
-            "WHERE namespace = ? ORDER BY day, strategy, config",
-            (self._namespace,),
-        )
-        return [day_spend(row) for row in rows]
+    def forget_observed(self) -> None:
+        """Forget all that was observed of the points."""
+        self._run("DELETE FROM observed WHERE namespace = ?", (self._namespace,))
 
     def spent_by_tenants(self) -> list[DaySpend]:
         """What was spent in every namespace that this role may see."""

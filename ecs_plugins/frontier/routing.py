@@ -8,6 +8,7 @@ of equal quality, within a bound of the optimum that holds for every N: see `onl
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -27,12 +28,18 @@ from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.forecast import ReuseModel
 from ecs_plugins.frontier.ledger import Booking, Ledger
 from ecs_plugins.frontier.lifetimes import Lifetimes
-from ecs_plugins.frontier.observing import cautious_frontier, drift_alarms, key_of
+from ecs_plugins.frontier.observing import (
+    cautious_frontier,
+    drift_alarms,
+    key_of,
+    pooled_frontier,
+)
 from ecs_plugins.frontier.online import (
     Position,
     coin,
     decide_online,
     expected_run,
+    game_of,
     trusted_gain,
 )
 from ecs_plugins.frontier.readings import ContextReadings
@@ -186,7 +193,11 @@ class Router:
         """Ask the ledger, and count the query."""
         lifetimes = self._lifetimes
         life = lifetimes.cache_seconds
-        game = self._game(asked)
+        game = ""
+        target = asked.get("target_f1")
+        usual = self.config.target_f1
+        if target is not None and target != usual:
+            game = game_of(self.frontier.routable, usual, target)
         counted = ledger.count_query(context_id, game=game, life=life, add=count)
         finished: Mapping[int, int] = {}
         if counted.lapses and lifetimes.is_mixed:
@@ -212,24 +223,6 @@ class Router:
         return replace(
             decision, note="the spend cap of the day is reached: what costs the least for a query"
         )
-
-    def _game(self, asked: Mapping[str, Any]) -> str:
-        """What queries of this objective are counted together as; empty for the configured one.
-
-        Targets that the same points reach are one game.
-        """
-        target = asked.get("target_f1")
-        if target is None or target == self.config.target_f1:
-            return ""
-        lowest = self._lowest_reaching(target)
-        usual = self.config.target_f1
-        if usual is not None and lowest == self._lowest_reaching(usual):
-            return ""
-        return f"F1 {lowest:.6g}"
-
-    def _lowest_reaching(self, target: float) -> float:
-        reaching = [point.f1 for point in self.frontier.routable if point.f1 >= target]
-        return min(reaching, default=target)
 
     def _by_ledger(
         self, context_id: str, asked: Mapping[str, Any], known: _Known
@@ -316,6 +309,7 @@ class Router:
         prepared: Mapping[PointKey, TokenLedger] | None = None,
         answered: bool = True,
         whole: bool = False,
+        shadow: bool = False,
     ) -> Settlement:
         """Book what a decision really cost, and note what it prepared.
 
@@ -335,6 +329,7 @@ class Router:
             answered: False where the choice failed and something else answered.
             whole: Whether the tokens of ``actual`` do not say which of them prepared; see
                 `settlement.settled`.
+            shadow: Whether it was answered beside what was chosen, and is booked by itself.
 
         Raises:
             InvalidInputError: More cached prompt tokens than prompt tokens.
@@ -354,30 +349,21 @@ class Router:
             noted[decision.point.key] = settlement.actual_stage1
         for key in self._lifetimes.in_memory & noted.keys():
             self._read.note(context_id or "", key, noted.pop(key))
+        ratio = None
+        if answered and context_id:
+            ratio = settlement.ratio
+        total = settlement.actual_stage1 + settlement.actual_stage2
+        spent = Booking(decision.point.key, settlement.unit, total, self._baseline(decision))
+        if shadow:
+            spent = spent.as_shadow()
+        if not context_id:
+            noted = {}
         try:
-            self._book(self.ledger, context_id or "", noted, settlement, decision, answered)
+            self.ledger.book(context_id or "", noted, ratio, spent)
         except StorageError as failure:
             _log.warning("what a routed query prepared could not be noted: %s", failure)
             return replace(settlement, ledger_error=str(failure))
         return settlement
-
-    def _book(
-        self,
-        ledger: Ledger,
-        context_id: str,
-        noted: Mapping[PointKey, float],
-        settlement: Settlement,
-        decision: RoutingDecision,
-        answered: bool,
-    ) -> None:
-        total = settlement.actual_stage1 + settlement.actual_stage2
-        spent = Booking(decision.point.key, settlement.unit, total, self._baseline(decision))
-        ratio = None
-        if answered and context_id:
-            ratio = settlement.ratio
-        if not context_id:
-            noted = {}
-        ledger.book(context_id, noted, ratio, spent)
 
     def _baseline(self, decision: RoutingDecision) -> float:
         """What this query would have cost with always the full context, or with the dearest."""
@@ -409,6 +395,24 @@ class Router:
             raise InvalidInputError(f"a score in [0, 1] and a ledger are needed, got {score!r}")
         self.ledger.observe(key_of(decision), "score", value)
         self._lower = None
+
+    def recalibrate(self, path: str | os.PathLike[str]) -> EfficiencyFrontier:
+        """Pool what was observed with what was measured, and write it to an artefact.
+
+        The observations are in the artefact then, and the ledger forgets them. Routers that were
+        given the path go on with the new one.
+
+        Raises:
+            InvalidInputError: There is no ledger.
+            StorageError: The ledger cannot be read, or the artefact not be written.
+        """
+        if self.ledger is None:
+            raise InvalidInputError("what was observed is in a ledger; give one")
+        frontier = pooled_frontier(self.frontier, self.ledger)
+        frontier.save(path)
+        self.ledger.forget_observed()
+        self._lower = None
+        return frontier
 
     def drift(self) -> list[str]:
         """Where scores or costs have left what was measured, one sentence each.

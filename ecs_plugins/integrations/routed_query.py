@@ -22,7 +22,8 @@ from ecs_plugins.tokens import Role, Stage, TokenLedger
 class RoutedQuery:
     """One query: decided, then counted call by call, then settled.
 
-    Calls of a model that neither reported nor could be counted are ``uncounted``.
+    Calls of a model that neither reported nor could be counted are ``uncounted``. One that
+    ``is_shadow`` is answered beside what was chosen.
     """
 
     router: Router
@@ -30,6 +31,7 @@ class RoutedQuery:
     context_id: str | None = None
     count_tokens: TokenCounter | None = None
     error: BaseException | None = None
+    is_shadow: bool = False
     usage: TokenLedger = field(default_factory=TokenLedger)
     prepared: dict[PointKey, TokenLedger] = field(default_factory=dict)
     uncounted: int = 0
@@ -73,11 +75,13 @@ class RoutedQuery:
             prepared=self.prepared,
             answered=self.error is None,
             whole=whole,
+            shadow=self.is_shadow,
         )
         cost = self._cost(settled, seconds)
-        trace_attributes({"settlement": cost})
-        sums = {name: sum(cost[name].values()) for name in ("expected", "actual")}
-        record_metrics({**sums, "seconds": seconds}, self.decision.label)
+        if not self.is_shadow:
+            trace_attributes({"settlement": cost})
+            sums = {name: sum(cost[name].values()) for name in ("expected", "actual")}
+            record_metrics({**sums, "seconds": seconds}, self.decision.label)
         return {**self.decision.summary(), "settlement": cost}
 
     def _prepared_unseen(self) -> bool:

@@ -23,6 +23,7 @@ from ecs_plugins.frontier.reloading import check_frontier, open_frontier
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.router_config import OnlinePolicy, RouterConfig
 from ecs_plugins.frontier.routing import Router
+from ecs_plugins.frontier.shadow import Shadow
 from ecs_plugins.frontier.spending import SpendCap
 from ecs_plugins.integrations.routed_query import RoutedQuery
 from ecs_plugins.integrations.tracing import trace_attributes
@@ -108,6 +109,7 @@ class RoutingFields(StrictFields):
         cautious: Whether the lower end of its interval counts as the F1 of a strategy.
         max_seconds: Choose among what answers within it at p95, as it was measured.
         spend_cap: What all queries of a tenant may cost in a day.
+        shadow: Which queries another strategy answers as well, in the background; needs a ledger.
     """
 
     frontier: Annotated[
@@ -123,11 +125,14 @@ class RoutingFields(StrictFields):
     cautious: bool = False
     max_seconds: float | None = None
     spend_cap: SpendCap | None = None
+    shadow: Shadow | None = None
 
     @model_validator(mode="after")
     def _check_settings(self) -> Self:
         settings_of(self)
         self._router_config()
+        if self.shadow is not None and self.ledger is None:
+            raise ValueError("a shadow is to be learned from, so give a ledger")
         return self
 
     def _router_config(self) -> RouterConfig:

@@ -41,6 +41,7 @@ from ecs_plugins.integrations.routing import (
     named_fallback,
     settings_of,
 )
+from ecs_plugins.integrations.shadowing import SecondAnswer, answer_again
 from ecs_plugins.langchain.chains import CallbackCounter, RoutedChain
 from ecs_plugins.langchain.compressor import WritableFields
 from ecs_plugins.langchain.context import FrontierContext, as_context, question_of
@@ -247,6 +248,7 @@ class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, An
     ) -> Any:
         with _RoutedRun(self, input, run_manager, config, kwargs) as run:
             output = run.chain.invoke(run.input, config)
+        run.shadow(output)
         return _with_report(output, run.report)
 
     async def _ainvoke(
@@ -254,6 +256,7 @@ class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, An
     ) -> Any:
         async with _RoutedRun(self, input, run_manager, config, kwargs) as run:
             output = await run.chain.ainvoke(run.input, config)
+        run.shadow(output)
         return _with_report(output, run.report)
 
     def _stream(
@@ -263,6 +266,7 @@ class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, An
         with _RoutedRun(self, next(inputs), run_manager, config, kwargs) as run:
             for chunk in run.chain.stream(run.input, config):
                 yield chunk
+        run.shadow("")
         yield from _last_chunk(chunk, run.report)
 
     async def _astream(
@@ -276,6 +280,7 @@ class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, An
         async with _RoutedRun(self, await anext(inputs), run_manager, config, kwargs) as run:
             async for chunk in run.chain.astream(run.input, config):
                 yield chunk
+        run.shadow("")
         for last in _last_chunk(chunk, run.report):
             yield last
 
@@ -341,6 +346,7 @@ class _RoutedRun:
     keywords: Mapping[str, Any]
     report: dict[str, object] = field(default_factory=dict)
     query: RoutedQuery = field(init=False)
+    asked: Any = field(init=False)
     chain: Runnable[Any, Any] = field(init=False)
 
     def __enter__(self) -> Self:
@@ -366,19 +372,42 @@ class _RoutedRun:
             rest = self.input if isinstance(self.input, Mapping) else {}
             question = question_of(self.input)
             self.input = {**rest, "question": question, "documents": list(documents)}
+        self.asked = self.input
         summary = self.query.decision.summary()
         dispatch_custom_event(DECISION_EVENT, summary, config=self.config)
         chosen, counted = self._chosen(), CallbackCounter(self.query)
         self.chain = chosen.with_config(metadata={METADATA_KEY: summary}, callbacks=[counted])
         return self
 
+    def shadow(self, output: Any) -> None:
+        """Answer again by what was not chosen, if that is to be."""
+
+        def second() -> SecondAnswer:
+            return SecondAnswer(
+                query=self.query,
+                question=question_of(self.asked),
+                answer=_text(output),
+                names=self.router.chains,
+                ask=self._ask_again,
+            )
+
+        answer_again(self.router.shadow, second)
+
+    def _ask_again(self, name: str, query: RoutedQuery) -> str:
+        chain = self._runs(name)
+        output = chain.invoke(self.asked, {"callbacks": [CallbackCounter(query)]})
+        return _text(output)
+
+    def _runs(self, name: str) -> Runnable[Any, Any]:
+        chain = self.router.chains[name]
+        if isinstance(chain, RoutedChain):
+            chain = chain.bind(context_id=self.query.context_id)
+        return chain.bind(**self.keywords)
+
     def _chosen(self) -> Runnable[Any, Any]:
         """The chain of the choice, and what answers when it fails, unless its stream has begun."""
         label, chains, input = self.query.decision.label, self.router.chains, self.input
-        chain = chains[chosen_name(self.query.decision, chains)]
-        if isinstance(chain, RoutedChain):
-            chain = chain.bind(context_id=self.query.context_id)
-        chain = chain.bind(**self.keywords)
+        chain = self._runs(chosen_name(self.query.decision, chains))
         chain = chain.with_config(tags=[f"strategy:{label}"])
         if self.router.fallback is None:
             return chain
@@ -391,6 +420,10 @@ class _RoutedRun:
         self.input = {"input": input}
         first: Runnable[Any, Any] = RunnableLambda(itemgetter("input")) | chain
         return first.with_fallbacks([RunnableLambda(failed) | fallback], exception_key="error")
+
+
+def _text(output: Any) -> str:
+    return output.text if isinstance(output, BaseMessage) else str(output)
 
 
 def _with_report(output: Any, report: Mapping[str, object]) -> Any:

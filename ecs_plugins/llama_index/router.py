@@ -41,6 +41,7 @@ from ecs_plugins.integrations.routing import (
     named_fallback,
     settings_of,
 )
+from ecs_plugins.integrations.shadowing import SecondAnswer, answer_again
 from ecs_plugins.llama_index.chains import RoutedEngine
 from ecs_plugins.llama_index.counting import as_context, counted, current_query
 
@@ -296,6 +297,7 @@ class FrontierQueryEngine(BaseQueryEngine):
                 response = self._fallback(query, error).query(query_bundle)
             finally:
                 report = self._settle(query)
+        self._shadow(query, query_bundle, response)
         response.metadata = {**(response.metadata or {}), **report}
         return response
 
@@ -309,6 +311,7 @@ class FrontierQueryEngine(BaseQueryEngine):
                 response = await self._fallback(query, error).aquery(query_bundle)
             finally:
                 report = await run_sync(self._settle, query)
+        self._shadow(query, query_bundle, response)
         response.metadata = {**(response.metadata or {}), **report}
         return response
 
@@ -317,6 +320,24 @@ class FrontierQueryEngine(BaseQueryEngine):
         if self.fallback is None or not isinstance(error, Exception):
             raise error
         return self.fallback
+
+    def _shadow(self, query: RoutedQuery, bundle: QueryBundle, response: RESPONSE_TYPE) -> None:
+        """Answer again by what was not chosen, if that is to be."""
+
+        def ask(name: str, again: RoutedQuery) -> str:
+            with counted(again):
+                return str(self.engines[name].query(bundle))
+
+        def second() -> SecondAnswer:
+            return SecondAnswer(
+                query=query,
+                question=bundle.query_str,
+                answer=str(response) if isinstance(response, Response) else "",
+                names=self.engines,
+                ask=ask,
+            )
+
+        answer_again(self.selector.shadow, second)
 
     def _start(self, bundle: QueryBundle) -> tuple[RoutedQuery, BaseQueryEngine]:
         query = self.selector.route(

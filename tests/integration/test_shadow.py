@@ -1,0 +1,97 @@
+"""Second answers by what was not chosen: in the background, booked apart, learned from."""
+
+import pytest
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier import EfficiencyFrontier, Router, RouterConfig, Shadow
+from ecs_plugins.frontier.shadow import background
+from ecs_plugins.frontier.spending import savings
+
+
+def shadowed(kind, frontier, ledger, judge=None, **settings):
+    shadow = Shadow(share=1.0, judge=judge)
+    return kind.routed(frontier, ledger=ledger, shadow=shadow, **settings)
+
+
+def test_a_second_answer_is_judged_observed_and_booked_apart(kind, frontier, ledger):
+    judged = []
+
+    def judge(answer):
+        judged.append(answer)
+        return 0.25
+
+    router = shadowed(kind, frontier, ledger, judge)
+    for _ in range(2):
+        answer = kind.ask(router, context_id="handbook", reuse=1)
+        assert answer.report["strategy"] == "full_context"
+        background.finish()
+    labels = {each.label for each in judged}
+    assert labels == {"memory_compression(ratio=0.5)", "bm25(depth=1)"}
+    for each in judged:
+        assert each.question == "Who built the mill?"
+        assert each.answer == each.chosen_answer == "Hester Vane did"
+        assert each.chosen_label == "full_context"
+    scores = ledger.observed("score")
+    assert {strategy for strategy, _ in scores} == {"memory_compression", "bm25"}
+    assert all(mean == 0.25 for _, mean, _ in scores.values())
+    booked = {row.strategy: row for row in savings(ledger)}
+    assert booked["full_context"].queries == 2
+    assert booked["full_context"].cost == 146
+    assert booked["bm25 (shadow)"].cost == 73
+    assert booked["bm25 (shadow)"].baseline == 0
+    assert ledger.count("handbook") == 2
+
+
+async def test_no_answer_waits_or_fails_because_of_a_second_one(kind, frontier, ledger, caplog):
+    def judge(answer):
+        raise ZeroDivisionError("the judge is ill")
+
+    router = shadowed(kind, frontier, ledger, judge)
+    answer = await kind.aask(router, context_id="handbook", reuse=1)
+    assert answer.text == "Hester Vane did"
+    background.finish()
+    assert "a second answer failed" in caplog.text
+    assert ledger.observed("score") == {}
+    costs = ledger.observed("cost")
+    assert len(costs) == 2  # of the choice, and of the second answer
+
+
+def test_a_share_is_drawn_and_without_a_shadow_nothing_is_asked_twice(kind, frontier, ledger):
+    rare = Shadow(share=1e-9)
+    router = kind.routed(frontier, ledger=ledger, shadow=rare)
+    kind.ask(router, context_id="handbook", reuse=1)
+    background.finish()
+    (row,) = savings(ledger)
+    assert row.strategy == "full_context"
+
+
+def test_a_shadow_without_a_ledger_is_refused(kind, frontier):
+    with pytest.raises(ValueError, match="give a ledger"):
+        kind.routed(frontier, shadow=Shadow(share=0.1))
+
+
+def test_recalibration_pools_what_was_observed_and_goes_on_in_running_routers(
+    kind, frontier, ledger, tmp_path
+):
+    path = tmp_path / "frontier.json"
+    frontier.save(path)
+    running = kind.named(str(path), target_f1=0.7, ledger=ledger)
+    assert kind.ask(running, context_id="a", reuse=1).text == "full_context"
+    router = Router(frontier, RouterConfig(target_f1=0.7), ledger=ledger)
+    bm25 = frontier.decide(budget=60, reuse=1)
+    for _ in range(9):
+        router.observe(bm25, 0.9)
+        ledger.observe(bm25.point.key, "cost", 2.0)
+    pooled = router.recalibrate(path).get("bm25", depth=1)
+    assert pooled.f1 == pytest.approx((0.5 + 9 * 0.9) / 10)
+    assert pooled.n == 10
+    assert pooled.stage2 == pytest.approx(50 * (1 + 9 * 2) / 10)
+    assert EfficiencyFrontier.load(path).get("bm25", depth=1) == pooled
+    assert ledger.observed("score") == {}
+    assert kind.ask(running, context_id="a", reuse=1).text == "bm25"
+
+
+def test_without_a_ledger_there_is_nothing_to_recalibrate_from(frontier, tmp_path):
+    router = Router(frontier, RouterConfig(target_f1=0.7))
+    with pytest.raises(InvalidInputError, match="ledger"):
+        router.recalibrate(tmp_path / "f.json")
