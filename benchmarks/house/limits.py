@@ -13,8 +13,8 @@ LIMITS: dict[str, float] = {
     "functions too complex, without an exception": 0,
     "exceptions that have become needless": 0,
     # What cites is a class per framework: `ECSCitations` for a chain, `ECSCitationMiddleware` for
-    # an agent, `ECSCitationQueryEngine` for a query engine.
-    "public names": 96,
+    # an agent, `ECSCitationQueryEngine` for a query engine. `Shadow` is a setting of both routers.
+    "public names": 97,
     "settings of the memory": 20,
     "circles of imports": 0,
     "arrows that run the wrong way": 0,

@@ -44,7 +44,7 @@ from ecs_plugins.frontier.online import (
 )
 from ecs_plugins.frontier.readings import ContextReadings
 from ecs_plugins.frontier.router_config import RouterConfig
-from ecs_plugins.frontier.settlement import Settlement, newly_prepared, settled
+from ecs_plugins.frontier.settlement import Settlement, newly_prepared, prepared_by, settled
 from ecs_plugins.frontier.spending import is_capped
 from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -340,22 +340,16 @@ class Router:
         if self.ledger is None:
             return settlement
         if prepared is None:
-            prepared = {}
-            if actual.total(Stage.PREPARE) > 0:
-                prepared = {decision.point.key: actual}
+            prepared = prepared_by(decision, actual)
         read = actual.total(Stage.QUERY, Role.ANSWER_INPUT) > 0
         noted = newly_prepared(decision, prepared, self.frontier, cached=read and answered)
         if whole:
             noted[decision.point.key] = settlement.actual_stage1
         for key in self._lifetimes.in_memory & noted.keys():
             self._read.note(context_id or "", key, noted.pop(key))
-        ratio = None
-        if answered and context_id:
-            ratio = settlement.ratio
-        total = settlement.actual_stage1 + settlement.actual_stage2
-        spent = Booking(decision.point.key, settlement.unit, total, self._baseline(decision))
-        if shadow:
-            spent = spent.as_shadow()
+        is_counted = answered and bool(context_id)
+        ratio = settlement.ratio if is_counted else None
+        spent = self._booking(decision, settlement, shadow)
         if not context_id:
             noted = {}
         try:
@@ -364,6 +358,11 @@ class Router:
             _log.warning("what a routed query prepared could not be noted: %s", failure)
             return replace(settlement, ledger_error=str(failure))
         return settlement
+
+    def _booking(self, decision: RoutingDecision, settlement: Settlement, shadow: bool) -> Booking:
+        total = settlement.actual_stage1 + settlement.actual_stage2
+        spent = Booking(decision.point.key, settlement.unit, total, self._baseline(decision))
+        return spent.as_shadow() if shadow else spent
 
     def _baseline(self, decision: RoutingDecision) -> float:
         """What this query would have cost with always the full context, or with the dearest."""
@@ -399,8 +398,8 @@ class Router:
     def recalibrate(self, path: str | os.PathLike[str]) -> EfficiencyFrontier:
         """Pool what was observed with what was measured, and write it to an artefact.
 
-        The observations are in the artefact then, and the ledger forgets them. Routers that were
-        given the path go on with the new one.
+        The observations are in the artefact then, and the ledger forgets them, with those of the
+        moment in between. Routers that were given the path go on with the new one.
 
         Raises:
             InvalidInputError: There is no ledger.

@@ -74,6 +74,11 @@ def settled(
     return Settlement(decision.stage1, decision.stage2, one, two, measured.unit)
 
 
+def prepared_by(decision: RoutingDecision, actual: TokenLedger) -> dict[PointKey, TokenLedger]:
+    """What the tokens of a run say was prepared: the choice, if some are of stage 1."""
+    return {decision.point.key: actual} if actual.total(Stage.PREPARE) > 0 else {}
+
+
 def newly_prepared(
     decision: RoutingDecision,
     prepared: Mapping[PointKey, TokenLedger],
