@@ -292,7 +292,8 @@ def inspect(
 
     with _read(db) as memory:
         chosen = [_namespace(namespace)] if namespace else memory.namespaces()
-        files.write_atomically(html, pages.memory_page(memory, chosen))
+        below = _namespace(namespace) if namespace else ()
+        files.write_atomically(html, pages.memory_page(memory, chosen, below))
     typer.echo(f"{html} shows {len(chosen)} namespace(s)")
 
 

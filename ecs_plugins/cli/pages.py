@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,8 @@ from ecs_plugins.memory.types import Namespace
 from ecs_plugins.shaping import ContextShaper, ShapedContext
 from ecs_plugins.shaping.result import PassageVerdict
 
+ITEMS = 200
+"""Items by key that one page shows."""
 SENTENCES = 200
 """Sentences of one page that are scored, those of the best passages first."""
 
@@ -75,15 +78,34 @@ def _shades(scores: Mapping[str, float | None]) -> dict[str, float]:
     return {text: (score - middle) / widest for text, score in finite.items()}
 
 
-def memory_page(memory: EntropicMemory, namespaces: Sequence[Namespace]) -> str:
-    """The memories of some namespaces on a timeline of sleep phases, with every decision."""
+def memory_page(
+    memory: EntropicMemory, namespaces: Sequence[Namespace], below: Namespace = ()
+) -> str:
+    """The memories of some namespaces on a timeline of sleep phases, with every decision.
+
+    Behind them come the items by key, `ITEMS` at most, of a namespace and those below it.
+    """
     stats = {each.namespace: each for each in memory.admin.stats().namespaces}
     spaces = [
         {"name": " / ".join(each), "stats": stats[each], **life_of(memory, each)}
         for each in namespaces
         if each in stats
     ]
-    return rendered("memory.html.j2", Path(memory.path).name, spaces=spaces)
+    items = _items(memory, below)
+    return rendered("memory.html.j2", Path(memory.path).name, spaces=spaces, items=items)
+
+
+def _items(memory: EntropicMemory, below: Namespace) -> list[dict[str, str]]:
+    """Where each item by key stands, and its value as JSON."""
+    with memory.items.view() as view:
+        found = view.find(below, limit=ITEMS)
+    return [
+        {
+            "place": " / ".join([*each.namespace, each.key]),
+            "value": json.dumps(each.value, ensure_ascii=False, default=str),
+        }
+        for each in found
+    ]
 
 
 def life_of(memory: EntropicMemory, namespace: Namespace) -> dict[str, Any]:

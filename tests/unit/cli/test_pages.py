@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from ecs_plugins import ContextShaper, EntropicMemory, FakeEmbedder, FakeLanguageModel
 from ecs_plugins.cli import _setup, app, pages
+from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.shaping import ShapingConfig
 
 SCRIPT = "<script>alert(1)</script> & more \u202e than that"
@@ -29,6 +30,7 @@ def test_a_memory_page_shows_every_life_and_every_decision(tmp_path: Path) -> No
         for number in range(24):
             memory.add(f"Fact {number} is about topic {number % 5}.", namespace=("ana",))
         memory.add(SCRIPT, namespace=("<i>ben</i>",), pinned=True)
+        memory.items.write([NewItem(("notes", "ana"), "k1", {"text": SCRIPT, "n": 7})])
         texts = [each.text for each in memory.memories(("ana",))]
         decisions = memory.decisions(("ana",))
     command = ["memory", "inspect", "--db", str(file), "--html", str(html)]
@@ -38,6 +40,8 @@ def test_a_memory_page_shows_every_life_and_every_decision(tmp_path: Path) -> No
     page = html.read_text("utf-8")
     check_alone(page)
     assert "&lt;i&gt;ben" in page
+    assert "notes / ana / k1" in page
+    assert "&#34;n&#34;: 7" in page
     assert "The lower, the safer" in page  # what F means
     assert all(text in page for text in texts)
     assert page.count('<p class="quiet">sleep ') == len(decisions) > 0
