@@ -199,7 +199,9 @@ def _values(plain: Statement) -> Iterator[Assertion]:
     is_called = rest[0] in _CALLED and len(rest) > 1
     if subject[-1] in EVENTS:
         rest = _as_one_time(rest, plain.names)
-    predicate = _predicate(words[at], rest[is_called:], plain.names)
+    if is_called:
+        rest = rest[1:]
+    predicate = _predicate(words[at], rest, plain.names)
     if not predicate.has_one_value:
         return
     corrects = plain.is_marked or is_moved
