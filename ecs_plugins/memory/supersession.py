@@ -196,12 +196,10 @@ def _values(plain: Statement) -> Iterator[Assertion]:
         yield from _own_values(subject, rest, plain)
         return
     is_moved = words[at] == "moved"
-    is_called = rest[0] in _CALLED and len(rest) > 1
+    is_called = rest[0] in _CALLED
     if subject[-1] in EVENTS:
         rest = _as_one_time(rest, plain.names)
-    if is_called:
-        rest = rest[1:]
-    predicate = _predicate(words[at], rest, plain.names)
+    predicate = _predicate(words[at], _without_called(rest), plain.names)
     if not predicate.has_one_value:
         return
     corrects = plain.is_marked or is_moved
@@ -235,6 +233,11 @@ def _predicate(relation: str, rest: list[str], names: set[str]) -> _Predicate:
     if relation in ("live", "work") or kind == "number":
         place = ""
     return _Predicate(relation, place, kind, rest[:end], _told_apart(rest[end:], names))
+
+
+def _without_called(rest: list[str]) -> list[str]:
+    """What something is called, without the word that says so."""
+    return rest[1:] if rest[0] in _CALLED and len(rest) > 1 else rest
 
 
 def _as_one_time(rest: list[str], names: set[str]) -> list[str]:
