@@ -35,6 +35,10 @@ _MOST_CHARACTERS = 300  # of a text that is looked at
 _MOST_WORDS = 18  # of a sentence
 _SHARE = 0.6  # of a text that a sentence makes up, so that the text falls with it
 
+_SOFT_BREAK = re.compile(r"(?<=[^\s.!?;])[ \t]?\n[ \t]*(?=[a-z0-9])")
+"""A line break within a sentence, as hard-wrapped text has it."""
+_LIST_MARK = re.compile(r"^[-*\u2022] ")
+
 _ONE_VALUE = word_list(
     """be moved live work have prefer cost costs weigh weighs starts ends opens closes begins
     departs leaves arrives meet kostet beginnt heißt coûte commence cuesta empieza costa"""
@@ -107,6 +111,7 @@ def claims(text: str) -> list[Claim]:
     record = _record(text)
     if record is not None:
         return [Claim(*assertion, falls=True) for assertion in _of_record(record)]
+    text = _SOFT_BREAK.sub(" ", _LIST_MARK.sub("", text))
     made: list[Claim] = []
     length = text.count(" ") + 1
     for start, end in sentence_spans(text):

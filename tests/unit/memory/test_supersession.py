@@ -101,6 +101,17 @@ def test_a_correction_is_seen_and_what_only_looks_like_one_is_none(pair, correct
     assert corrects(newer, older) == corrected
 
 
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("I live\nin Porto.", "We moved\nto Oslo\nlast week."),
+        ("- My phone number is 555-0101.", "- I got a new phone number:\n  555-0199."),
+    ],
+)
+def test_a_correction_is_seen_in_wrapped_lines_and_in_items_of_a_list(older, newer):
+    assert corrects(newer, older)
+
+
 @pytest.fixture
 def memory(tmp_path):
     store = StoreConfig(sleep="manual", log_retention=60.0)
