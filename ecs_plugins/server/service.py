@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
+from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -96,6 +97,7 @@ class Service:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        send = self._closing_once_stopped(send)
         response = self._open_to_all(scope["path"]) or self._callers.refusal(scope)
         if response is None and scope["path"] == _METRICS:
             response = Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
@@ -109,6 +111,19 @@ class Service:
         self._stopped = True
         self._turns.close()
         asyncio.get_running_loop().call_later(STOP_SECONDS, self._cancel_all)
+
+    def _closing_once_stopped(self, send: Send) -> Send:
+        """Send so that from the stop on every answer is the last one of its connection.
+
+        Who asked again on it could be cut off unanswered when connections are closed.
+        """
+
+        async def closing(message: Message) -> None:
+            if self._stopped and message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["connection"] = "close"
+            await send(message)
+
+        return closing
 
     def _cancel_all(self) -> None:
         for task in self._tasks:
@@ -145,7 +160,7 @@ class Service:
         """Why no more requests are taken, of anybody or of one client among several."""
         most = self.bounds.requests
         if self._stopped:
-            return _busy("the server is being stopped; ask another one", Connection="close")
+            return _busy("the server is being stopped; ask another one")
         if self._of_clients.total() >= most:
             return _busy(f"{most} requests are under way; try again later")
         tokens = self._callers.tokens or {}
@@ -269,5 +284,5 @@ async def _hang_up(receive: Receive) -> None:
         message = await receive()
 
 
-def _busy(detail: str, **headers: str) -> Response:
-    return JSONResponse({"detail": detail}, 503, headers={"Retry-After": "1", **headers})
+def _busy(detail: str) -> Response:
+    return JSONResponse({"detail": detail}, 503, headers={"Retry-After": "1"})

@@ -138,7 +138,33 @@ async def test_a_service_that_stops_refuses_and_gives_up_in_time(serve, monkeypa
     assert time.monotonic() - begun < 5
     ready = httpx.get(f"{url}/ready")
     assert ready.json() == {"status": "stopping"}
-    assert ask(url).status_code == 503
+    last = ask(url)
+    assert (last.status_code, last.headers["connection"]) == (503, "close")
+
+
+def test_what_is_answered_while_it_stops_is_the_last_on_its_connection(serve):
+    model = Patient()
+    application = app(model)
+    url = serve(application)
+    loops = []
+    rest = application._app
+
+    async def seen(scope, receive, send):
+        loops.append(asyncio.get_running_loop())
+        await rest(scope, receive, send)
+
+    application._app = seen
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(ask(url)))
+    asking.start()
+    assert model.begun.wait(5)
+    loops[0].call_soon_threadsafe(application.stop)
+    while httpx.get(f"{url}/ready").status_code == 200:
+        time.sleep(0.01)
+    model.go_on.set()
+    asking.join(10)
+    (answer,) = answers
+    assert (answer.status_code, answer.headers["connection"]) == (200, "close")
 
 
 # Turns
