@@ -29,6 +29,7 @@ from benchmarks.commands import (
     robustness,
     scaling,
     seconds,
+    server_load,
 )
 from ecs_plugins.errors import EcsPluginsError
 
@@ -60,6 +61,7 @@ app.command("answerable", help=answerable.HELP)(answerable.answerable)
 app.command("attribution", help=attribution.HELP)(attribution.attribution)
 app.command("robustness", help=robustness.HELP)(robustness.robustness)
 app.command("load", help=load.HELP)(load.load)
+app.command("server-load", help=server_load.HELP)(server_load.server_load)
 app.command("scaling", help=scaling.HELP)(scaling.scaling)
 app.command("seconds", help=seconds.HELP)(seconds.seconds)
 app.command("frontier")(frontier.frontier)

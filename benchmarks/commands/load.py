@@ -41,14 +41,15 @@ _SCORINGS, _SCORING_S, _RECALLS = 16, 0.5, 200
 _BURST, _BURST_S, _WAITING = 512, 0.02, 32
 
 
-class _Model(FakeLanguageModel):
-    """A fake that keeps no record of what it was asked."""
+class BusyFake(FakeLanguageModel):
+    """A fake that keeps no record of what it was asked, and may take a while for a call."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         super().__init__()
         self._seconds = seconds
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """Scores of words shared, after the while."""
         time.sleep(self._seconds)
         results = super().score(requests)
         self.requests.clear()
@@ -77,7 +78,7 @@ def load(
     """Run each number of clients, then the recalls beside scorings and the burst."""
     if model not in ("fake", "bundled"):
         raise InvalidInputError(f"--model is fake or bundled, not {model!r}")
-    asked: LanguageModel = _Model() if model == "fake" else LocalLM.bundled()
+    asked: LanguageModel = BusyFake() if model == "fake" else LocalLM.bundled()
     embedder = FakeEmbedder(64) if model == "fake" else None
     runs = []
     for number in clients or [1, 8, 64]:
@@ -145,7 +146,7 @@ async def _run(
     space = (*mine, "client 0")
     beside = await _beside_scorings(lambda text: memory.arecall(text, namespace=space))
     found |= _quantiles("recall beside 16 scorings", beside)
-    slow = ContextShaper(_Model(_BURST_S), {"on_error": "raise"})
+    slow = ContextShaper(BusyFake(_BURST_S), {"on_error": "raise"})
     for variable, call in (
         ("ECS_PLUGINS_MODEL_WAITING", lambda: slow.ashape("Which item?", _PASSAGES[:2])),
         ("ECS_PLUGINS_MEMORY_WAITING", lambda: memory.arecall("Which item?", namespace=space)),
@@ -162,7 +163,7 @@ def _quantiles(name: str, times: Sequence[float]) -> dict[str, float]:
 
 
 async def _beside_scorings(recall: Callable[[str], Awaitable[object]]) -> list[float]:
-    shaper = ContextShaper(_Model(_SCORING_S))
+    shaper = ContextShaper(BusyFake(_SCORING_S))
 
     async def scoring() -> None:
         while True:

@@ -24,3 +24,13 @@ def test_load_measures_both_apps_and_bursts_that_are_shed(bench, tmp_path, place
 
 def test_load_names_the_models_that_it_knows(bench):
     assert "bundled" in bench("load", "--model", "gpt", status=1)
+
+
+@pytest.mark.slow
+def test_a_server_answers_beside_those_who_misbehave(bench, tmp_path):
+    out = tmp_path / "load.json"
+    bench("server-load", "--clients", "4", "--minutes", "0.05", "--pause", "0.1", "--out", out)
+    found = json.loads(out.read_text())
+    assert set(found["statuses"]) == {"200"}
+    assert set(found["others"]) == {"silent", "endless", "leaving"}
+    assert 0 < found["small p50 (ms)"] <= found["small p99 (ms)"]

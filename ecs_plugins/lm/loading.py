@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from ecs_plugins.common.config import Config
+from ecs_plugins.common.progress import without_progress_bars
 from ecs_plugins.errors import ConfigurationError, ModelError, ModelNotFoundError
 from ecs_plugins.lm.devices import resolve_device, resolve_dtype
 
@@ -133,7 +134,7 @@ def load(
         ModelError: It is damaged, incomplete, or not a causal language model.
         ConfigurationError: The device does not exist here.
     """
-    with contextlib.nullcontext() if show_progress else _without_progress_bars():
+    with contextlib.nullcontext() if show_progress else without_progress_bars():
         return _load_or_download(name_or_path, options)
 
 
@@ -193,20 +194,6 @@ def _load(
     if options.device_map is None:
         model = model.to(device)
     return model.eval(), tokenizer
-
-
-@contextlib.contextmanager
-def _without_progress_bars() -> Iterator[None]:
-    """No bar while a model is loaded; afterwards there are those that there were before."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _require_causal(source: str, config: Any) -> None:

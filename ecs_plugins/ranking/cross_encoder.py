@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ecs_plugins.common.progress import without_progress_bars
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import EcsPluginsError, ModelError
 from ecs_plugins.ranking.base import Ranking
@@ -117,10 +118,12 @@ class CrossEncoderRanker:
 
         source = located(name, "cross-encoder", _ADVICE, allow_download=self._allow_download)
         refuse_code(Path(source), "cross-encoder")
-        encoder: CrossEncoder = CrossEncoder(
-            source,
-            device=None if self._device == "auto" else self._device,
-            local_files_only=not self._allow_download,
-            model_kwargs={"use_safetensors": True},
-        )
+        device = None if self._device == "auto" else self._device
+        with without_progress_bars():
+            encoder: CrossEncoder = CrossEncoder(
+                source,
+                device=device,
+                local_files_only=not self._allow_download,
+                model_kwargs={"use_safetensors": True},
+            )
         return encoder

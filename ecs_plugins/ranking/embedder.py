@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from ecs_plugins.common.progress import without_progress_bars
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelError
 from ecs_plugins.ranking.weights import located, refuse_code
@@ -241,12 +242,13 @@ class _LoadedModel:
         self.lock = threading.Lock()
         try:
             refuse_code(Path(source), "embedder")
-            self.model = SentenceTransformer(
-                source,
-                device=None if device == "auto" else device,
-                local_files_only=not allow_download,
-                model_kwargs={"use_safetensors": True},
-            )
+            with without_progress_bars():
+                self.model = SentenceTransformer(
+                    source,
+                    device=None if device == "auto" else device,
+                    local_files_only=not allow_download,
+                    model_kwargs={"use_safetensors": True},
+                )
             dimension = self.model.get_embedding_dimension()
         except ModelError:
             raise

