@@ -42,6 +42,8 @@ PARTS = (
     "questions",
     "memory",
     "soak",
+    "resident",
+    "cross-encoder",
     "callers",
     "latency",
 )

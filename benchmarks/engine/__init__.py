@@ -9,5 +9,7 @@
 * ``serving``: wall time: many callers at once, and one request by its components.
 * ``memory``: peak memory over the model, every scorer in a process of its own.
 * ``soak``: many questions over many pools: memory stays flat, the cache in its budget.
+* ``resident``: the process's memory beside the budget of what is kept.
+* ``beside_encoder``: a first and a later question beside a cross-encoder.
 * ``report``: tables and figures.
 """

@@ -26,6 +26,8 @@ def markdown(results: Results) -> str:
         _questions(results.get("questions", {})),
         _memory(results.get("memory", {})),
         _soak(results.get("soak", {})),
+        _beside_encoder(results.get("cross-encoder", {})),
+        _resident(results.get("resident", {})),
         _callers(results.get("callers", {})),
         _latency(results.get("latency", {})),
     ]
@@ -98,6 +100,32 @@ def _soak(part: Results) -> str:
         "its slope over the second half, MiB per 1,000": f"{part['slope_mib_per_1000']:+.2f}",
     }
     return _table("Many pools in turn", ["", ""], [[*row] for row in figures.items()])
+
+
+def _beside_encoder(part: Results) -> str:
+    rows = []
+    for dtype, found in part.items():
+        for name, ratio in found["ratios"].items():
+            seconds = [statistics.median(found["seconds"][each]) for each in (name, "encoder")]
+            shown = [f"{value:.2f}" for value in seconds]
+            rows.append([f"{name} question, {dtype}", *shown, str(Ratio(**ratio))])
+    head = ["", "CPU s, median", "the cross-encoder", "ratio [95 %]"]
+    return _table("Beside a cross-encoder", head, rows) if rows else ""
+
+
+def _resident(part: Results) -> str:
+    if not part:
+        return ""
+    memory = part["memory_mib"]
+    without = max(memory["0"])
+    rows = []
+    for budget, values in memory.items():
+        more = max(values) - without
+        share = f"{more / int(budget):.2f}" if int(budget) else ""
+        rows.append([budget, f"{max(values):.0f}", f"{values[-1]:.0f}", share])
+    head = ["budget, MiB", "process at most", "at the end", "at most over none / budget"]
+    note = f"{part['questions']:,} questions over {part['pools']} pools."
+    return _table("Resident memory", head, rows, note)
 
 
 def _compare(part: Results) -> str:

@@ -10,6 +10,8 @@ import torch
 
 from benchmarks.engine import measure, memory, scorers, serving
 from benchmarks.engine.absolute import absolute
+from benchmarks.engine.beside_encoder import beside_encoder
+from benchmarks.engine.resident import resident
 from benchmarks.engine.soak import soak
 from benchmarks.engine.target import CPU, Target
 from benchmarks.engine.workload import (
@@ -49,7 +51,7 @@ def run(
 
     Args:
         part: ``absolute``, ``compare``, ``context``, ``number``, ``questions``, ``memory``,
-            ``soak``, ``callers`` or ``latency``.
+            ``soak``, ``resident``, ``cross-encoder``, ``callers`` or ``latency``.
         model: The model of all parts but ``compare``.
         settings: What ``compare`` runs on.
         names: The scorers that ``compare`` sets beside ours.
@@ -75,6 +77,11 @@ def run(
             return _compare(settings, names, repeats, quick, log, target)
         if part == "soak":
             return soak(model="small", quick=quick, log=log)
+        if part == "resident":
+            return resident(model="small", quick=quick, log=log)
+        if part == "cross-encoder":
+            dtype = target.dtype_name
+            return {dtype: beside_encoder(repeats=repeats, quick=quick, log=log, dtype=dtype)}
         if part == "memory":
             return _memory(model, quick, log, target)
         loaded = model_of(model, target=target)

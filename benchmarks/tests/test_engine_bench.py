@@ -11,11 +11,13 @@ from benchmarks.engine import (
     floor,
     measure,
     report,
+    resident,
     scorers,
     serving,
     target,
     workload,
 )
+from benchmarks.engine.beside_encoder import beside_encoder
 from benchmarks.engine.floor import useful_flops
 from benchmarks.engine.workload import Setting, only, request_of
 from ecs_plugins.errors import InvalidInputError
@@ -174,6 +176,23 @@ def test_the_cache_stays_in_its_budget_over_many_pools(bench, tmp_path) -> None:
     assert found["budget"] / 2 < found["most_kept"] <= found["budget"]
     assert found["tokens_saved"] > 0
     assert "Many pools in turn" in (tmp_path / "engine-bench.md").read_text()
+
+
+def test_a_question_stands_beside_a_cross_encoder() -> None:
+    model = serving.handle_of("small")
+    found = beside_encoder(repeats=2, quick=True, model=model, log=lambda _: None)
+    assert all(len(seconds) == 2 for seconds in found["seconds"].values())
+    table = report.markdown({"cross-encoder": {"float32": found}})
+    assert "later question, float32" in table
+
+
+def test_what_a_process_holds_stands_beside_the_budget() -> None:
+    told = resident.measured(model="small", budget=8, pools=2, questions=4)
+    assert len(told["memory_mib"]) == 4
+    assert 0 < told["kept"] <= 8
+    memory = {"0": [500, 510], "64": [560, 574]}
+    table = report.markdown({"resident": {"pools": 2, "questions": 4, "memory_mib": memory}})
+    assert "| 64 | 574 | 574 | 1.00 |" in table
 
 
 def test_unknown_parts_settings_and_models_are_refused(bench, tmp_path) -> None:
