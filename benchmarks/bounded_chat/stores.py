@@ -32,6 +32,9 @@ from ecs_plugins.memory.relevance import encounter, read, relevance
 from ecs_plugins.memory.types import Floats, Matrix, UtilityFunction, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import Embedder
+from ecs_plugins.shaping.attribution.statements import AnswerStatement
+from ecs_plugins.shaping.attribution.wording import compare
+from ecs_plugins.shaping.shaper import ContextShaper
 
 NOWHERE: Vector = np.zeros(DIMENSION, dtype=np.float32)
 _DAY = 86400.0
@@ -324,6 +327,44 @@ class Entropic:
         behind = frozenset(self._position[name] for name in provenance)
         verbatim = (at for at in sorted(behind, reverse=True) if self._turns[at].text == text)
         return Remembered(behind, next(verbatim, None))
+
+
+class Attributed(Entropic):
+    """The shipped memory, told what each answer rests on.
+
+    Args:
+        room: What it is made for.
+        config: As `Entropic`.
+        by_words: Whether words alone say it, in place of the model.
+        utility: As `Entropic`.
+    """
+
+    def __init__(
+        self,
+        room: Room,
+        config: MemoryConfig,
+        *,
+        by_words: bool,
+        utility: UtilityFunction | None = None,
+    ) -> None:
+        super().__init__(room, config, utility)
+        self._shaper = None if by_words else ContextShaper(room.model)
+
+    def ask(self, question: ChatQuestion) -> None:
+        """Recall, attribute the answer to what was recalled, and report both."""
+        found = self._memory.recall(question.text, k=self._recalls)
+        texts = [item.text for item in found]
+        shares: dict[str, float] = {}
+        for item, share in zip(found, self._shares(question, texts), strict=True):
+            shares[item.id] = share
+        self._memory.observe(question.text, question.answer, list(shares), shares=shares)
+
+    def _shares(self, question: ChatQuestion, texts: Sequence[str]) -> list[float]:
+        if self._shaper is None:
+            statement = AnswerStatement(0, len(question.answer), question.answer)
+            return [compare(question.text, statement, text).covered for text in texts]
+        used = self._shaper.attribute(question.text, texts, question.answer).used()
+        return [used.get(place, 0.0) for place in range(len(texts))]
 
 
 StoreFactory = Callable[[Room], ChatStore]

@@ -4,9 +4,10 @@
 |---|---|---|
 | LoCoMo | turns, ``(date) speaker: text`` | the listed turns that can be resolved |
 | LongMemEval | sessions, or turns within them | the listed sessions; turns marked ``has_answer`` |
-| HotpotQA | sentences of all paragraphs, ``title: sentence`` | the supporting facts |
+| HotpotQA | sentences of all paragraphs, ``title: sentence``, or paragraphs | supporting facts |
 | MuSiQue | sentences, or paragraphs | in a supporting paragraph, the sentences with its answer |
 | SQuAD | sentences of the whole article | sentences of the paragraph that hold an answer |
+|  | or paragraphs of it | the paragraph |
 | NQ-open | 20 passages, 19 of them of other questions | the gold passage |
 
 LoCoMo's turns may also be their ``text`` alone, an ``exchange`` (with the turn before), or a whole
@@ -189,7 +190,9 @@ def _longmemeval(haystack: Record, within: _Within) -> Iterator[EvidenceQuestion
 
 
 def _hotpotqa(record: Record, within: _Within) -> Iterator[EvidenceQuestion]:
-    del within
+    if within.unit == "paragraph":
+        yield from _hotpotqa_paragraphs(record)
+        return
     units: list[str] = []
     places: dict[tuple[str, int], int] = {}
     for title, sentences in record["context"]:
@@ -209,6 +212,27 @@ def _hotpotqa(record: Record, within: _Within) -> Iterator[EvidenceQuestion]:
             record["_id"],
             record.get("type", ""),
             hops=tuple(title for _, title in found),
+        )
+
+
+def _hotpotqa_paragraphs(record: Record) -> Iterator[EvidenceQuestion]:
+    supporting = {title for title, _ in record["supporting_facts"]}
+    units: list[str] = []
+    evidence: list[int] = []
+    for title, sentences in record["context"]:
+        if title in supporting:
+            evidence.append(len(units))
+        text = "".join(sentences).strip()
+        units.append(f"{title}: {text}")
+    if evidence:
+        yield EvidenceQuestion(
+            record["_id"],
+            record["question"],
+            (str(record["answer"]),),
+            tuple(units),
+            tuple(evidence),
+            record["_id"],
+            record.get("type", ""),
         )
 
 
@@ -245,7 +269,9 @@ def _musique(record: Record, within: _Within) -> Iterator[EvidenceQuestion]:
 
 
 def _squad(article: Record, within: _Within) -> Iterator[EvidenceQuestion]:
-    del within
+    if within.unit == "paragraph":
+        yield from _squad_paragraphs(article)
+        return
     units: list[str] = []
     spans: list[range] = []
     for paragraph in article["paragraphs"]:
@@ -267,6 +293,17 @@ def _squad(article: Record, within: _Within) -> Iterator[EvidenceQuestion]:
                     shared,
                     tuple(evidence),
                     article["title"],
+                )
+
+
+def _squad_paragraphs(article: Record) -> Iterator[EvidenceQuestion]:
+    units = tuple(paragraph["context"] for paragraph in article["paragraphs"])
+    for place, paragraph in enumerate(article["paragraphs"]):
+        for entry in paragraph["qas"]:
+            answers = tuple(dict.fromkeys(answer["text"] for answer in entry["answers"]))
+            if answers:
+                yield EvidenceQuestion(
+                    entry["id"], entry["question"], answers, units, (place,), article["title"]
                 )
 
 
@@ -301,10 +338,10 @@ def _holds(text: str, answer: str) -> bool:
 _DATASETS: Mapping[str, _Dataset] = {
     "locomo": _Dataset(_locomo, tuple(_LOCOMO_UNITS)),
     "longmemeval": _Dataset(_longmemeval, ("session", "turn")),
-    "hotpotqa": _Dataset(_hotpotqa, ("sentence",)),
+    "hotpotqa": _Dataset(_hotpotqa, ("sentence", "paragraph")),
     "musique": _Dataset(_musique, ("sentence", "paragraph")),
     "nq": _Dataset(_nq, ("passage",)),
-    "squad": _Dataset(_squad, ("sentence",)),
+    "squad": _Dataset(_squad, ("sentence", "paragraph")),
 }
 
 UNITS: Mapping[str, tuple[str, ...]] = {name: found.units for name, found in _DATASETS.items()}

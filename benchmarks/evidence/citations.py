@@ -98,7 +98,7 @@ def cited_statements(
     made: list[CitedStatement] = []
     for question in questions:
         answer = question.answers[0].strip().rstrip(".") if question.answers else ""
-        if not _is_text(answer):
+        if not is_short_text(answer):
             continue
         order = finder.find(question).pool
         chosen = [
@@ -113,7 +113,8 @@ def cited_statements(
     return made
 
 
-def _is_text(answer: str) -> bool:
+def is_short_text(answer: str) -> bool:
+    """Whether an answer is a text of a few words, and neither yes nor no."""
     if not answer or answer.lower() in ("yes", "no", "noanswer"):
         return False
     return len(answer.split()) <= LONGEST_ANSWER

@@ -52,6 +52,12 @@ kind of document, from 50 examples on; --out then holds the settings:
 \b
   ecs-plugins diagnose --fit examples.jsonl --out shaping.json
   config = ShapingConfig.from_json(json.loads(Path("shaping.json").read_text()))
+
+--from-traffic learns the same from what answers of your application rest on,
+as ecs_plugins.shaping.ShapingTraffic keeps it, and loads no model:
+
+\b
+  ecs-plugins diagnose --from-traffic traffic.jsonl --out shaping.json
 """
 MIN_TO_FIT = 50
 """Examples from which on a probability is learned: with fewer it is the prior."""
@@ -64,6 +70,10 @@ def diagnose(
     fit: Annotated[
         Path | None,
         typer.Option(help="The same, to learn the probability of the default signal alone."),
+    ] = None,
+    from_traffic: Annotated[
+        Path | None,
+        typer.Option(help="Numbers that ShapingTraffic has kept of your answers, to learn from."),
     ] = None,
     model: ModelOption = None,
     signals: Annotated[
@@ -82,6 +92,10 @@ def diagnose(
     as_json: JsonOption = False,
 ) -> None:
     """See `HELP`, which the command line shows."""
+    source = _one_of(data, fit, from_traffic)
+    if from_traffic is not None:
+        _show_learned(source, model, out)
+        return
     # What libraries print while they load must not end up between the JSON and its reader.
     with contextlib.redirect_stdout(sys.stderr):
         from rich.console import Console
@@ -91,7 +105,7 @@ def diagnose(
         from ecs_plugins.shaping.diagnostics import ModelDiagnostics
         from ecs_plugins.shaping.observations import LabelledExample
 
-        examples = LabelledExample.read(_one_of(data, fit), limit=limit, seed=seed)
+        examples = LabelledExample.read(source, limit=limit, seed=seed)
         names = _measured(signals, examples, fitting=fit is not None)
         with Console(stderr=True).status("loading the model"):
             language_model = _setup.load_model(model, device=device, dtype=dtype)
@@ -123,13 +137,27 @@ def diagnose(
         typer.echo(f"\n{out}")
 
 
-def _one_of(data: Path | None, fit: Path | None) -> Path:
-    path = data or fit
-    if path is None or (data is not None and fit is not None):
+def _one_of(*paths: Path | None) -> Path:
+    given = [path for path in paths if path is not None]
+    if len(given) != 1:
         raise ConfigurationError(
-            "pass the examples as --data, or as --fit to learn from them alone"
+            "pass the examples as --data, as --fit to learn from them alone, or numbers of your "
+            "traffic as --from-traffic"
         )
-    return path
+    return given[0]
+
+
+def _show_learned(path: Path, model: str | None, out: Path | None) -> None:
+    """Learn from traffic and write the settings, or show them."""
+    from ecs_plugins.shaping.traffic import learned_from_traffic
+
+    config, answers = learned_from_traffic(path, model)
+    settings = json.dumps(config.to_json(), indent=1)
+    typer.echo(f"learned from {answers} answers", err=True)
+    if out is None:
+        typer.echo(settings)
+    else:
+        files.write_atomically(out, f"{settings}\n")
 
 
 def _measured(

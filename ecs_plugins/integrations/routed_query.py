@@ -23,7 +23,7 @@ class RoutedQuery:
     """One query: decided, then counted call by call, then settled.
 
     Calls of a model that neither reported nor could be counted are ``uncounted``. One that
-    ``is_shadow`` is answered beside what was chosen.
+    ``is_shadow`` is answered beside what was chosen. The ``last_call`` is a prompt and its reply.
     """
 
     router: Router
@@ -32,6 +32,7 @@ class RoutedQuery:
     count_tokens: TokenCounter | None = None
     error: BaseException | None = None
     is_shadow: bool = False
+    last_call: tuple[str, str] | None = None
     usage: TokenLedger = field(default_factory=TokenLedger)
     prepared: dict[PointKey, TokenLedger] = field(default_factory=dict)
     uncounted: int = 0
@@ -43,6 +44,7 @@ class RoutedQuery:
         """Count one call of the answering model: as it reports, else by ``count_tokens``."""
         if is_building():
             return
+        self.last_call = (prompt, reply)
         usage = reported_usage(message)
         tokens = tokens_of_call(usage, prompt, reply, self.count_tokens)
         self.cache = self.cache.plus(usage.cache)

@@ -25,7 +25,9 @@ from ecs_plugins.frontier.router_config import OnlinePolicy, RouterConfig
 from ecs_plugins.frontier.routing import Router
 from ecs_plugins.frontier.shadow import Shadow
 from ecs_plugins.frontier.spending import SpendCap
+from ecs_plugins.integrations.fields import ModelField
 from ecs_plugins.integrations.routed_query import RoutedQuery
+from ecs_plugins.integrations.supported import SupportJudge
 from ecs_plugins.integrations.tracing import trace_attributes
 
 METADATA_KEY = "frontier"
@@ -110,6 +112,10 @@ class RoutingFields(StrictFields):
         max_seconds: Choose among what answers within it at p95, as it was measured.
         spend_cap: What all queries of a tenant may cost in a day.
         shadow: Which queries another strategy answers as well, in the background; needs a ledger.
+        observe_support: Whether the router learns, in the background, how well each answer is
+            supported by the context that it was made from, where you observe no score yourself;
+            needs a ledger. A shadow without a judge is judged by it, too.
+        support_model: What tells the support; None for the bundled model.
     """
 
     frontier: Annotated[
@@ -126,6 +132,8 @@ class RoutingFields(StrictFields):
     max_seconds: float | None = None
     spend_cap: SpendCap | None = None
     shadow: Shadow | None = None
+    observe_support: bool = False
+    support_model: ModelField = None
 
     @model_validator(mode="after")
     def _check_settings(self) -> Self:
@@ -133,7 +141,14 @@ class RoutingFields(StrictFields):
         self._router_config()
         if self.shadow is not None and self.ledger is None:
             raise ValueError("a shadow is to be learned from, so give a ledger")
+        if self.observe_support and self.ledger is None:
+            raise ValueError("support is to be learned from, so give a ledger")
         return self
+
+    @property
+    def support_judge(self) -> SupportJudge | None:
+        """What scores answers by their support, if they are to be."""
+        return SupportJudge(self.support_model) if self.observe_support else None
 
     def _router_config(self) -> RouterConfig:
         return RouterConfig(

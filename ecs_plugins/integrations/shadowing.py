@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ecs_plugins.frontier.reloading import chosen_name
 from ecs_plugins.frontier.shadow import Shadow, ShadowAnswer, background, other_decision
 from ecs_plugins.integrations.routed_query import RoutedQuery
+from ecs_plugins.integrations.supported import SupportJudge
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class SecondAnswer:
         answer: What was answered; empty where it was streamed.
         names: Labels and strategies of what can run.
         ask: Runs what has a name, counts for a query, and returns the text.
+        support: Scores the second answer where the shadow has no judge of its own.
     """
 
     query: RoutedQuery
@@ -27,6 +29,7 @@ class SecondAnswer:
     answer: str
     names: Collection[str]
     ask: Callable[[str, RoutedQuery], str]
+    support: SupportJudge | None = None
 
     def run(self, shadow: Shadow) -> None:
         """Answer, book what that cost, and observe what it is worth."""
@@ -45,6 +48,8 @@ class SecondAnswer:
         finally:
             query.settle()
         if shadow.judge is None:
+            if self.support is not None:
+                self.support.observe(query, self.question)
             return
         answer = ShadowAnswer(
             question=self.question,
@@ -58,7 +63,15 @@ class SecondAnswer:
             router.observe(decision, score)
 
 
-def answer_again(shadow: Shadow | None, second: Callable[[], SecondAnswer]) -> None:
-    """Answer again in the background, if the draw says so."""
+def learn(
+    shadow: Shadow | None, judge: SupportJudge | None, second: Callable[[], SecondAnswer]
+) -> None:
+    """In the background, judge an answer, and answer again if the draw says so."""
+    if judge is not None:
+        background.submit(lambda: _judge(judge, second()))
     if shadow is not None and shadow.draws():
         background.submit(lambda: second().run(shadow))
+
+
+def _judge(judge: SupportJudge, second: SecondAnswer) -> None:
+    judge.observe(second.query, second.question)

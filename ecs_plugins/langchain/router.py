@@ -41,7 +41,7 @@ from ecs_plugins.integrations.routing import (
     named_fallback,
     settings_of,
 )
-from ecs_plugins.integrations.shadowing import SecondAnswer, answer_again
+from ecs_plugins.integrations.shadowing import SecondAnswer, learn
 from ecs_plugins.langchain.chains import CallbackCounter, RoutedChain
 from ecs_plugins.langchain.compressor import WritableFields
 from ecs_plugins.langchain.context import FrontierContext, as_context, question_of
@@ -380,7 +380,7 @@ class _RoutedRun:
         return self
 
     def shadow(self, output: Any) -> None:
-        """Answer again by what was not chosen, if that is to be."""
+        """Judge the answer, and answer again by what was not chosen, if that is to be."""
 
         def second() -> SecondAnswer:
             return SecondAnswer(
@@ -389,9 +389,10 @@ class _RoutedRun:
                 answer=_text(output),
                 names=self.router.chains,
                 ask=self._ask_again,
+                support=self.router.support_judge,
             )
 
-        answer_again(self.router.shadow, second)
+        learn(self.router.shadow, self.router.support_judge, second)
 
     def _ask_again(self, name: str, query: RoutedQuery) -> str:
         chain = self._runs(name)

@@ -41,7 +41,7 @@ from ecs_plugins.integrations.routing import (
     named_fallback,
     settings_of,
 )
-from ecs_plugins.integrations.shadowing import SecondAnswer, answer_again
+from ecs_plugins.integrations.shadowing import SecondAnswer, learn
 from ecs_plugins.llama_index.chains import RoutedEngine
 from ecs_plugins.llama_index.counting import as_context, counted, current_query
 
@@ -322,7 +322,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         return self.fallback
 
     def _shadow(self, query: RoutedQuery, bundle: QueryBundle, response: RESPONSE_TYPE) -> None:
-        """Answer again by what was not chosen, if that is to be."""
+        """Judge the answer, and answer again by what was not chosen, if that is to be."""
 
         def ask(name: str, again: RoutedQuery) -> str:
             with counted(again):
@@ -335,9 +335,10 @@ class FrontierQueryEngine(BaseQueryEngine):
                 answer=str(response) if isinstance(response, Response) else "",
                 names=self.engines,
                 ask=ask,
+                support=self.selector.support_judge,
             )
 
-        answer_again(self.selector.shadow, second)
+        learn(self.selector.shadow, self.selector.support_judge, second)
 
     def _start(self, bundle: QueryBundle) -> tuple[RoutedQuery, BaseQueryEngine]:
         query = self.selector.route(

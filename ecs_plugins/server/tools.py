@@ -191,12 +191,16 @@ class _Tools:
             list[str], Field(description="What it may rest on.", max_length=_MOST_PASSAGES)
         ],
     ) -> dict[str, Any]:
-        """Say what an answer rests on: passages by statement, and words that none of them has."""
+        """Say what an answer rests on, how well, and which of its words no passage has."""
         shaper = await asyncio.to_thread(self._shaper)
         size = characters_read(shaper, question, passages, answer)
         async with self._turns.turn(self._client(context), size):
             attribution = await shaper.aattribute(question, passages, answer)
-        return {"statements": _checked(attribution), "marked": attribution.marked()}
+        return {
+            "support": _rounded(attribution.support),
+            "statements": _checked(attribution),
+            "marked": attribution.marked(),
+        }
 
     def _namespace(self, context: Context) -> tuple[str, ...]:
         return (PREFIX, self._client(context))
@@ -219,9 +223,21 @@ def _checked(attribution: Attribution) -> list[dict[str, Any]]:
             source = {"passage": citation.passage, "quote": citation.quote}
             rests_on.append({**source, "probability": probability})
         unheld = [attribution.answer[start:end] for start, end in statement.unheld]
-        told = {"statement": statement.text, "rests_on": rests_on, "in_no_passage": unheld}
+        turns_on = [attribution.answer[start:end] for start, end in statement.turns_on]
+        told = {
+            "statement": statement.text,
+            "support": _rounded(statement.support),
+            "contradicted": statement.contradicted,
+            "rests_on": rests_on,
+            "in_no_passage": unheld,
+            "turns_on": turns_on,
+        }
         statements.append(told)
     return statements
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 3)
 
 
 def _told(recollection: Recollection) -> dict[str, Any]:

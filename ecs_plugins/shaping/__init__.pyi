@@ -9,3 +9,4 @@ from .signals import SIGNALS as SIGNALS
 from .signals.base import PromptSignal as PromptSignal
 from .signals.base import Signal as Signal
 from .signals.base import UnitUtility as UnitUtility
+from .traffic import ShapingTraffic as ShapingTraffic

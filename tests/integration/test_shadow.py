@@ -8,6 +8,9 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier import EfficiencyFrontier, Router, RouterConfig, Shadow
 from ecs_plugins.frontier.shadow import background
 from ecs_plugins.frontier.spending import savings
+from ecs_plugins.integrations.routed_query import RoutedQuery
+from ecs_plugins.integrations.supported import SupportJudge
+from ecs_plugins.lm import FakeLanguageModel
 
 
 def shadowed(kind, frontier, ledger, judge=None, **settings):
@@ -99,3 +102,37 @@ def test_without_a_ledger_there_is_nothing_to_recalibrate_from(frontier, tmp_pat
     router = Router(frontier, RouterConfig(target_f1=0.7))
     with pytest.raises(InvalidInputError, match="ledger"):
         router.recalibrate(tmp_path / "f.json")
+
+
+def test_a_router_learns_how_well_answers_are_supported_by_their_context(
+    kind, frontier, ledger, monkeypatch
+):
+    monkeypatch.setattr(random, "choice", lambda points: min(points, key=lambda each: each.stage1))
+    settings = {"observe_support": True, "support_model": FakeLanguageModel()}
+    router = shadowed(kind, frontier, ledger, **settings)
+    kind.ask(router, context_id="handbook", reuse=1)
+    background.finish()
+    scores = {strategy: mean for (strategy, _), (_, mean, _) in ledger.observed("score").items()}
+    # The whole context says "Hester Vane built the mill", and so does its best passage.
+    assert scores.keys() == {"full_context", "bm25"}
+    assert min(scores.values()) > 0.4
+
+
+def test_the_question_in_a_prompt_supports_no_answer_and_silence_teaches_nothing(
+    kind, frontier, ledger
+):
+    judge = SupportJudge(FakeLanguageModel())
+    query = RoutedQuery(Router(frontier, RouterConfig(target_f1=0.7)), None)
+    question = "Did Paul Otter of Bergen build it?"
+    assert judge.score(query, question) is None
+    query.last_call = (f"Context: the wheel has blades.\n\nQuestion: {question}", "Paul Otter did")
+    unsupported = judge.score(query, question)
+    query.last_call = ("Context: Paul Otter built the wheel.", "Paul Otter did")
+    assert unsupported < judge.score(query, question)
+    query.last_call = ("Context: the wheel.", "I don't know.")
+    assert judge.score(query, question) is None
+
+
+def test_support_without_a_ledger_is_refused(kind, frontier):
+    with pytest.raises(ValueError, match="give a ledger"):
+        kind.routed(frontier, observe_support=True)

@@ -11,17 +11,25 @@ paraphrase).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import replace
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult, Segments, SegmentScore
+from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult, Segments
 from ecs_plugins.lm.prompts import PLAIN
 from ecs_plugins.ranking.lexical import BM25Ranker
-from ecs_plugins.shaping.attribution.cited import AttributedStatement, Citation
+from ecs_plugins.shaping.attribution.cited import (
+    SUPPORTED_FROM,
+    AttributedStatement,
+    Citation,
+)
 from ecs_plugins.shaping.attribution.fits import CITATION, CITATION_OF_FEW
+from ecs_plugins.shaping.attribution.shift import Shift, shift_of
 from ecs_plugins.shaping.attribution.statements import AnswerStatement
+from ecs_plugins.shaping.attribution.supporting import (
+    ReadStatement,
+    support_of,
+    turning_in,
+)
 from ecs_plugins.shaping.attribution.wording import (
     Wording,
     compare,
@@ -44,23 +52,6 @@ FEW = 4
 """Units from which on it is told how one stands out among all."""
 AGAINST_FROM = 0.5
 """Nats per token that a passage must take from a statement to speak against it."""
-
-_HIGHEST = 4.0  # nats per token: one astonishing token says no more than that
-
-
-@dataclass(frozen=True, slots=True)
-class Shift:
-    """What a passage does to one statement and to the question.
-
-    Attributes:
-        statement: Nats by which it raises the log-probability of the whole statement.
-        per_token: The same per token, of each token at most 4.
-        question: Nats per token by which it raises the question's.
-    """
-
-    statement: float
-    per_token: float
-    question: float
 
 
 class Attributing:
@@ -93,15 +84,16 @@ class Attributing:
         self, answer: str, statements: Sequence[AnswerStatement]
     ) -> list[AttributedStatement]:
         """Every statement with what supports it."""
-        shifts = self.shifts(statements, self._texts)
-        return [
-            self._attributed(answer, statement, of_statement)
-            for statement, of_statement in zip(statements, shifts, strict=True)
-        ]
+        every_shift = self.shifts(statements, self._texts)
+        every_turning = turning_in(self._model, statements)
+        attributed: list[AttributedStatement] = []
+        for statement, shifts, turning in zip(statements, every_shift, every_turning, strict=True):
+            read = ReadStatement(self._query, statement, turning, self._texts, shifts)
+            attributed.append(self._attributed(answer, read))
+        return attributed
 
-    def _attributed(
-        self, answer: str, statement: AnswerStatement, shifts: Mapping[int, Shift]
-    ) -> AttributedStatement:
+    def _attributed(self, answer: str, read: ReadStatement) -> AttributedStatement:
+        statement, shifts = read.statement, read.shifts
         wording = self._wording(statement, shifts)
         likely = self._likely(statement, shifts, wording)
         order = sorted(likely, key=lambda place: (-likely[place], place))
@@ -109,6 +101,9 @@ class Attributing:
         citations = [self._citation(statement, place, likely, shifts) for place in chosen]
         against = dict.fromkeys(self._against(shifts))
         unheld = unheld_words(statement, answer, self._texts)
+        support = support_of(read, answer)
+        is_supported = support.probability >= SUPPORTED_FROM
+        speaks_against = support.speaks_against or bool(against)
         return AttributedStatement(
             start=statement.start,
             end=statement.end,
@@ -116,6 +111,9 @@ class Attributing:
             citations=tuple(citations),
             against=tuple(against),
             unheld=tuple(unheld),
+            support=support.probability,
+            turns_on=() if is_supported else support.turns_on,
+            contradicted=speaks_against and not is_supported,
         )
 
     def _wording(
@@ -233,17 +231,8 @@ def _shifts_of(result: ScoreResult, number: int) -> dict[int, Shift]:
         if place + 1 in result.unscored:
             continue
         question, statement = rows[number]
-        whole = statement.sum - base_statement.sum
-        per_token = _mean_gain(statement, base_statement)
-        of_question = _mean_gain(question, base_question)
-        shifts[place] = Shift(whole, per_token, of_question)
+        shifts[place] = shift_of((question, statement), (base_question, base_statement))
     return shifts
-
-
-def _mean_gain(behind_passage: SegmentScore, base: SegmentScore) -> float:
-    gains = behind_passage.logprobs - base.logprobs
-    clipped = np.clip(gains, -_HIGHEST, _HIGHEST)
-    return float(clipped.mean(dtype=np.float64))
 
 
 def citation_features(

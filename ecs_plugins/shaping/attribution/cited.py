@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SUPPORTED_FROM = 0.5
+"""Support from which on a statement counts as supported."""
+
 
 @dataclass(frozen=True, slots=True)
 class Citation:
@@ -38,6 +41,12 @@ class AttributedStatement:
         citations: What supports it, best first.
         against: Indices of passages that make it less likely, worst first.
         unheld: Spans in the answer of numbers, names and negations that no passage has.
+        support: Probability that the passages together make it likely, in [0, 1]; 0.5 for a bare
+            yes or no, of which nothing can be told.
+        turns_on: Spans in the answer of numbers, names and negations that what it rests on most
+            does not have; empty where it is supported.
+        contradicted: Whether it is not supported, and the passages make it less likely than it
+            was without them.
     """
 
     start: int
@@ -46,3 +55,11 @@ class AttributedStatement:
     citations: tuple[Citation, ...] = ()
     against: tuple[int, ...] = ()
     unheld: tuple[tuple[int, int], ...] = ()
+    support: float = 0.0
+    turns_on: tuple[tuple[int, int], ...] = ()
+    contradicted: bool = False
+
+    @property
+    def supported(self) -> bool:
+        """Whether its support reaches `SUPPORTED_FROM`."""
+        return self.support >= SUPPORTED_FROM

@@ -1,7 +1,8 @@
 """What an answer rests on as a page: the answer on the left, its passages on the right.
 
 A statement has the colour and the number of the passage that supports it best; the sentence that it
-rests on has the same ones in the passage. Words of the answer that no passage has are underlined.
+rests on has the same ones in the passage. Words on which an unsupported
+statement turns are underlined, and so are names and numbers that no passage has.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class ColouredText:
         text: The part.
         numbers: Of the passages that it rests on or that are cited by it, best first.
         hue: Its colour in degrees; None for none.
-        unheld: Whether it is a word that no passage has.
+        unheld: Whether no passage has it, or what the statement rests on does not.
         title: What is said where a pointer rests on it.
     """
 
@@ -66,7 +67,7 @@ def attribution_page(
         passages: All of them.
     """
     shown = [_statement_shown(each, numbers) for each in statements]
-    unheld = [span for each in statements for span in each.unheld]
+    doubtful = [span for each in statements for span in (*each.unheld, *each.turns_on)]
     cards = []
     for index in _cited_first(numbers, len(passages)):
         number = numbers.get(index)
@@ -76,10 +77,11 @@ def attribution_page(
     return rendered(
         "attribution.html.j2",
         query,
-        answer=_pieces(answer, shown, unheld),
+        answer=_pieces(answer, shown, doubtful),
         cards=cards,
         statements=statements,
         uncited=[each for each in statements if not each.citations],
+        unsupported=[each for each in statements if not each.supported],
         hue_of=hue_of,
     )
 
@@ -102,7 +104,8 @@ def _statement_shown(statement: AttributedStatement, numbers: Mapping[int, int])
         number = numbers[citation.passage]
         cited.append(number)
         chances.append(f"[{number}] {citation.probability:.0%}")
-    title = ", ".join(chances) or "no passage stands out"
+    cites = ", ".join(chances) or "no passage stands out"
+    title = f"support {statement.support:.0%}: {cites}"
     return _Highlight(statement.start, statement.end, tuple(cited), title)
 
 

@@ -45,6 +45,24 @@ class Attribution:
         return tuple(each for each in self.statements if not each.citations)
 
     @property
+    def support(self) -> float | None:
+        """That of its weakest statement, in [0, 1]; None if the answer states nothing.
+
+        The minimum and not the product, which would hold its length against an answer.
+        """
+        return min((each.support for each in self.statements), default=None)
+
+    @property
+    def unsupported(self) -> tuple[AttributedStatement, ...]:
+        """Statements that the passages do not make likely; each says on which words it turns."""
+        return tuple(each for each in self.statements if not each.supported)
+
+    @property
+    def contradicted(self) -> tuple[AttributedStatement, ...]:
+        """Of these, the statements that the passages make less likely."""
+        return tuple(each for each in self.statements if each.contradicted)
+
+    @property
     def cited(self) -> tuple[int, ...]:
         """Indices of the cited passages, in the order in which the answer needs them."""
         passages: list[int] = []
@@ -114,6 +132,7 @@ class Attribution:
             "query": self.query,
             "answer": self.answer,
             "statements": [asdict(each) for each in self.statements],
+            "support": self.support,
             "passages": self.passages,
             "model": self.model,
             "seconds": self.seconds,
@@ -121,12 +140,16 @@ class Attribution:
 
 
 def _reasons(statement: AttributedStatement, answer: str) -> list[str]:
-    lines: list[str] = []
+    lines = _wrapped(f"  support {statement.support:.0%}{_against(statement)}", "    ")
     if not statement.citations:
         lines.append("  no passage stands out")
     for citation in statement.citations:
         head = f"  passage {citation.passage}, {citation.probability:.0%}: "
         lines += _wrapped(f"{head}{one_line(citation.quote)}", "    ")
+    turning = [span for span in statement.turns_on if span not in statement.unheld]
+    if turning:
+        words = ", ".join(one_line(answer[start:end]) for start, end in turning)
+        lines += _wrapped(f"  not where it rests: {words}", "    ")
     if statement.unheld:
         words = ", ".join(one_line(answer[start:end]) for start, end in statement.unheld)
         lines += _wrapped(f"  in no passage: {words}", "    ")
@@ -134,6 +157,10 @@ def _reasons(statement: AttributedStatement, answer: str) -> list[str]:
         passages = ", ".join(map(str, statement.against))
         lines += _wrapped(f"  less likely behind passage {passages}", "    ")
     return lines
+
+
+def _against(statement: AttributedStatement) -> str:
+    return ", and the passages speak against it" if statement.contradicted else ""
 
 
 def _wrapped(text: str, indent: str) -> Sequence[str]:

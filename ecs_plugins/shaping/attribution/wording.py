@@ -18,6 +18,17 @@ _SENTENCE_BEFORE = re.compile(r"(?:^|[.!?:…。！？\"“„«(])\s*\Z")
 _NEGATION = re.compile(
     r"\b(?:not|never|no|none|neither|nor|without|cannot|\w+n['’]t)\b", re.IGNORECASE
 )
+_SPELT = {
+    "2": "two",
+    "3": "three",
+    "4": "four",
+    "5": "five",
+    "6": "six",
+    "7": "seven",
+    "8": "eight",
+    "9": "nine",
+    "10": "ten",
+}
 
 Span = tuple[int, int]
 
@@ -65,23 +76,45 @@ def nearest_sentence(statement: str, passage: str) -> Span:
     return start, end
 
 
-def unheld_words(statement: AnswerStatement, answer: str, passages: Sequence[str]) -> list[Span]:
-    """Where in the answer numbers, names and negations stand that no passage has."""
-    held: set[str] = set()
-    for passage in passages:
-        held.update(terms(passage))
-    text = without_marks(answer[statement.start : statement.end])
+def turning_words(text: str) -> list[Span]:
+    """Where the words stand on which a statement turns: numbers, names and negations, in order."""
     spans = [match.span() for match in _NUMBER.finditer(text)]
     spans += _names(text)
-    unheld: list[Span] = []
-    for start, end in spans:
-        words = terms(text[start:end])
-        if not held.issuperset(words):
-            unheld.append((start, end))
-    if not any(_nearest_is_negated(statement, passage) for passage in passages):
-        unheld += [match.span() for match in _NEGATION.finditer(text)]
+    spans += [match.span() for match in _NEGATION.finditer(text)]
+    return sorted(spans)
+
+
+def unheld_words(statement: AnswerStatement, answer: str, passages: Sequence[str]) -> list[Span]:
+    """Where in the answer numbers, names and negations stand that no passage has."""
+    text = without_marks(answer[statement.start : statement.end])
+    spans = turning_words(text)
+    held = held_words(statement.text, [text[start:end] for start, end in spans], passages)
     offset = statement.start
-    return [(offset + start, offset + end) for start, end in sorted(unheld)]
+    return [
+        (offset + start, offset + end)
+        for (start, end), is_held in zip(spans, held, strict=True)
+        if not is_held
+    ]
+
+
+def held_words(statement: str, words: Sequence[str], passages: Sequence[str]) -> list[bool]:
+    """Which numbers, names and negations of a statement the passages have.
+
+    A small number may be spelt out, and a negation is held where the nearest sentence of a passage
+    denies something.
+    """
+    known: set[str] = set()
+    for passage in passages:
+        known.update(terms(passage))
+    known.update(digits for digits, word in _SPELT.items() if word in known)
+    denied = any(nearest_is_negated(statement, passage) for passage in passages)
+    held: list[bool] = []
+    for word in words:
+        if is_negated(word):
+            held.append(denied)
+        else:
+            held.append(known.issuperset(terms(word)))
+    return held
 
 
 def _names(text: str) -> list[Span]:
@@ -104,6 +137,12 @@ def _share(wanted: set[str], known: set[str]) -> float:
     return len(shared) / len(wanted)
 
 
-def _nearest_is_negated(statement: AnswerStatement, passage: str) -> bool:
-    start, end = nearest_sentence(statement.text, passage)
-    return _NEGATION.search(passage, start, end) is not None
+def is_negated(text: str) -> bool:
+    """Whether something is denied in it, in English."""
+    return _NEGATION.search(text) is not None
+
+
+def nearest_is_negated(statement: str, passage: str) -> bool:
+    """Whether the sentence of a passage that is nearest to a statement denies something."""
+    start, end = nearest_sentence(statement, passage)
+    return is_negated(passage[start:end])
