@@ -56,6 +56,7 @@ def scores_of(response):
 
 
 def check_cited(response):
+    assert response.metadata["ecs"]["support"] > 0.5
     first, second = response.source_nodes
     assert first.node_id == "n1"
     of_first = first.metadata["ecs"]
