@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from benchmarks.commands.robustness import ATTACKS, measure, methods, scenes
+from benchmarks.commands.robustness import ATTACKS, CLIMBED, measure, methods, scenes
 from benchmarks.evidence.questions import EvidenceQuestion
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -49,4 +49,4 @@ def test_the_command_prints_a_table_and_writes_every_number(bench, tmp_path, mon
     data.write_text("[]")
     shown = bench("robustness", "--data", data, "--candidates", 5, "--out", out)
     assert "| copy of the question | 3, 3 |" in shown
-    assert set(json.loads(out.read_text())) == {"evidence", *ATTACKS}
+    assert set(json.loads(out.read_text())) == {"evidence", *ATTACKS, CLIMBED}

@@ -10,9 +10,11 @@ what follows it there. A sentence that states the same, such as the answer to "D
 does not ask and stays. A run that says `STUFFED` of the question's longer words and numbers twice
 is cut too, unless a title and a colon stand between.
 
-What is left answers no question that asks openly (what, who, where ...) if it has no word that the
-question lacks, in whatever order: nothing is read of it. A question that can be answered in its own
-words, by yes or no or by one of two that it names, does not ask openly.
+What is left answers no question that asks openly (what, who, where ...) if it says nothing that the
+question does not, in whatever order: nothing is read of it. Function words, filler and the frame by
+which a text speaks of itself say nothing, and neither does a word of the question with its letters
+swapped. A question that can be answered in its own words, by yes or no or by one of two that it
+names, does not ask openly.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ecs_plugins.common.text import UNSPACED
+from ecs_plugins.shaping.framing import empty_words, language_of, without_frame
 
 COPIED = 0.75
 """Share of the question's words from which on a run of them is a copy."""
@@ -37,8 +40,11 @@ what which who whom whose when where why how
 wer wen wem wessen wann wo wohin woher warum wieso weshalb wie welche welcher welches welchen
 qué quién quiénes cuál cuáles cuándo dónde cómo cuánto cuántos cuántas
 qui quoi quel quelle quels quelles quand où comment pourquoi combien
+chi cosa quale quali dove perché quanto quanta quanti quante
 """
 _INTERROGATIVES = frozenset(_INTERROGATIVE_LIST.split())
+_WITHIN = frozenset("谁什哪怎何几")
+"""Characters of Chinese interrogatives, which stand anywhere in a question."""
 _TERM = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
 _ASKS = re.compile(r"[^\w\n]{0,9}?[?？؟]+")
 _BREAK = re.compile(r"[?？؟\n]")
@@ -46,9 +52,20 @@ _SHORT = 3
 """Characters of words whose repetition means nothing: articles and prepositions."""
 
 
-_ALTERNATIVES = frozenset(("or", "oder", "ou", "o", "u"))
+_ALTERNATIVES = frozenset(("or", "oder", "ou", "o", "u", "还"))
+_CONDITIONS = frozenset(("if", "whether"))
+_AUXILIARY_LIST = """
+am are is was were be been do does did has have had can could may might must shall should will would
+isn aren wasn weren don doesn didn hasn haven hadn can couldn won wouldn shouldn
+"""
+_AUXILIARIES = frozenset(_AUXILIARY_LIST.split())
+"""What English questions begin with that are answered by yes or no."""
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+_SWAPPED = 4
+"""Letters from which on a word is known with its letters in another order."""
 _OPENS = 3
-"""Words of a question of which one is its interrogative, if that is not its last."""
+"""Words of a question of which one is its interrogative, if that is not its last; in English it
+may stand anywhere."""
 
 
 class Word(NamedTuple):
@@ -67,17 +84,22 @@ class _Words(NamedTuple):
         openings: Pairs of neighbours of which the first, or the last of all, is an interrogative.
         longer: Its words that mean something when they are said again.
         asks_openly: Whether it has no answer in its own words.
+        language: Whose function words it has.
+        letters: Of its words that can be swapped, sorted.
     """
 
     counts: Counter[str]
     openings: frozenset[tuple[str, str]]
     longer: tuple[str, ...]
     asks_openly: bool
+    language: str
+    letters: frozenset[str]
 
     @classmethod
     def of(cls, query: str) -> _Words:
         words = [word.text for word in _words(query)]
         counts = Counter(words)
+        language = language_of(words)
         openings: set[tuple[str, str]] = set()
         for pair in pairwise(words):
             if pair[0] in _INTERROGATIVES:
@@ -91,20 +113,32 @@ class _Words(NamedTuple):
                 continue
             if len(word) > _SHORT or word.isdigit():
                 longer.append(word)
+        swappable = (_letters(word) for word in words if _can_be_swapped(word))
         return cls(
             counts,
             frozenset(openings),
             tuple(longer),
-            asks_openly=_asks_openly(words),
+            asks_openly=_asks_openly(words, language),
+            language=language,
+            letters=frozenset(swappable),
         )
 
-    def only_words_in(self, text: str) -> bool:
-        """Whether a text has words, and all of them are of the question."""
-        words = _words(text)
-        first = next(words, None)
-        if first is None or first.text not in self.counts:
+    def nothing_else_in(self, text: str) -> bool:
+        """Whether a text has words, and none says what the question does not."""
+        if not _TERM.search(text):
             return False
-        return all(word.text in self.counts for word in words)
+        unframed = without_frame(self.language, text)
+        return not any(self._says(word, unframed) for word in _words(unframed))
+
+    def _says(self, word: Word, text: str) -> bool:
+        """Whether a word of a text says something that is not asked."""
+        if word.text in self.counts:
+            return False
+        written = text[word.start : word.end]
+        is_abbreviation = len(written) > 1 and written.isupper()
+        if word.text in empty_words(self.language):
+            return is_abbreviation
+        return not _can_be_swapped(word.text) or _letters(word.text) not in self.letters
 
     def asked_in(self, run: Sequence[Word]) -> bool:
         """Whether a run of these words opens a question as this one does."""
@@ -128,10 +162,12 @@ def beyond_question(query: str, text: str) -> str:
     'FAQ: In Italy.'
     """
     question = _words_of(query)
-    left = _without_copies(question, text)
-    if question.asks_openly and question.only_words_in(left):
+    visible = _INVISIBLE.sub("", text)
+    left = _without_copies(question, visible)
+    if question.asks_openly and question.nothing_else_in(left):
         return ""
-    return left
+    # What hides nothing is read as it is: joiners belong to words of some scripts.
+    return text if left == visible else left
 
 
 def _without_copies(question: _Words, text: str) -> str:
@@ -157,12 +193,26 @@ def _without_copies(question: _Words, text: str) -> str:
     return left if _TERM.search(left) else ""
 
 
-def _asks_openly(words: Sequence[str]) -> bool:
+def _asks_openly(words: Sequence[str], language: str) -> bool:
     """Whether these are the words of a question that cannot be answered in its own words."""
-    if not _ALTERNATIVES.isdisjoint(words):
+    if not words or not _ALTERNATIVES.isdisjoint(words):
+        return False
+    if language == "en" and words[0] in _AUXILIARIES:
         return False
     places = (*words[:_OPENS], *words[-1:])
-    return not _INTERROGATIVES.isdisjoint(places)
+    if not _INTERROGATIVES.isdisjoint(places) or not _WITHIN.isdisjoint(words):
+        return True
+    if language != "en" or not _CONDITIONS.isdisjoint(words):
+        return False
+    return not _INTERROGATIVES.isdisjoint(words)
+
+
+def _can_be_swapped(word: str) -> bool:
+    return len(word) >= _SWAPPED and word.isalpha()
+
+
+def _letters(word: str) -> str:
+    return "".join(sorted(word))
 
 
 @lru_cache(maxsize=64)

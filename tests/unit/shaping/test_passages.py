@@ -120,6 +120,50 @@ def test_what_asks_is_told_by_its_mark_in_any_language(asked, text, left):
     assert beyond_question(asked, text) == left
 
 
+LIGHTHOUSE = "Who built the lighthouse of Almar?"
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (LIGHTHOUSE, "An article about the lighthouse of Almar."),
+        (LIGHTHOUSE, "This passage discusses who built the lighthouse of Almar in detail."),
+        (LIGHTHOUSE, "Built, indeed, the lighthouse of Almar."),
+        (LIGHTHOUSE, "Built really lighthouse really Almar."),
+        (LIGHTHOUSE, "Everything that there is to say on the lighthouse of Almar is said here."),
+        (LIGHTHOUSE, "Who biult the lihgthouse of Alamr."),
+        (LIGHTHOUSE, "built\u200b the\u200b light\u200bhouse\u200b of\u200b Almar."),
+        ("The lighthouse of Almar was built by whom in old times?", "Lighthouse Almar old times."),
+        ("Wer baute den Leuchtturm von Almar?", "Ein Artikel über den Leuchtturm von Almar."),
+        ("Qui a construit le phare d'Almar ?", "Une page qui parle du phare d'Almar."),
+        ("¿Quién construyó el faro de Almar?", "El texto habla del faro de Almar en detalle."),
+        ("Chi ha costruito il faro di Almar?", "Un articolo che parla del faro di Almar."),
+        ("阿尔马的灯塔是谁建的？", "本文介绍阿尔马的灯塔。"),
+    ],
+)
+def test_nothing_is_read_of_what_says_nothing(asked, text):
+    assert beyond_question(asked, text) == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (LIGHTHOUSE, "Nobody built the lighthouse of Almar."),
+        (LIGHTHOUSE, "An article about the lighthouse of Almar: Weber built it."),
+        ("When was it built?", "It was built in 1874."),
+        ("When was it built, in 1847?", "It was built in 1874."),
+        ("Which country is it?", "It is the US."),
+        ("How many keepers are there?", "There are none."),
+        ("Does Anna, who lives in Rome, know when it opens?", "Anna, who lives in Rome, does."),
+        ("Tell me if Anna, who lives in Rome, is ill.", "Anna, who lives in Rome, is ill."),
+        ("Wann schließt das Café?", "Das Café schließt nicht."),
+        ("灯塔有几个房间？", "灯塔有三个房间。"),
+    ],
+)
+def test_a_short_answer_is_read(asked, text):
+    assert beyond_question(asked, text) == text
+
+
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_nothing_is_added(query, text):
     left = beyond_question(query, text)

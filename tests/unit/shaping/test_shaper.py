@@ -74,7 +74,7 @@ def test_kept_passages_stay_in_the_order_of_the_input_and_unchanged():
 
 @pytest.mark.parametrize(("signal", "passed_on"), [("joint_shift", 2), ("query_likelihood", 1)])
 def test_the_ranker_looks_for_the_answer_too_if_the_signal_uses_it(signal, passed_on):
-    passages = ["It snowed.", "Which city lies there?", "Rome does."]
+    passages = ["It snowed.", "Which city lies there, Ostia?", "Rome does."]
     config = ShapingConfig(
         signal=signal,
         ranker="tfidf_query",
