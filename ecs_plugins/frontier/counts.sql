@@ -48,3 +48,9 @@ DELETE FROM contexts WHERE namespace = ? AND context = ? AND game = ? AND last_s
 DELETE FROM prepared WHERE namespace = ? AND context = ? AND strategy = ? AND config = ?
     AND at < ?;
 DELETE FROM leases WHERE namespace = ? AND until < ?;
+
+-- Forget values that are in an artefact now; twice the same are forgotten once.
+
+UPDATE observed SET n = n - ?, total = total - ?, squares = squares - ?
+    WHERE namespace = ? AND strategy = ? AND config = ? AND kind = ? AND n >= ?;
+DELETE FROM observed WHERE namespace = ? AND strategy = ? AND config = ? AND kind = ? AND n = 0;

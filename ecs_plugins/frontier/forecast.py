@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 HORIZON = 1000
 _PRIOR = (2.0, 2.0)
@@ -24,13 +27,36 @@ _PRIOR_SPREAD = 2.0
 _NEAR_ONE = 1e-6
 
 
+class History(NamedTuple):
+    """How far contexts have come alike: their queries, lapses of a cache, and current run."""
+
+    queries: int
+    lapses: int
+    run: int
+
+    def runs(self) -> list[int]:
+        """The lengths of their runs, within the horizon: the current one last, others alike."""
+        last = min(self.run, HORIZON)
+        if not self.lapses:
+            return [last]
+        before = self.queries - self.run
+        each, longer = divmod(before, self.lapses)
+        usual = self.lapses - longer
+        return [each + 1] * longer + [each] * usual + [last]
+
+
+Histories = tuple[tuple[History, float], ...]
+"""How many contexts have each history."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReuseModel:
     """The beta-geometric distribution of queries per context: Beta(a, b) to stop after each.
 
     Of the contexts it was fitted to, the share ``ended`` had ended; ``cautious`` is the fit where
-    all count as ended; ``counts`` are their (queries, contexts) so far. ``runs`` is the model of
-    the queries between two lapses of a prompt cache, where there is one.
+    all count as ended; ``histories`` are how far they have come, and ``recent`` those of the half
+    that has ended last. ``runs`` is the model of the queries between two lapses of a prompt
+    cache, where there is one.
     """
 
     a: float = _PRIOR[0]
@@ -38,7 +64,8 @@ class ReuseModel:
     contexts: int = 0
     ended: float = 1.0
     cautious: ReuseModel | None = None
-    counts: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
+    histories: Histories = field(default=(), compare=False, repr=False)
+    recent: Histories = field(default=(), compare=False, repr=False)
     runs: ReuseModel | None = None
 
     def expected(self, seen: int) -> float:
@@ -52,6 +79,12 @@ class ReuseModel:
         low = self.cautious.remaining(seen)
         high = self.remaining(seen)
         return low + self.ended * (high - low)
+
+    def expected_run(self, seen: int, lapses: int) -> float:
+        """Expected further queries before the cache of a context lapses."""
+        if self.runs is None:
+            return self.expected(seen)
+        return self.runs.remaining(seen, stops=lapses)
 
     def remaining(self, seen: int, horizon: int = HORIZON, stops: int = 0) -> float:
         """Expected further queries of a context that was asked ``seen`` >= 1 times.
@@ -75,9 +108,9 @@ class ReuseModel:
 
 
 class Gaps(NamedTuple):
-    """How many gaps between the queries of a context let a cache lapse, and how many did not."""
+    """How many gaps between the queries of a context were stops, and how many were not."""
 
-    lapses: int
+    stops: int
     kept: int
 
 
@@ -86,98 +119,57 @@ def fit_reuse(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
 
     Both map queries to how many contexts got that many: and no more, or so far.
     """
-    contexts = sum(ended.values()) + sum(alive.values())
-
-    def likelihood(a: float, b: float) -> float:
-        total = -contexts * _log_beta(a, b)
-        for queries, times in ended.items():
-            kept = queries - 1
-            total += times * _log_beta(a + 1, b + kept)
-        for queries, times in alive.items():
-            kept = queries - 1
-            total += times * _log_beta(a, b + kept)
-        return total
-
-    a, b = _fitted(likelihood)
-    return ReuseModel(a, b, contexts)
+    gaps: Counter[Gaps] = Counter()
+    for queries, times in ended.items():
+        gaps[Gaps(1, queries - 1)] += times
+    for queries, times in alive.items():
+        gaps[Gaps(0, queries - 1)] += times
+    a, b = fit_gaps(gaps)
+    return ReuseModel(a, b, gaps.total())
 
 
 def fit_carefully(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
     """`fit_reuse`, beside a fit where all contexts count as ended."""
     counts = Counter(ended) + Counter(alive)
-    contexts = counts.total()
-    share = sum(ended.values()) / max(1, contexts)
+    share = sum(ended.values()) / max(1, counts.total())
     model = fit_reuse(ended, alive)
     cautious = fit_reuse(counts, {})
-    return replace(
-        model,
-        ended=share,
-        cautious=cautious,
-        counts=tuple(sorted(counts.items())),
-    )
+    return replace(model, ended=share, cautious=cautious)
 
 
-def fit_runs(contexts: Mapping[Gaps, int], runs: Mapping[int, int]) -> ReuseModel:
-    """Fit the distribution of stops between the queries of a context; ``runs`` are its counts."""
+def fit_gaps(contexts: Mapping[Gaps, int]) -> tuple[float, float]:
+    """(a, b) of the highest likelihood of the stops of some contexts, near to a weak prior.
 
-    def likelihood(a: float, b: float) -> float:
-        prior = _log_beta(a, b)
-        total = 0.0
-        for gaps, times in contexts.items():
-            seen = _log_beta(a + gaps.lapses, b + gaps.kept)
-            total += times * (seen - prior)
-        return total
-
-    a, b = _fitted(likelihood)
-    counts = tuple(sorted(runs.items()))
-    return ReuseModel(a, b, sum(runs.values()), counts=counts)
-
-
-def _fitted(likelihood: Callable[[float, float], float]) -> tuple[float, float]:
-    """(a, b) of the highest likelihood, penalised for their distance to the prior."""
+    The logarithms of both are penalised for their distance to those of the prior.
+    """
     # Only here: who decides without a forecast loads no SciPy.
     from scipy.optimize import minimize
+    from scipy.special import betaln, digamma
 
-    start = [math.log(value) for value in _PRIOR]
+    start = np.log(_PRIOR)
     variance = _PRIOR_SPREAD**2
+    stops = np.array([gaps.stops for gaps in contexts], float)
+    kept = np.array([gaps.kept for gaps in contexts], float)
+    times = np.array(list(contexts.values()), float)
+    total = times.sum()
 
-    def loss(at: Sequence[float]) -> float:
-        away = 0.0
-        for here, prior in zip(at, start, strict=True):
-            away += (here - prior) ** 2
-        a, b = map(math.exp, at)
-        penalty = away / (2 * variance)
-        return penalty - likelihood(a, b)
+    def loss(at: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+        """Penalty less log-likelihood and its slope, per context, by the logarithms of a and b."""
+        a, b = np.exp(at)
+        away = at - start
+        likelihood = times @ betaln(a + stops, b + kept) - total * betaln(a, b)
+        both = times @ digamma(a + b + stops + kept) - total * digamma(a + b)
+        slope_a = times @ digamma(a + stops) - total * digamma(a) - both
+        slope_b = times @ digamma(b + kept) - total * digamma(b) - both
+        value = away @ away / (2 * variance) - likelihood
+        slope = away / variance - np.array([a * slope_a, b * slope_b])
+        return float(value) / (1 + total), slope / (1 + total)
 
-    a, b = minimize(loss, start, method="Nelder-Mead").x
-    return math.exp(a), math.exp(b)
+    # BFGS: L-BFGS-B wakes all threads of the linear algebra, for two numbers.
+    settings = {"gtol": 1e-7}
+    a, b = np.exp(minimize(loss, start, jac=True, method="BFGS", options=settings).x)
+    return float(a), float(b)
 
 
 def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
-
-
-def fitted_model(
-    rows: Iterable[tuple[Any, ...]], runs: Iterable[tuple[Any, ...]], *, with_runs: bool
-) -> ReuseModel:
-    """The model of a tally: queries, lapses and run of contexts, and whether they have ended."""
-    ended: Counter[int] = Counter()
-    alive: Counter[int] = Counter()
-    gaps: Counter[Gaps] = Counter()
-    lengths: Counter[int] = Counter()
-    for queries, lapses, run, is_idle, has_lapsed, contexts in rows:
-        if is_idle:
-            ended[queries] += contexts
-        else:
-            alive[queries] += contexts
-        lengths[run] += contexts
-        kept = queries - 1 - lapses
-        if has_lapsed:
-            lapses += 1
-        gaps[Gaps(lapses, kept)] += contexts
-    model = fit_carefully(ended, alive)
-    if not with_runs:
-        return model
-    for queries, times in runs:
-        lengths[queries] += int(times)
-    return replace(model, runs=fit_runs(gaps, lengths))

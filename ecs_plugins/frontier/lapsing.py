@@ -93,8 +93,16 @@ class LapsingGame:
                 allowed.append(index)
         return allowed
 
+    @cached_property
+    def _by_level(self) -> dict[float, list[CostLine]]:
+        """Those lines, by level."""
+        by_level = {}
+        for level in self.levels:
+            by_level[level] = [self.lines[index] for index in self._allowed(level)]
+        return by_level
+
     def _of(self, level: float) -> list[CostLine]:
-        return [self.lines[index] for index in self._allowed(level)]
+        return self._by_level[level]
 
     @cached_property
     def bound(self) -> float:

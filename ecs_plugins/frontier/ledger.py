@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -58,6 +59,19 @@ class Booking(NamedTuple):
         return self._replace(baseline=0.0, name=f"{strategy} (shadow)")
 
 
+class Observed(NamedTuple):
+    """Values of a point: how many, their mean, and the error of the mean."""
+
+    n: int
+    mean: float
+    error: float
+
+    def sums(self) -> tuple[int, float, float]:
+        """How many, and the sums of the values and of their squares."""
+        square = self.mean * self.mean + self.n * self.error * self.error
+        return self.n, self.n * self.mean, self.n * square
+
+
 class DaySpend(NamedTuple):
     """What the queries of a day cost with one point; the day is counted from 1970, in UTC."""
 
@@ -95,11 +109,11 @@ class Ledger(Protocol):
     def observe(self, key: PointKey, kind: str, value: float) -> None:
         """Add to what was observed."""
 
-    def observed(self, kind: str) -> dict[PointKey, tuple[int, float, float]]:
-        """Values, mean and its error, of each point."""
+    def observed(self, kind: str) -> dict[PointKey, Observed]:
+        """What was observed of each point."""
 
-    def forget_observed(self) -> None:
-        """Forget all that was observed."""
+    def forget_observed(self, kind: str, taken: Mapping[PointKey, Observed]) -> None:
+        """Forget these of the values, and keep those that came since."""
 
     def book(
         self,
@@ -134,6 +148,12 @@ def stored_id(context: str) -> str:
         if "\0" not in context:
             return context
     return hashlib.sha256(context.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def observed_of(n: int, mean: float, square: float) -> Observed:
+    """What was observed, from the means of the values and of their squares."""
+    variance = max(0.0, square - mean * mean)
+    return Observed(n, mean, math.sqrt(variance / n))
 
 
 def day_spend(row: tuple[Any, ...]) -> DaySpend:

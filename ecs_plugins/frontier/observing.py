@@ -12,11 +12,11 @@ from ecs_plugins.frontier.cost import PointKey, StrategyPoint, Usage, config_jso
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.intervals import FEW_QUESTIONS, Z95, Interval, wilson
-from ecs_plugins.frontier.ledger import Ledger
+from ecs_plugins.frontier.ledger import Ledger, Observed
 from ecs_plugins.tokens import Stage
 
 _ALARM_ERRORS = 3.0
-_NOTHING = (0, 0.0, 0.0)
+_NOTHING = Observed(0, 0.0, 0.0)
 
 
 def key_of(decision: RoutingDecision | Mapping[str, Any]) -> PointKey:
@@ -71,7 +71,7 @@ def _is_away(difference: float, error: float, measured: Interval) -> bool:
 
 
 def cautious_frontier(
-    frontier: EfficiencyFrontier, observed: Mapping[PointKey, tuple[int, float, float]]
+    frontier: EfficiencyFrontier, observed: Mapping[PointKey, Observed]
 ) -> EfficiencyFrontier:
     """The frontier with the lower end of its interval as the F1 of every point.
 
@@ -90,10 +90,20 @@ def cautious_frontier(
     return frontier.with_points(lower)
 
 
-def pooled_frontier(frontier: EfficiencyFrontier, ledger: Ledger) -> EfficiencyFrontier:
+def of_points(
+    frontier: EfficiencyFrontier, observed: Mapping[PointKey, Observed]
+) -> dict[PointKey, Observed]:
+    """What was observed of the points of a frontier, as others may be in the ledger too."""
+    keys = {point.key for point in frontier.points}
+    return {key: seen for key, seen in observed.items() if key in keys}
+
+
+def pooled_frontier(
+    frontier: EfficiencyFrontier,
+    scores: Mapping[PointKey, Observed],
+    costs: Mapping[PointKey, Observed],
+) -> EfficiencyFrontier:
     """The frontier with what was observed pooled with what was measured, without its rows."""
-    scores = ledger.observed("score")
-    costs = ledger.observed("cost")
     points = []
     for point in frontier.points:
         pooled = _with_scores(point, scores.get(point.key, _NOTHING))
@@ -106,7 +116,7 @@ def pooled_frontier(frontier: EfficiencyFrontier, ledger: Ledger) -> EfficiencyF
     return frontier.with_points(points, measurements=None)
 
 
-def _with_scores(point: StrategyPoint, scores: tuple[int, float, float]) -> StrategyPoint:
+def _with_scores(point: StrategyPoint, scores: Observed) -> StrategyPoint:
     n, mean, error = scores
     if not n:
         return point

@@ -10,15 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
 from ecs_plugins.frontier.cost import PointKey, StrategyPoint
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, Terms, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.forecast import HORIZON, ReuseModel
 from ecs_plugins.frontier.lapsing import CostLine, lapsing_game
-from ecs_plugins.frontier.rental import Slope, plan_forecast, plan_random, plan_rental
+from ecs_plugins.frontier.rental import Slope, plan_random, plan_rental
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,67 +177,3 @@ def coin(context_id: str) -> float:
     encoded = context_id.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(encoded, digest_size=6).digest()
     return int.from_bytes(digest, "big") / 2**48
-
-
-class Gain(NamedTuple):
-    """What a forecast had saved over rent or buy, and the dearest stage 1 that either buys."""
-
-    saved: float
-    price: float
-
-
-@lru_cache(maxsize=256)
-def forecast_gain(slopes: tuple[Slope, ...], model: ReuseModel) -> Gain:
-    """What the forecast had saved over rent or buy on the contexts that it was fitted to.
-
-    Both are played on each context as far as it has come; what has not been asked yet is no
-    gain. Contexts beyond the horizon of the forecast count up to it.
-    """
-    counts = [(min(queries, HORIZON), contexts) for queries, contexts in model.counts]
-    longest = max((queries for queries, _ in counts), default=0)
-    expected = [model.expected(seen) for seen in range(1, longest + 1)]
-    careful = plan_rental(slopes)
-    bold = plan_forecast(slopes, expected)
-    saved = 0.0
-    for queries, contexts in counts:
-        carefully_paid = careful.cost(slopes, queries)
-        boldly_paid = bold.cost(slopes, queries)
-        saved += contexts * (carefully_paid - boldly_paid)
-    bought = {*careful.choices, *bold.choices}
-    price = max(slopes[choice][0] for choice in bought)
-    return Gain(saved, price)
-
-
-def expected_run(model: ReuseModel, at: Position) -> float:
-    """Further queries before the cache of a context lapses."""
-    if model.runs is None:
-        return model.expected(at.seen)
-    return model.runs.remaining(at.seen, stops=at.lapses)
-
-
-def trusted_gain(
-    frontier: EfficiencyFrontier, able: Sequence[StrategyPoint], model: ReuseModel
-) -> Gain:
-    """`forecast_gain` in the game of these points: over all queries, or over those of a run.
-
-    Where some are prepared and others cached, an entry counts as what it costs per query of the
-    mean run.
-    """
-    slopes = tuple((point.stage1, point.stage2) for point in able)
-    written = [frontier.lapsing.get(point.key, 0.0) for point in able]
-    if model.runs is None or not any(written):
-        return forecast_gain(slopes, model)
-    stays = any(price > part for (price, _), part in zip(slopes, written, strict=True))
-    if not stays:
-        return forecast_gain(slopes, model.runs)
-    runs = 0
-    queries = 0
-    for length, times in model.runs.counts:
-        runs += times
-        queries += length * times
-    mean = max(1.0, queries / max(1, runs))
-    spread = []
-    for (price, rate), part in zip(slopes, written, strict=True):
-        slope = (price - part, rate + part / mean)
-        spread.append(slope)
-    return forecast_gain(tuple(spread), model)

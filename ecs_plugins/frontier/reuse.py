@@ -23,9 +23,19 @@ from typing import Any
 from ecs_plugins.common.files import statements
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey
-from ecs_plugins.frontier.forecast import ReuseModel, fitted_model
-from ecs_plugins.frontier.ledger import Booking, Count, DaySpend, Preparation, day_spend, stored_id
+from ecs_plugins.frontier.forecast import ReuseModel
+from ecs_plugins.frontier.ledger import (
+    Booking,
+    Count,
+    DaySpend,
+    Observed,
+    Preparation,
+    day_spend,
+    observed_of,
+    stored_id,
+)
 from ecs_plugins.frontier.ledger_tables import BUSY_SECONDS, open_tables
+from ecs_plugins.frontier.tally import Times, read_model
 from ecs_plugins.storage.base import Connection, is_address
 from ecs_plugins.storage.sqlite import MEMORY
 
@@ -43,21 +53,18 @@ from ecs_plugins.storage.sqlite import MEMORY
     _FORGET_CONTEXT,
     _FORGET_PREPARATION,
     _FORGET_LEASES,
+    _FORGET_OBSERVED,
+    _FORGET_UNOBSERVED,
 ) = statements(__package__, "counts.sql")
-_TALLY = (
-    "SELECT queries, lapses, run, last_seen < ?, last_seen < ?, count(*) FROM contexts "
-    "WHERE namespace = ? GROUP BY 1, 2, 3, 4, 5"
-)
 _ASKED = (
     "SELECT queries, run, lapses, last_seen FROM contexts "
     "WHERE namespace = ? AND context = ? AND game = ?"
 )
 _PREPARED = "SELECT strategy, config, cost, at FROM prepared WHERE namespace = ? AND context = ?"
-_RUNS = "SELECT queries, sum(times) FROM runs WHERE namespace = ? GROUP BY 1"
 _log = logging.getLogger(__name__)
-# What share of new contexts, and how much time, may pass before the model is fitted again.
+# The model is fitted again with this share of new contexts, or after this share of the time in
+# which a context ends: neither moves a fit by much of its own error.
 _REFIT_SHARE = 0.1
-_REFIT_SECONDS = 3600.0
 _TIDY_SECONDS = 3600.0
 _FORGOTTEN_AT_ONCE = 500
 _FOREVER = 1e18  # seconds that no gap is longer than
@@ -281,26 +288,25 @@ class ReuseLedger:
     def prepared(self, context: str) -> dict[PointKey, float]:
         """Keys of the points for which a context was prepared, and what their stage 1 cost."""
         with self._database.read() as connection:
-            where = (self._namespace, stored_id(context))
-            prepared = self._prepared_in(connection, where)
+            prepared = self._prepared_in(connection, (self._namespace, stored_id(context)))
         return {key: preparation.cost for key, preparation in prepared.items()}
 
-    def observed(self, kind: str) -> dict[PointKey, tuple[int, float, float]]:
-        """How many values of a kind were observed of each point, their mean and its error."""
+    def observed(self, kind: str) -> dict[PointKey, Observed]:
+        """What was observed of each point, of a kind of values."""
         rows = self._run(
             "SELECT strategy, config, n, total / n, squares / n FROM observed "
             "WHERE namespace = ? AND kind = ?",
             (self._namespace, kind),
         )
-        observed = {}
-        for strategy, config, n, mean, squares in rows:
-            variance = max(0.0, squares - mean * mean)
-            observed[strategy, config] = (n, mean, math.sqrt(variance / n))
-        return observed
+        return {(strategy, config): observed_of(*row) for strategy, config, *row in rows}
 
-    def forget_observed(self) -> None:
-        """Forget all that was observed of the points."""
-        self._run("DELETE FROM observed WHERE namespace = ?", (self._namespace,))
+    def forget_observed(self, kind: str, taken: Mapping[PointKey, Observed]) -> None:
+        """Forget values that `observed` gave, and keep those that came since."""
+        with self._database.write(scope=self._namespace) as connection:
+            for key, seen in taken.items():
+                where = (self._namespace, *key, kind)
+                connection.execute(_FORGET_OBSERVED, (*seen.sums(), *where, seen.n))
+                connection.execute(_FORGET_UNOBSERVED, where)
 
     def spent_by_tenants(self) -> list[DaySpend]:
         """What was spent in every namespace that this role may see."""
@@ -331,8 +337,9 @@ class ReuseLedger:
     def model(self, life: float | None = None) -> ReuseModel:
         """The distribution of queries per context, fitted to all contexts of the namespace.
 
-        Fitted again when this process has seen a tenth more contexts, and once an hour. With the
-        ``life`` of a prompt cache's entries in seconds it knows their runs as well.
+        Fitted again with a tenth more contexts, and after a tenth of ``idle_seconds``, as about a
+        tenth of those that go on may have ended since. With the ``life`` of a prompt cache's
+        entries in seconds it knows their runs as well.
         """
         if life is not None:
             self._life = life
@@ -349,7 +356,7 @@ class ReuseLedger:
         return self._model
 
     def _due(self) -> bool:
-        late = self._clock() - self._fitted > _REFIT_SECONDS
+        late = self._clock() - self._fitted > self._idle * _REFIT_SHARE
         runs = self._model.runs
         learned_from = self._model.contexts if runs is None else runs.contexts
         return late or self.unfitted > learned_from * _REFIT_SHARE
@@ -358,11 +365,7 @@ class ReuseLedger:
         now = self._clock()
         try:
             units = self._run("SELECT units FROM totals WHERE namespace = ?", (self._namespace,))
-            life = self._life
-            lapsed = now - (_FOREVER if life is None else life)
-            rows = self._run(_TALLY, (now - self._idle, lapsed, self._namespace))
-            runs = self._run(_RUNS, (self._namespace,))
-            self._model = fitted_model(rows, runs, with_runs=life is not None)
+            self._model = read_model(self._run, self._namespace, Times(now, self._idle, self._life))
             self._fitted_units = sum(count for (count,) in units)
             self._units = max(self._units, self._fitted_units)
         finally:

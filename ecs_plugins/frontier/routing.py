@@ -26,26 +26,21 @@ from ecs_plugins.frontier.decision import (
 )
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.forecast import ReuseModel
-from ecs_plugins.frontier.ledger import Booking, Ledger
+from ecs_plugins.frontier.ledger import Booking, Ledger, Observed
 from ecs_plugins.frontier.lifetimes import Lifetimes
 from ecs_plugins.frontier.observing import (
     cautious_frontier,
     drift_alarms,
     key_of,
+    of_points,
     pooled_frontier,
 )
-from ecs_plugins.frontier.online import (
-    Position,
-    coin,
-    decide_online,
-    expected_run,
-    game_of,
-    trusted_gain,
-)
+from ecs_plugins.frontier.online import Position, coin, decide_online, game_of
 from ecs_plugins.frontier.readings import ContextReadings
 from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.settlement import Settlement, newly_prepared, prepared_by, settled
 from ecs_plugins.frontier.spending import is_capped
+from ecs_plugins.frontier.trust import trusted_gain
 from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
@@ -259,7 +254,8 @@ class Router:
         )
         run = None
         if self._lifetimes.cache_seconds:
-            until_lapse = min(more, expected_run(known.forecast, known.at))
+            at = known.at
+            until_lapse = min(more, known.forecast.expected_run(at.seen, at.lapses))
             run = 1 + until_lapse
             note += f", {until_lapse:.1f} of them before a prompt cache lapses"
         decision = frontier.decide(reuse=1 + more, run=run, prepared=known.due, **asked)
@@ -398,8 +394,8 @@ class Router:
     def recalibrate(self, path: str | os.PathLike[str]) -> EfficiencyFrontier:
         """Pool what was observed with what was measured, and write it to an artefact.
 
-        The observations are in the artefact then, and the ledger forgets them, with those of the
-        moment in between. Routers that were given the path go on with the new one.
+        The observations are in the artefact then, and the ledger forgets them, but keeps those
+        that came in between. Routers that were given the path go on with the new one.
 
         Raises:
             InvalidInputError: There is no ledger.
@@ -407,9 +403,12 @@ class Router:
         """
         if self.ledger is None:
             raise InvalidInputError("what was observed is in a ledger; give one")
-        frontier = pooled_frontier(self.frontier, self.ledger)
+        scores = of_points(self.frontier, self.ledger.observed("score"))
+        costs = of_points(self.frontier, self.ledger.observed("cost"))
+        frontier = pooled_frontier(self.frontier, scores, costs)
         frontier.save(path)
-        self.ledger.forget_observed()
+        self.ledger.forget_observed("score", scores)
+        self.ledger.forget_observed("cost", costs)
         self._lower = None
         return frontier
 
@@ -433,7 +432,7 @@ class Router:
             return self.frontier
         now = time.monotonic()
         if self._lower is None or now - self._learned > _LEARN_SECONDS:
-            observed: dict[PointKey, tuple[int, float, float]] = {}
+            observed: Mapping[PointKey, Observed] = {}
             try:
                 observed = {} if self.ledger is None else self.ledger.observed("score")
             except StorageError as failure:

@@ -136,3 +136,20 @@ def test_the_question_in_a_prompt_supports_no_answer_and_silence_teaches_nothing
 def test_support_without_a_ledger_is_refused(kind, frontier):
     with pytest.raises(ValueError, match="give a ledger"):
         kind.routed(frontier, observe_support=True)
+
+
+def test_what_is_observed_while_recalibrating_is_kept(frontier, ledger, tmp_path, monkeypatch):
+    router = Router(frontier, RouterConfig(target_f1=0.7), ledger=ledger)
+    bm25 = frontier.decide(budget=60, reuse=1)
+    for score in (0.2, 0.4):
+        router.observe(bm25, score)
+    save = EfficiencyFrontier.save
+
+    def meanwhile(pooled, path):
+        router.observe(bm25, 0.9)
+        return save(pooled, path)
+
+    monkeypatch.setattr(EfficiencyFrontier, "save", meanwhile)
+    router.recalibrate(tmp_path / "f.json")
+    (seen,) = ledger.observed("score").values()
+    assert seen == pytest.approx((1, 0.9, 0.0), abs=1e-6)

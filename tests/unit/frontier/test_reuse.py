@@ -199,16 +199,16 @@ def clocked(tmp_path, located):
         yield ledger, now
 
 
-def test_a_fit_is_due_after_more_than_an_hour_or_a_tenth_more_contexts(clocked):
+def test_a_fit_is_due_after_a_tenth_of_the_idle_time_or_with_a_tenth_more_contexts(clocked):
     ledger, now = clocked
     for index in range(10):
         ledger.record(f"c{index}")
     assert ledger.model().contexts == 10
     ledger.record("a tenth more")
     assert ledger.model().contexts == 10
-    now[0] = 3600.0
+    now[0] = 1.0
     assert ledger.model().contexts == 10
-    now[0] = 3600.5
+    now[0] = 1.5
     assert ledger.model().contexts == 11
 
 
