@@ -27,6 +27,7 @@ from benchmarks.commands import (
     pruning,
     questions,
     robustness,
+    route,
     scaling,
     seconds,
     server_load,
@@ -54,6 +55,7 @@ app.command("memory-store", help=memory_store.HELP)(memory_store.memory_store)
 app.command("memory-words", help=memory_words.HELP)(memory_words.memory_words)
 app.command("deployment")(deployment.deployment)
 app.command("month")(month.month)
+app.command("route")(route.route)
 app.command("lapsing")(lapsing.lapsing)
 app.command("questions", help=questions.HELP)(questions.questions)
 app.command("languages", help=languages.HELP)(languages.languages)

@@ -122,13 +122,13 @@ def _ledger(count: int, writers: int) -> dict[str, float]:
         "bare_upsert_us": upsert_us,
         "record_us": record_us,
         "record_over_upsert": record_us / upsert_us,
-        "one_writer_p50_us": _quantile(single, 0.5),
-        "one_writer_p99_us": _quantile(single, 0.99),
+        "one_writer_p50_us": quantile(single, 0.5),
+        "one_writer_p99_us": quantile(single, 0.99),
         "writers": float(writers),
-        "threads_of_one_ledger_p50_us": _quantile(shared, 0.5),
-        "threads_of_one_ledger_p99_us": _quantile(shared, 0.99),
-        "writers_p50_us": _quantile(many, 0.5),
-        "writers_p99_us": _quantile(many, 0.99),
+        "threads_of_one_ledger_p50_us": quantile(shared, 0.5),
+        "threads_of_one_ledger_p99_us": quantile(shared, 0.99),
+        "writers_p50_us": quantile(many, 0.5),
+        "writers_p99_us": quantile(many, 0.99),
         "writers_max_us": max(many),
     }
 
@@ -168,9 +168,10 @@ def _medians(tasks: Sequence[Callable[[], None]], count: int) -> list[float]:
             began = time.perf_counter()
             task()
             seconds[index].append(time.perf_counter() - began)
-    return [_quantile(values, 0.5) / count * 1e6 for values in seconds]
+    return [quantile(values, 0.5) / count * 1e6 for values in seconds]
 
 
-def _quantile(values: Sequence[float], share: float) -> float:
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which a share of them lies."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -206,7 +206,7 @@ def _sampled(histories: Histories) -> Histories:
     if len(histories) <= _PLAYED:
         return histories
     step = sum(contexts for _, contexts in histories) / _PLAYED
-    sampled = []
+    sampled: list[tuple[History, float]] = []
     passed = 0.0
     for history, contexts in histories:
         passed += contexts
