@@ -54,13 +54,12 @@ def checked(op: Op) -> Op:
     if isinstance(op, SearchOp | ListNamespacesOp):
         _check_extent(op)
     if isinstance(op, SearchOp):
-        if op.filter:
-            _check_filter(op.filter)
-        query = None if op.query is None else well_formed(op.query)
-        return op._replace(namespace_prefix=tuple(op.namespace_prefix), query=query)
+        return _checked_search(op)
     if isinstance(op, ListNamespacesOp):
-        return op
-    return op._replace(namespace=tuple(op.namespace), key=_well_formed(op.key))
+        given = op.match_conditions or ()
+        conditions = tuple(each._replace(path=_labels(each.path)) for each in given)
+        return op._replace(match_conditions=conditions)
+    return op._replace(namespace=_labels(op.namespace), key=_well_formed(op.key))
 
 
 def _named(op: Op) -> list[object]:
@@ -72,12 +71,28 @@ def _named(op: Op) -> list[object]:
     return [op.namespace]
 
 
+def _labels(namespace: Sequence[str]) -> Namespace:
+    return tuple(_well_formed(namespace))
+
+
+def _checked_search(op: SearchOp) -> SearchOp:
+    condition = _well_formed(op.filter)
+    if condition:
+        _check_filter(condition)
+    return op._replace(
+        namespace_prefix=_labels(op.namespace_prefix),
+        filter=condition,
+        query=_well_formed(op.query),
+    )
+
+
 def _checked_put(op: PutOp) -> PutOp:
-    checked_namespace(op.namespace)
+    namespace = _labels(op.namespace)
+    checked_namespace(namespace)
     if op.value is not None and not isinstance(op.value, Mapping):
         raise InvalidInputError(f"a value is a mapping, got {op.value!r:.80}")
     return op._replace(
-        namespace=tuple(op.namespace),
+        namespace=namespace,
         key=_well_formed(op.key),
         value=_well_formed(op.value),
     )

@@ -510,6 +510,12 @@ def test_half_of_a_surrogate_pair_ends_no_run(memory):
     (found,) = store.search(CHAT, query=half)
     assert found.value == {"content": whole}
 
+    store.put((*NS, half), "k", {"text": half})
+    for prefix in ((*NS, half), (*NS, whole)):
+        (found,) = store.search(prefix, filter={"text": half})
+        assert found.namespace == (*NS, whole)
+        assert store.list_namespaces(prefix=prefix) == [(*NS, whole)]
+
     store.delete(NS, half)
     gone = store.get(NS, half)
     assert gone is None
