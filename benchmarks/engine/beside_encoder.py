@@ -36,16 +36,19 @@ def beside_encoder(
 ) -> dict[str, Any]:
     """Ask a first and a later question over passages that are new in every repeat.
 
+    Then a first one of which the better half by the ranker is scored (``scored_share``).
+
     Returns:
-        JSON: CPU seconds per repeat of the three, and ratios to the cross-encoder's.
+        JSON: CPU seconds per repeat of the four, and ratios to the cross-encoder's.
     """
     number, length = (4, 12) if quick else (PASSAGES, PASSAGE_TOKENS)
     model = model or LocalLM.bundled(dtype=dtype, device="cpu")
     shaper = ContextShaper(model)
+    halving = ContextShaper(model, {"scored_share": 0.5})
     encoder = _encoder()
     draw = random.Random(0)
     shaper.shape(_question(draw), [words(draw, length), words(draw, length)])
-    found: dict[str, list[float]] = {"encoder": [], "first": [], "later": []}
+    found: dict[str, list[float]] = {"encoder": [], "first": [], "later": [], "half": []}
     for repeat in range(repeats):
         passages = [_passage(draw, model, length) for _ in range(number)]
         question, another = _question(draw), _question(draw)
@@ -54,6 +57,8 @@ def beside_encoder(
         found["encoder"].append(_seconds(lambda ids=ids: _encode(encoder, ids)))
         found["first"].append(_seconds(lambda q=question, p=passages: shaper.shape(q, p)))
         found["later"].append(_seconds(lambda q=another, p=passages: shaper.shape(q, p)))
+        model.clear_cache()
+        found["half"].append(_seconds(lambda q=question, p=passages: halving.shape(q, p)))
         told = {name: round(values[-1], 2) for name, values in found.items()}
         log(f"{model.placement}, repeat {repeat + 1}/{repeats}: {told}")
     ratios = {name: asdict(ratio_of(found["encoder"], found[name])) for name in ("first", "later")}

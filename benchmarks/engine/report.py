@@ -102,13 +102,20 @@ def _soak(part: Results) -> str:
     return _table("Many pools in turn", ["", ""], [[*row] for row in figures.items()])
 
 
+_ASKED = {
+    "first": "first question",
+    "later": "later question",
+    "half": "first question, half of the passages scored",
+}
+
+
 def _beside_encoder(part: Results) -> str:
     rows = []
     for dtype, found in part.items():
         for name, ratio in found["ratios"].items():
             seconds = [statistics.median(found["seconds"][each]) for each in (name, "encoder")]
             shown = [f"{value:.2f}" for value in seconds]
-            rows.append([f"{name} question, {dtype}", *shown, str(Ratio(**ratio))])
+            rows.append([f"{_ASKED[name]}, {dtype}", *shown, str(Ratio(**ratio))])
     head = ["", "CPU s, median", "the cross-encoder", "ratio [95 %]"]
     return _table("Beside a cross-encoder", head, rows) if rows else ""
 

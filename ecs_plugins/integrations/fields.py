@@ -23,6 +23,7 @@ from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.shared import as_model
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
+from ecs_plugins.shaping.acceptance import check_threshold
 from ecs_plugins.shaping.config import ShapingConfig, by_name, make_parts
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
@@ -152,10 +153,12 @@ class ShapingFields(StrictFields):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        self.shaping_config()
+        config = self.shaping_config()
         signal, _ = self._parts_in_use()
         if self.answer is not None:
             check_answer_source(self.answer)
+        else:
+            check_threshold(config)
         check_answered(signal, self.answer)
         return self
 

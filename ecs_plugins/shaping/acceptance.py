@@ -77,7 +77,7 @@ class Limits:
         threshold = config.threshold
         least = None
         if not signal.needs_answer:
-            _check_threshold(config)
+            check_threshold(config)
             least = config.min_probability
         if threshold is None:
             threshold = signal.threshold
@@ -144,7 +144,7 @@ class Limits:
         return Decision(verdict, False, reason, full.setting)
 
 
-def _check_threshold(config: ShapingConfig) -> None:
+def check_threshold(config: ShapingConfig) -> None:
     """Refuse a threshold of known answers where there is none and no probability takes its place.
 
     Raises:

@@ -118,6 +118,7 @@ async def later(query):
         ({"answer": lambda: "at nine"}, "query alone"),
         ({"answer": lambda query, more: "at nine"}, "query alone"),
         ({"config": {"signal": "answer_shift"}}, "needs an answer"),
+        ({"threshold": 0.1}, "nats of a known answer"),
     ],
 )
 def test_an_answer_that_could_not_be_used_is_refused_when_an_object_is_made(kind, fields, says):

@@ -209,12 +209,12 @@ def test_the_frameworks_json_is_the_component_and_refuses_a_live_object(kind):
         kind.component(
             model="some/model",
             config=config,
-            threshold=0.5,
+            min_probability=0.5,
         )
     )
     assert back.model == "some/model"
     assert back.config == config
-    assert back.threshold == 0.5
+    assert back.min_probability == 0.5
     live = [
         {"model": FakeLanguageModel()},
         {"model": "some/model", "answer": str.upper},
