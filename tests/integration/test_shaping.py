@@ -209,12 +209,12 @@ def test_the_frameworks_json_is_the_component_and_refuses_a_live_object(kind):
         kind.component(
             model="some/model",
             config=config,
-            min_probability=0.5,
+            max_tokens=50,
         )
     )
     assert back.model == "some/model"
     assert back.config == config
-    assert back.min_probability == 0.5
+    assert back.max_tokens == 50
     live = [
         {"model": FakeLanguageModel()},
         {"model": "some/model", "answer": str.upper},
