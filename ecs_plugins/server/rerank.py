@@ -96,7 +96,7 @@ def rerank_app(
     loading = shaper if isinstance(shaper, Loading) else Loading.done(shaper)
     turns = Turns()
     registry = CollectorRegistry()
-    endpoint = _Endpoint(loading, turns, max_documents, bounds.seconds, registry)
+    endpoint = _Endpoint(loading, turns, max_documents, registry)
     attributing = AttributionEndpoint(loading, turns, max_documents, registry)
     routes = [Route(path, endpoint.rerank, methods=["POST"]) for path in PATHS]
     routes.append(Route(ATTRIBUTE_PATH, attributing.attribute, methods=["POST"]))
@@ -120,13 +120,11 @@ class _Endpoint:
         loading: Loading[ContextShaper],
         turns: Turns,
         max_documents: int,
-        seconds: float,
         registry: CollectorRegistry,
     ) -> None:
         self._loading = loading
         self._turns = turns
         self._max_documents = max_documents
-        self._seconds = seconds
         self._documents = Counter("ecs_rerank_documents", "Documents ordered.", registry=registry)
         self._tokens = Counter(
             "ecs_rerank_tokens", "Tokens that the model read.", registry=registry
@@ -150,7 +148,8 @@ class _Endpoint:
         self._documents.inc(len(passages))
         self._tokens.inc(shaped.ledger.total())
         if shaped.timed_out:
-            raise ModelTimeoutError(f"it took more than {self._seconds:g} seconds")
+            budget = shaper.config.budget_s
+            raise ModelTimeoutError(f"not every document was scored within {budget:g} seconds")
         return JSONResponse(_answer(wanted, shaped, limit))
 
     def _shaper(self) -> ContextShaper:

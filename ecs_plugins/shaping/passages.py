@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ecs_plugins.common.aio import check_awaited
 from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.ranking.base import Ranker
 
@@ -74,6 +75,7 @@ def split_passages(
     if lengths is None:
         lengths = count_tokens(passages) if passages else []
     for source, passage in enumerate(passages):
+        check_awaited()
         length = lengths[source]
         if length <= max_tokens:
             whole = Unit(source, 0, len(passage), passage, length)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ecs_plugins.common.aio import check_awaited
 from ecs_plugins.common.text import as_replies, is_conversation
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
@@ -167,6 +168,7 @@ def _texts(question: Question, config: ShapingConfig) -> tuple[Sequence[str], bo
         return texts, conversation
     beyond: list[str] = []
     for text, passage in zip(texts, passages, strict=True):
+        check_awaited()
         # A turn that was joined with the question before it keeps that question.
         is_joined = text != passage
         beyond.append(text if is_joined else beyond_question(question.query, passage))

@@ -1,13 +1,16 @@
 """Work that nobody waits for any more, and what the question costs."""
 
 import asyncio
+import contextvars
 import threading
 
 import pytest
 
+from ecs_plugins.common import aio
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.ranking.base import Ranking
 from ecs_plugins.shaping import ContextShaper, ShapingConfig, flattery
+from ecs_plugins.shaping.reading import Question, read_passages
 
 QUESTION = "When does the ferry leave?"
 PASSAGES = [f"The ferry number {number} leaves at nine." for number in range(30)]
@@ -43,6 +46,20 @@ async def test_the_model_is_not_asked_once_the_caller_has_left():
     ranker.go_on.set()
     await asyncio.sleep(0.2)
     assert model.requests == []
+
+
+def test_nothing_more_is_read_once_the_caller_has_left():
+    left = threading.Event()
+    left.set()
+
+    def read(config):
+        aio._abandoned.set(left)
+        read_passages(Question(QUESTION, PASSAGES), config, FakeLanguageModel())
+
+    for beyond_question in (True, False):
+        config = ShapingConfig(beyond_question=beyond_question)
+        with pytest.raises(asyncio.CancelledError):
+            contextvars.copy_context().run(read, config)
 
 
 def test_a_question_is_split_once_for_all_passages(monkeypatch):
