@@ -1,8 +1,8 @@
 """``make mutants``: which small faults the tests of a room let pass.
 
 A seeded sample of places in the rooms whose faults lose data, money or meaning; in each, one fault
-at a time is made in a copy of the checkout, and the room's own tests run. A mutant that no test
-fails for has survived.
+at a time is made in a copy of the checkout, and of the room's own tests those run that execute the
+statement, the quickest first. A mutant that no test fails for has survived.
 
 cosmic-ray makes the faults. It changes one token of the source on disk and runs any command, so
 that code outside functions is mutated too and nothing else differs from what ships; tools that
@@ -18,11 +18,12 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from difflib import unified_diff
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,16 +32,20 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from benchmarks.house.covering import Covering, import_libraries, record
 from benchmarks.house.source import ROOT
 
 if TYPE_CHECKING:
     from cosmic_ray.work_item import WorkItem
 
-TIMEOUT = 600.0
-"""Seconds after which the tests of a mutant are taken for endless, which kills it."""
-
 QUICK = "not model and not slow and not gpu"
 REST = "(model or slow) and not gpu"
+
+PATIENCE = 60.0
+"""Seconds that tests may take longer than five times what they took without a fault.
+
+Then they are taken for endless, which kills the mutant.
+"""
 
 _UNEVALUATED = ("annotation", "returns")
 
@@ -148,33 +153,31 @@ def _annotation_spans(file: Path) -> list[tuple[tuple[int, int], tuple[int, int]
     return spans
 
 
-def judge(room: Room, item: WorkItem) -> Verdict:
-    """Make one fault in the working directory, run the room's tests, take the fault back."""
-    from cosmic_ray.mutating import mutate_and_test
-    from cosmic_ray.work_item import TestOutcome
+def judge(room: Room, item: WorkItem, covering: Callable[[Room, str], Covering]) -> Verdict:
+    """Make one fault in the working directory, run what executes it, take the fault back.
+
+    Args:
+        room: Where it is.
+        item: The fault.
+        covering: What the tests of a room that have some marks execute.
+    """
+    from cosmic_ray.mutating import use_mutation
+    from cosmic_ray.plugins import get_operator
 
     fault = item.mutations[0]
-    survived = False
-    difference = ""
+    line = fault.start_pos[0]
+    operator = get_operator(fault.operator_name)(**fault.operator_args)
+    killed = False
     for marks in (QUICK, REST):
-        result = mutate_and_test(item.mutations, _command(room, marks), TIMEOUT)
-        survived = result.test_outcome == TestOutcome.SURVIVED
-        difference = _changed_lines(result.diff or "")
-        if not survived:
+        covered = covering(room, marks)
+        tests = covered.tests_of(str(fault.module_path), line)
+        with use_mutation(fault.module_path, operator, fault.occurrence) as (before, after):
+            killed = covered.one_fails(tests, PATIENCE)
+        if killed:
             break
-    place = f"{fault.module_path}:{fault.start_pos[0]}"
-    return Verdict(room.name, place, fault.operator_name, survived, difference)
-
-
-def _command(room: Room, marks: str) -> str:
-    # Exit code 5 says that no test has these marks, which is no failure.
-    code = (
-        "import sys, pytest; "
-        f"code = pytest.main(['-q', '-x', '-p', 'no:cacheprovider', '-m', '{marks}', "
-        f"'{room.tests}']); "
-        "sys.exit(0 if code == 5 else code)"
-    )
-    return f'{sys.executable} -c "{code}"'
+    place = f"{fault.module_path}:{line}"
+    difference = "\n".join(unified_diff(before.splitlines(), after.splitlines(), lineterm=""))
+    return Verdict(room.name, place, fault.operator_name, not killed, _changed_lines(difference))
 
 
 def _changed_lines(difference: str) -> str:
@@ -223,22 +226,56 @@ def main(
     out: Annotated[Path, typer.Option(help="Verdicts, a line each; a second run goes on.")] = Path(
         "out/mutants.jsonl"
     ),
+    again: Annotated[bool, typer.Option(help="Judge those anew that have survived.")] = False,
 ) -> None:
-    """Draw mutants, run the tests of their rooms, and print which survived."""
+    """Draw mutants, run the tests that execute them, and print which survived."""
     chosen = [each for each in ROOMS if not room or each.name in room]
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
-    lines = out.read_text("utf-8").splitlines() if out.exists() else []
-    verdicts = [Verdict(**json.loads(line)) for line in lines]
-    with copy_of_the_checkout() as folder, out.open("a", encoding="utf-8") as stream:
+    verdicts = _read(out)
+    import_libraries()
+    with copy_of_the_checkout() as folder:
         os.chdir(folder)
         os.environ["PYTHONPATH"] = str(folder)
         drawn = draw(chosen, count, seed)
-        for room_, item in tqdm(drawn[len(verdicts) :], initial=len(verdicts), total=len(drawn)):
-            verdict = judge(room_, item)
-            verdicts.append(verdict)
-            print(json.dumps(asdict(verdict)), file=stream, flush=True)
+        covering = _recorder(chosen, out)
+        places = range(len(verdicts), len(drawn))
+        if again:
+            for room_, marks in product(chosen, (QUICK, REST)):
+                _kept(room_, marks, out).unlink(missing_ok=True)
+            places = [place for place, verdict in enumerate(verdicts) if verdict.survived]
+        for place in tqdm(places):
+            room_, item = drawn[place]
+            verdicts[place : place + 1] = [judge(room_, item, covering)]
+            _write(verdicts, out)
     report(verdicts, Console())
+
+
+def _recorder(rooms: Sequence[Room], out: Path) -> Callable[[Room, str], Covering]:
+    """Records what tests execute, once for all rooms that have the same ones."""
+
+    def covering(room: Room, marks: str) -> Covering:
+        neighbours = [each for each in rooms if each.tests == room.tests]
+        names = [name for each in neighbours for name in each.files]
+        files = [str(file) for name in names for file in _python_files(Path(name))]
+        return record(room.tests, marks, files, _kept(room, marks, out))
+
+    return covering
+
+
+def _kept(room: Room, marks: str, out: Path) -> Path:
+    speed = "quick" if marks == QUICK else "rest"
+    return out.with_suffix(f".{Path(room.tests).name}.{speed}.json")
+
+
+def _read(out: Path) -> list[Verdict]:
+    lines = out.read_text("utf-8").splitlines() if out.exists() else []
+    return [Verdict(**json.loads(line)) for line in lines]
+
+
+def _write(verdicts: Sequence[Verdict], out: Path) -> None:
+    lines = [json.dumps(asdict(verdict)) + "\n" for verdict in verdicts]
+    out.write_text("".join(lines), "utf-8")
 
 
 if __name__ == "__main__":

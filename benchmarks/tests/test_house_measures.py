@@ -1,11 +1,9 @@
 """What `make house` and `make mutants` count."""
 
-import ast
-from pathlib import Path
-
 import pytest
 
 from benchmarks.house import mutants, source
+from benchmarks.house.covering import Covering
 from benchmarks.house.stays import stays
 
 CODE = '''"""Of the module."""
@@ -79,8 +77,65 @@ def test_of_a_difference_the_changed_lines_are_shown():
     assert shown == "-    a\n+    b\n-c\n+d"
 
 
-def test_the_command_of_a_room_runs_its_tests_alone():
-    command = mutants._command(mutants.ROOMS[0], mutants.QUICK)
-    assert "tests/unit/memory" in command
-    ast.parse(command.split(' -c "')[1].removesuffix('"'))
-    assert Path(command.split()[0]).is_file()
+COVERED = """
+LIMIT = 3
+def longer(text):
+    if (
+        len(text)
+        > LIMIT
+    ):
+        return True
+    return False
+"""
+
+
+@pytest.fixture
+def covered(tmp_path):
+    """Makes what tests execute of a file, and names the file."""
+    file = tmp_path / "covered.py"
+    file.write_text(COVERED, "utf-8")
+    lines = {"4": [0, 1], "5": [0, 1], "8": [0], "9": [1]}
+
+    def covered_(everywhere=(), imported=()):
+        seconds = {"short": 0.2, "long": 0.1, "apart": 0.3}
+        return Covering(seconds, everywhere, {str(file): lines}, {str(file): imported}), str(file)
+
+    return covered_
+
+
+@pytest.mark.parametrize(
+    ("line", "tests"),
+    [
+        (2, ["long", "short", "apart"]),
+        (3, ["long", "short", "apart"]),
+        (6, ["long", "short"]),
+        (8, ["short"]),
+        (9, ["long"]),
+    ],
+    ids=["constant", "signature", "rest of a condition", "branch", "end"],
+)
+def test_a_fault_is_judged_by_the_tests_that_execute_its_statement(line, tests, covered):
+    noted, file = covered()
+    assert noted.tests_of(file, line) == tests
+
+
+def test_tests_that_start_processes_count_as_executing_everything(covered):
+    noted, file = covered(everywhere=["apart"])
+    assert noted.tests_of(file, 8) == ["short", "apart"]
+
+
+def test_what_runs_on_import_is_executed_by_every_test(covered):
+    noted, file = covered(imported=[8])
+    assert noted.tests_of(file, 8) == ["long", "short", "apart"]
+
+
+def test_chosen_tests_run_alone_and_show_whether_one_fails(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", "utf-8")
+    tests = "def test_good(): pass\ndef test_bad(): assert False\n"
+    (tmp_path / "test_both.py").write_text(tests, "utf-8")
+    good, bad = "test_both.py::test_good", "test_both.py::test_bad"
+    noted = Covering({good: 0.1, bad: 0.1}, (), {}, {})
+    assert not noted.one_fails([good], patience=30)
+    assert noted.one_fails([good, bad], patience=30)
+    assert not noted.one_fails([], patience=30)
