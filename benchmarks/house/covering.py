@@ -16,7 +16,6 @@ import resource
 import signal
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -170,10 +169,11 @@ class _Recorder:
             self._seconds.pop(test, None)
         positions = {test: position for position, test in enumerate(self._seconds)}
         lines: dict[str, dict[str, list[int]]] = {}
-        imported: dict[str, list[int]] = defaultdict(list)
+        imported: dict[str, list[int]] = {}
         data = self._coverage.get_data()
         for file in self._files:
             lines[file] = {}
+            imported[file] = []
             for line, tests in data.contexts_by_lineno(os.path.realpath(file)).items():
                 passing = [positions[test] for test in tests if test in positions]
                 lines[file][str(line)] = passing

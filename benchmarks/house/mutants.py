@@ -98,7 +98,7 @@ class Verdict:
 
 
 def draw(rooms: Sequence[Room], count: int, seed: int) -> list[tuple[Room, WorkItem]]:
-    """Draw places among all rooms together, and one fault for each.
+    """Draw places among all rooms together, and one fault for each, of those that compile.
 
     Paths are relative to the working directory.
     """
@@ -111,9 +111,29 @@ def draw(rooms: Sequence[Room], count: int, seed: int) -> list[tuple[Room, WorkI
             room_of[path] = room
             places.setdefault((path, fault.start_pos), []).append(item)
     rng = random.Random(seed)
-    chosen = rng.sample(sorted(places), min(count, len(places)))
-    drawn = [rng.choice(sorted(places[place], key=_description)) for place in chosen]
-    return [(room_of[place[0]], item) for place, item in zip(chosen, drawn, strict=True)]
+    drawn: list[tuple[Room, WorkItem]] = []
+    for place in rng.sample(sorted(places), len(places)):
+        if len(drawn) == count:
+            break
+        item = rng.choice(sorted(places[place], key=_description))
+        if _compiles(item):
+            drawn.append((room_of[place[0]], item))
+    return drawn
+
+
+def _compiles(item: WorkItem) -> bool:
+    """Whether it is Python: a bare ``*`` in a signature becomes another operator, which is not."""
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    fault = item.mutations[0]
+    operator = get_operator(fault.operator_name)(**fault.operator_args)
+    code = fault.module_path.read_text("utf-8")
+    try:
+        ast.parse(mutate_code(code, operator, fault.occurrence))
+    except SyntaxError:
+        return False
+    return True
 
 
 def _description(item: WorkItem) -> tuple[str, int]:

@@ -109,3 +109,15 @@ def test_what_is_never_the_cheapest_is_never_bought():
     slopes = ((0.0, 10.0), (50.0, 10.0), (500.0, 9.0), (100.0, 1.0))
     plan = plan_rental(slopes)
     assert plan.choices == (0, 3)
+
+
+def test_what_costs_nothing_once_it_is_bought_keeps_its_bound():
+    slopes = ((0.0, 10.0), (50.0, 0.0))
+    plan = plan_rental(slopes)
+    assert plan.choices == (0, 1)
+    assert worst_ratio(slopes, plan) <= plan.bound * (1 + 1e-9)
+
+
+def test_the_lowest_threshold_buys_at_the_first_query():
+    plan = plan_random(((0.0, 5.0), (6.0, 4.0)), 0.0)
+    assert (plan.starts, plan.choices) == ((1,), (1,))

@@ -230,13 +230,25 @@ def test_what_has_expired_is_forgotten_after_more_than_an_hour(clocked):
 
 def test_a_gap_of_just_the_life_of_an_entry_lets_nothing_lapse(clocked):
     ledger, now = clocked
-    ledger.count_query("a", life=300)
-    for now[0], run, lapses in ((300.0, 2, 0), (600.5, 1, 1)):
+    for now[0], run, lapses in ((0.0, 1, 0), (300.0, 2, 0), (600.5, 1, 1)):
         ahead = ledger.count_query("a", life=300, add=False)
         counted = ledger.count_query("a", life=300)
         assert ahead == counted
         assert counted.run == run
         assert counted.lapses == lapses
+
+
+def test_runs_are_learned_where_entries_of_a_cache_lapse(clocked):
+    ledger, now = clocked
+    ledger.record("a")
+    assert ledger.model().runs is None
+    now[0] = 3600.5
+    assert ledger.model(life=300).runs is not None
+
+
+def test_a_context_may_be_idle_after_less_than_a_second():
+    with ReuseLedger(":memory:", idle_seconds=0.5, expire_seconds=0.5) as ledger:
+        assert ledger.spent_today("tokens") == 0
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.4, 3.0), (1.0, 1.0), (2.5, 0.7), (8.0, 20.0)])
