@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from ecs_plugins.memory.store import item_index
 from ecs_plugins.memory.store.items import NewItem
+from ecs_plugins.memory.store.namespaces import key_of
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 HERE = ("notes", "u1")
@@ -157,3 +159,13 @@ def test_another_embedder_finds_them_after_a_reembedding(open_memory):
     search(memory)
     memory.admin.reembed(FakeEmbedder(48))
     assert keys(search(memory)) == ["kept", "other"]
+
+
+def test_beyond_its_budget_the_index_that_was_used_last_stays(open_memory, monkeypatch):
+    monkeypatch.setattr(item_index, "_BUDGET", 0)
+    memory = open_memory()
+    put(memory, item("kept", "the spare key"))
+    search(memory, prefix=ABOVE)
+    search(memory, prefix=HERE)
+    ((_, kept),) = memory.items._indexes._open
+    assert kept == key_of(HERE)

@@ -27,6 +27,15 @@ SUMMARY = MemoryConfig(proposal="summary")
 # The database file
 
 
+def test_verify_counts_no_rows_where_a_table_is_gone(open_memory):
+    memory = open_memory()
+    memory.add("the boat is blue")
+    with memory._store.database.write() as connection:
+        connection.execute("DROP TABLE decisions")
+    verification = memory.admin.verify()
+    assert not verification.ok
+    assert verification.checked == 0
+
 TAMPERED = [
     ("UPDATE messages SET text = 'the boat is bluf'", "message"),
     ("UPDATE messages SET asked = 'is it bluf?'", "message"),

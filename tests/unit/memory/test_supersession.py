@@ -307,3 +307,11 @@ def test_a_superseded_memory_is_the_first_victim(outdated, victim):
     config = MemoryConfig(cold_capacity=2, temperature=0.0)
     plan = consolidate([new], [strong, cold("weak", axis(1))], config=config, step=9, seed=0)
     assert [memory.id for memory in plan.removed] == [victim]
+
+
+def test_a_record_falls_when_a_later_one_gives_another_status(open_memory):
+    memory = open_memory()
+    records = ['{"order": "A17", "status": "packed"}', '{"order": "A17", "status": "sent"}']
+    memory.add(records)
+    recalled = memory.recall("A17 packed", threshold=-1.0)
+    assert [each.text for each in recalled] == records[1:]
