@@ -8,6 +8,8 @@ from benchmarks.house.imports import House
 from benchmarks.house.limits import LIMITS, STAYS
 from benchmarks.house.source import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def house() -> House:
@@ -33,7 +35,6 @@ def test_the_house_keeps_its_limits(measures, limit):
     assert measures[limit] <= LIMITS[limit]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("operation", STAYS)
 def test_an_operation_changes_file_no_more_often_than_it_may(stays, operation):
     assert stays[operation] <= STAYS[operation]

@@ -22,6 +22,7 @@ def run(code: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_importing_looking_for_models_and_routing_load_nothing_heavy() -> None:
     code = f"""
 import sys, {", ".join(PACKAGES)}

@@ -121,7 +121,8 @@ def dearest(pattern: re.Pattern, way: str, limit: float) -> tuple[tuple[str, str
     return worst, most
 
 
-@pytest.mark.parametrize("large", [50_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("large", [50_000, 1_000_000])
 def test_every_expression_is_linear(found, large):
     assert len(found) > 15
     assert {way for _, way in found.values()} == {"match", "finditer"}
@@ -169,6 +170,8 @@ def test_a_quadratic_expression_would_be_noticed(pattern):
     ],
 )
 def test_what_reads_the_text_of_strangers_takes_linear_time(work, pump):
-    sizes = (5_000, 20_000)
-    small, large = (least(2, work, f"<{pump * (size // len(pump))}\0") for size in sizes)
-    assert large <= 10 * max(small, linear(sizes[0]))  # quadratic: 16 times
+    short, long = (f"<{pump * (size // len(pump))}\0" for size in (5_000, 20_000))
+    limit = 10 * max(seconds(work, short), linear(len(short)))  # quadratic: 16 times
+    if seconds(work, long) > limit:  # once more, as something else may have taken the time
+        limit = 10 * max(least(2, work, short), linear(len(short)))
+        assert least(2, work, long) <= limit

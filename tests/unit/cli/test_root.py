@@ -34,6 +34,7 @@ def test_a_closed_pipe_is_no_error_to_read_about() -> None:
     assert (ended.returncode, ended.stderr) == (1, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_a_closed_stream_is_no_traceback(tmp_path, closed) -> None:
     command = f"exec {sys.executable} -m ecs_plugins memory verify --db nowhere.db {closed}"

@@ -80,6 +80,7 @@ def answer(prompt):
     return context.partition(f"{door} is ")[2].partition(".")[0] or "unknown"
 
 
+@pytest.mark.slow
 def test_calibrate_then_route(tmp_path, questions, monkeypatch):
     model = FakeLanguageModel(replies=answer)
     monkeypatch.setattr(_setup, "load_model", lambda name, **how: model)

@@ -87,6 +87,7 @@ def count(ledger):
         ledger.mark_prepared("a", KEY, 2.0)
 
 
+@pytest.mark.slow
 def test_processes_count_together_and_none_is_lost(ledger):
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         list(pool.map(count, [ledger] * 4))

@@ -86,6 +86,7 @@ def dear(tmp_path, clock=time.time):
     return Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_on_the_first_day_three_queries_each_are_not_taken_for_hundreds(tmp_path, interleaved):
     contexts = [f"c{index}" for index in range(300)] * 3
@@ -95,6 +96,7 @@ def test_on_the_first_day_three_queries_each_are_not_taken_for_hundreds(tmp_path
     assert total <= 1.6 * 300 * 3 * 566
 
 
+@pytest.mark.slow
 def test_steady_reuse_is_prepared_for_at_once_when_it_has_shown(tmp_path):
     router = dear(tmp_path)
     _, first = play(router, ["first"] * 200)
@@ -105,6 +107,7 @@ def test_steady_reuse_is_prepared_for_at_once_when_it_has_shown(tmp_path):
     assert new == ["memory"] * 5
 
 
+@pytest.mark.slow
 def test_a_forecast_that_no_longer_holds_loses_little_beyond_what_it_has_saved(tmp_path):
     now = [0.0]
     router = dear(tmp_path, clock=lambda: now[0])

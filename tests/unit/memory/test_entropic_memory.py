@@ -169,6 +169,7 @@ def test_a_process_that_still_has_the_old_embedder_is_told(open_memory):
     assert texts(new.recall("the boat is blue")) == ["the boat is blue"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["memory.db", ":memory:"])
 def test_eight_threads_add_and_recall_while_sleeps_run(open_memory, tmp_path, path):
     memory = open_memory(
@@ -324,6 +325,7 @@ def test_a_namespace_that_cannot_be_matched_is_refused(namespace):
         checked(namespace)
 
 
+@pytest.mark.slow
 def test_hostile_labels_never_see_each_others_memories(open_memory):
     memory = open_memory()
     namespaces = [(label,) for label in HOSTILE]

@@ -60,6 +60,7 @@ def cost_of_recall(opened, count, text, *last):
     return instructions(memory, lambda: memory.recall(question, threshold=0.0, record=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "said", [(SAME,), (DIFFERENT,), (SAME, ENDED), (SAME, ENDED, SAME)], ids=range(4)
 )
@@ -79,6 +80,7 @@ def test_deleting_many_at_once_takes_each_its_share(opened):
     assert many < 9 * few
 
 
+@pytest.mark.slow
 def test_a_delete_reads_as_much_of_a_large_file_as_of_a_small_one(opened, monkeypatch):
     read = []
     pread = os.pread

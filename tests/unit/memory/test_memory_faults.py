@@ -36,6 +36,7 @@ def test_verify_counts_no_rows_where_a_table_is_gone(open_memory):
     assert not verification.ok
     assert verification.checked == 0
 
+
 TAMPERED = [
     ("UPDATE messages SET text = 'the boat is bluf'", "message"),
     ("UPDATE messages SET asked = 'is it bluf?'", "message"),

@@ -167,6 +167,7 @@ def test_searching_and_changing_together_is_safe():
     assert len(index) == 1500 + 12 * 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_an_index_that_follows_holds_what_one_that_reads_does(open_memory, seed):
     config = MemoryConfig(merge_threshold=0.8, hot_capacity=60, cold_capacity=30)
