@@ -10,6 +10,7 @@ from benchmarks.commands import (
     answerable,
     attribution,
     bounded_chat,
+    calibration,
     deployment,
     engine,
     evidence,
@@ -57,6 +58,7 @@ app.command("deployment")(deployment.deployment)
 app.command("month")(month.month)
 app.command("route")(route.route)
 app.command("lapsing")(lapsing.lapsing)
+app.command("calibration", help=calibration.HELP)(calibration.calibration)
 app.command("questions", help=questions.HELP)(questions.questions)
 app.command("languages", help=languages.HELP)(languages.languages)
 app.command("pruning", help=pruning.HELP)(pruning.pruning)

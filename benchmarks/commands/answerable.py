@@ -162,9 +162,9 @@ def report(asked: Sequence[Asked], *, seed: int = 42) -> list[str]:
         numbers = [n for n, each in enumerate(asked) if each.dataset == dataset]
         there = np.array([max(held[n][0]) for n in numbers])
         removed = np.array([held[n][1] for n in numbers])
-        low, high = interval(_auc, there, removed)
+        low, high = interval(auc, there, removed)
         lines.append(
-            f"{dataset}, {len(numbers)} questions: AUC {_auc(there, removed):.3f} "
+            f"{dataset}, {len(numbers)} questions: AUC {auc(there, removed):.3f} "
             f"[{low:.3f}, {high:.3f}]"
         )
         for cutoff in CUTOFFS:
@@ -185,7 +185,7 @@ def report(asked: Sequence[Asked], *, seed: int = 42) -> list[str]:
     return lines
 
 
-def _auc(there: npt.ArrayLike, removed: npt.ArrayLike, axis: int = -1) -> Any:
+def auc(there: npt.ArrayLike, removed: npt.ArrayLike, axis: int = -1) -> Any:
     """Probability that a question has more with its evidence than another one without."""
     from scipy.stats import mannwhitneyu  # takes long to import
 
