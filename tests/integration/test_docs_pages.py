@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ecs_plugins.memory import MemoryConfig
 from tests.integration.test_docs import CODE, PAGES, ROOT
 
 DOCS = ROOT / "docs"
@@ -162,7 +163,8 @@ def test_every_setting_has_a_meaning() -> None:
             theirs = [name for name, _, meaning in rows if meaning == settings.THEIRS]
             assert rows, path
             assert set(theirs) <= {"name", "tags", "metadata", "description", "callback_manager"}
-    assert "* **`top_k`** (`3`): Memories that a recall returns" in settings.page()
+    top_k = MemoryConfig().top_k
+    assert f"* **`top_k`** (`{top_k}`): Memories that a recall returns" in settings.page()
 
 
 def test_blocks_that_show_output_follow_code() -> None:

@@ -144,3 +144,10 @@ def test_a_memory_recalls_by_joined_filters(open_memory):
     recalled = memory.recall("a note", filter=wanted, threshold=0.0)
     languages = [each.metadata["lang"] for each in recalled]
     assert sorted(languages) == ["de", "fr"]
+
+
+def test_a_message_shows_what_it_says_and_not_what_it_replies_to():
+    shown = repr(NewMessage("Well.", asked="How are you?", asker="m1"))
+    assert "Well." in shown
+    assert "How are you?" not in shown
+    assert "m1" not in shown
