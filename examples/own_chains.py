@@ -1,10 +1,4 @@
-"""LangChain: your own chains, measured on your questions and routed by how often they are asked.
-
-    pip install "ecs-plugins[langchain]"
-    python examples/own_chains.py
-
-Runs offline: a scripted model stands for yours.
-"""
+"""LangChain: your chains, measured on your questions, chosen by how often a context is asked."""
 
 from langchain_core.documents import Document
 from langchain_core.language_models import FakeListChatModel
@@ -14,45 +8,30 @@ from langchain_core.runnables import RunnableLambda
 from ecs_plugins.frontier import CalibrationQuestion, Context, calibrate
 from ecs_plugins.langchain import FrontierRouter, RoutedChain
 
-TEXTS = ["Hester Vane built the mill. " * 20, "The wheel is of oak. " * 20]
-
-
-def count(texts: list[str]) -> list[int]:
-    """Tokens of each text; only for a model that does not report them."""
-    return [len(text.split()) for text in texts]
-
-
-def joined(given: dict) -> dict:
-    """The input with the text of its documents."""
-    return {**given, "text": "\n".join(each.page_content for each in given["documents"])}
+DOCUMENTS = [Document("Hester Vane built the mill. " * 20), Document("The wheel is of oak. " * 20)]
+QUESTION = "Who built the mill?"
 
 
 def main() -> None:
-    """Measure two chains, then route between them."""
+    """Measure three chains, then let N choose among them."""
     llm = FakeListChatModel(responses=["Hester Vane"])  # yours
-    full = RunnableLambda(joined) | ChatPromptTemplate.from_template("{text} {question}") | llm
-    summarise = RunnableLambda(joined) | ChatPromptTemplate.from_template("Shorten: {text}") | llm
-    from_notes = ChatPromptTemplate.from_template("{prepared} {question}") | llm
+    ask = ChatPromptTemplate.from_template
+    read = RunnableLambda(lambda given: {**given, "text": str(given["documents"])})
+    find = RunnableLambda(lambda given: {**given, "text": str(given["documents"][0])})  # yours
+    shorten = read | ask("Shorten: {text}") | llm  # once per context
+    count = {"count_tokens": lambda texts: [len(text.split()) for text in texts]}  # for a fake
     chains = [
-        RoutedChain("full", answer=full, count_tokens=count),
-        RoutedChain("notes", prepare=summarise, answer=from_notes, count_tokens=count),
+        RoutedChain("full", answer=read | ask("{text} {question}") | llm, **count),
+        RoutedChain("top", answer=find | ask("{text} {question}") | llm, **count),
+        RoutedChain("notes", prepare=shorten, answer=ask("{prepared} {question}") | llm, **count),
     ]
-    context = Context.of(TEXTS)
-    question = CalibrationQuestion("q1", "Who built the mill?", ("Hester Vane",), context)
-    frontier = calibrate([question], chains, metric="f1")
-    for point in frontier.points:
-        print(f"{point.label}: F1 {point.f1:.2f}, {point.stage1:.0f} once, {point.stage2:.0f} each")
-    router = FrontierRouter(
-        frontier=frontier,
-        chains=chains,
-        documents=[Document(text) for text in TEXTS],
-        count_tokens=count,
-        target_f1=0.9,
-    )
+    context = Context.of([document.page_content for document in DOCUMENTS])
+    asked = [CalibrationQuestion("q1", QUESTION, ("Hester Vane",), context)]  # yours, about 50
+    frontier = calibrate(asked, chains, metric="f1")
+    router = FrontierRouter(frontier=frontier, chains=chains, documents=DOCUMENTS, target_f1=0.9)
     for reuse in (1, 40):
-        answer = router.invoke({"question": "Who built the mill?", "reuse": reuse})
-        report = answer.response_metadata["frontier"]
-        print(f"N = {reuse}: {report['label']}, {report['settlement']['actual']}")
+        report = router.invoke({"question": QUESTION, "reuse": reuse}).response_metadata["frontier"]
+        print(reuse, report["label"], report["settlement"]["actual"])
 
 
 if __name__ == "__main__":

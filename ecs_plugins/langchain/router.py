@@ -395,20 +395,22 @@ class _RoutedRun:
         learn(self.router.shadow, self.router.support_judge, second)
 
     def _ask_again(self, name: str, query: RoutedQuery) -> str:
-        chain = self._runs(name)
+        chain = self._runs(name, query)
         output = chain.invoke(self.asked, {"callbacks": [CallbackCounter(query)]})
         return _text(output)
 
-    def _runs(self, name: str) -> Runnable[Any, Any]:
+    def _runs(self, name: str, query: RoutedQuery) -> Runnable[Any, Any]:
+        """What answers a query, whose tokens a chain may count by itself."""
         chain = self.router.chains[name]
         if isinstance(chain, RoutedChain):
+            query.count_tokens = self.router.count_tokens or chain.count_tokens
             chain = chain.bind(context_id=self.query.context_id)
         return chain.bind(**self.keywords)
 
     def _chosen(self) -> Runnable[Any, Any]:
         """The chain of the choice, and what answers when it fails, unless its stream has begun."""
         label, chains, input = self.query.decision.label, self.router.chains, self.input
-        chain = self._runs(chosen_name(self.query.decision, chains))
+        chain = self._runs(chosen_name(self.query.decision, chains), self.query)
         chain = chain.with_config(tags=[f"strategy:{label}"])
         if self.router.fallback is None:
             return chain

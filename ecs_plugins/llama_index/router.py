@@ -326,7 +326,7 @@ class FrontierQueryEngine(BaseQueryEngine):
 
         def ask(name: str, again: RoutedQuery) -> str:
             with counted(again):
-                return str(self.engines[name].query(bundle))
+                return str(self._runs(name, again).query(bundle))
 
         def second() -> SecondAnswer:
             return SecondAnswer(
@@ -345,7 +345,14 @@ class FrontierQueryEngine(BaseQueryEngine):
             bundle, context_id=self.context_id, count_tokens=self.count_tokens, names=self.engines
         )
         _dispatcher.event(FrontierDecisionEvent(decision=query.decision.summary()))
-        return query, self.engines[chosen_name(query.decision, self.engines)]
+        return query, self._runs(chosen_name(query.decision, self.engines), query)
+
+    def _runs(self, name: str, query: RoutedQuery) -> BaseQueryEngine:
+        """What answers a query, whose tokens an engine may count by itself."""
+        engine = self.engines[name]
+        if isinstance(engine, RoutedEngine):
+            query.count_tokens = self.count_tokens or engine.count_tokens
+        return engine
 
     def _settle(self, query: RoutedQuery) -> dict[str, object]:
         report = query.settle()

@@ -81,3 +81,13 @@ def test_the_router_spends_what_it_says(run):
     out = run("rag_router", DOCUMENTS=("d01", "d03"))  # half of its own
     assert out.count("forecast") >= 3
     assert "->" in out
+
+
+@pytest.mark.parametrize("example", ["own_chains", "own_engines"])
+def test_own_chains_are_measured_and_chosen_by_how_often_a_context_is_asked(run, example):
+    once, often = run(example).splitlines()
+    assert once.startswith("1 top {'stage1': 0.0,")
+    assert often.startswith("40 notes {'stage1': 20")
+    assert "'stage2': 0.0" not in once + often
+    script = (EXAMPLES / f"{example}.py").read_text(encoding="utf-8")
+    assert len(script.splitlines()) <= 40
