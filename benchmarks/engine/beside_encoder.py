@@ -61,7 +61,8 @@ def beside_encoder(
         found["half"].append(_seconds(lambda q=question, p=passages: halving.shape(q, p)))
         told = {name: round(values[-1], 2) for name, values in found.items()}
         log(f"{model.placement}, repeat {repeat + 1}/{repeats}: {told}")
-    ratios = {name: asdict(ratio_of(found["encoder"], found[name])) for name in ("first", "later")}
+    ours = [name for name in found if name != "encoder"]
+    ratios = {name: asdict(ratio_of(found["encoder"], found[name])) for name in ours}
     return {"seconds": found, "ratios": ratios, "passages": number, "tokens": length}
 
 
