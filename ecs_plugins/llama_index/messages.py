@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,8 @@ from ecs_plugins.integrations.conversation import Entry
 from ecs_plugins.integrations.notes import without_notes
 from ecs_plugins.integrations.plain import as_json
 from ecs_plugins.memory.store.items import StoredItem
+
+_log = logging.getLogger(__name__)
 
 _ASSISTANT = (MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL)
 
@@ -120,8 +123,7 @@ def to_entry(message: ChatMessage) -> Entry:
     """A message as it is logged, and what of it is remembered."""
     role, text = remembered(message)
     role = role or "other"
-    dumped = message.model_dump(mode="json")
-    data: dict[str, Any] = as_json(dumped)
+    data = _data_of(message)
     value: dict[str, Any] = {"data": data}
     text_key = None
     if text is not None and len(data["blocks"]) == 1:
@@ -138,6 +140,34 @@ def to_entry(message: ChatMessage) -> Entry:
         text_key=text_key,
         metadata=speaker_metadata(message, role),
     )
+
+
+def _data_of(message: ChatMessage) -> dict[str, Any]:
+    """The fields of a message in JSON types; what it carries in a form that it can have there."""
+    try:
+        data: dict[str, Any] = as_json(message.model_dump(mode="json"))
+    except (ValueError, RecursionError):  # pydantic knows no form for something in it
+        fields: dict[str, Any] = {
+            "additional_kwargs": _carried(message.additional_kwargs),
+            "blocks": [_plain_block(block) for block in message.blocks],
+        }
+        plain = message.model_copy(update=fields)
+        data = as_json(plain.model_dump(mode="json"))
+    return data
+
+
+def _plain_block(block: ContentBlock) -> ContentBlock:
+    if not isinstance(block, ToolCallBlock):
+        return block
+    return block.model_copy(update={"tool_kwargs": _carried(block.tool_kwargs)})
+
+
+def _carried(value: Any) -> Any:
+    try:
+        return as_json(value)
+    except RecursionError:
+        _log.warning("a message holds itself and is logged without what it carries")
+        return {}
 
 
 def to_message(item: StoredItem) -> ChatMessage:

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from llama_index.core.base.llms.types import ChatMessage, TextBlock, ThinkingBlock
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+)
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.plain import as_json
@@ -74,6 +79,25 @@ def test_a_history_keeps_a_message_that_carries_what_is_no_json(memory, odd):
     assert first.content == "before"
     assert type(second) is type(odd)
     assert "kept" in second.text
+
+
+CARRIED = [
+    {"when": DAY, "odd": object(), "low": -math.inf},
+    {"number": np.float32(0.5), "loop": LOOP},
+]
+
+
+@pytest.mark.parametrize("carried", CARRIED, ids=range(len(CARRIED)))
+def test_a_chat_memory_keeps_a_message_that_carries_what_is_no_json(memory, carried):
+    chat = EntropicChatMemory.from_defaults(memory, namespace=USER)
+    call = ToolCallBlock(tool_name="look", tool_kwargs=carried)
+    chat.put_messages(
+        [
+            ChatMessage(role="user", content="kept", additional_kwargs=carried),
+            ChatMessage(role="assistant", blocks=[TextBlock(text="kept"), call]),
+        ]
+    )
+    assert [message.content for message in chat.get_all()] == ["kept", "kept"]
 
 
 def test_a_text_that_is_too_long_to_be_remembered_stays_in_the_log(memory):
