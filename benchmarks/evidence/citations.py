@@ -20,7 +20,9 @@ from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.attribution.attributing import (
     CITED_FROM,
+    FEW,
     MOST_CITED,
+    SECOND_FROM,
     Attributing,
     citation_features,
 )
@@ -227,7 +229,12 @@ def _cited(statement: CitedStatement, fit: ProbabilityFit) -> tuple[float, float
     """The measures of `CITED` for what `attribute` would cite; NaN right where it cites nothing."""
     likely = np.array(_scores(statement, "fitted", fit))
     best_first = np.argsort(-likely, kind="stable")[:MOST_CITED]
-    cited = [place for place in best_first if likely[place] >= CITED_FROM]
+    cited: list[int] = []
+    for place in best_first:
+        is_second = len(cited) == 1 and len(likely) >= FEW
+        if likely[place] < (SECOND_FROM if is_second else CITED_FROM):
+            break
+        cited.append(place)
     labels = np.array(statement.evidence)
     hits = float(labels[cited].sum())
     right = hits / len(cited) if cited else float("nan")

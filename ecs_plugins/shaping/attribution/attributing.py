@@ -46,6 +46,9 @@ TEMPLATE = replace(QUERY_TEMPLATE, response=" {question}\nAnswer: {lead} {answer
 
 CITED_FROM = 0.3
 """Probability from which on a passage is cited: a second hop says little of the answer itself."""
+SECOND_FROM = 0.15
+"""The same for one passage beside the first, where `FEW` or more are compared: of two hops, one
+says next to nothing of the answer."""
 MOST_CITED = 5
 """Passages that a statement cites at most."""
 FEW = 4
@@ -153,7 +156,9 @@ class Attributing:
         """The best units, one of each passage."""
         chosen: dict[int, int] = {}
         for place in order:
-            if likely[place] < CITED_FROM or len(chosen) == MOST_CITED:
+            is_second = len(chosen) == 1 and len(likely) >= FEW
+            least = SECOND_FROM if is_second else CITED_FROM
+            if likely[place] < least or len(chosen) == MOST_CITED:
                 break
             chosen.setdefault(self._units[place].source, place)
         return list(chosen.values())

@@ -6,7 +6,7 @@ import pytest
 
 from ecs_plugins import ContextShaper, FakeLanguageModel
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.shaping.attribution.attributing import MOST_CITED, TEMPLATE
+from ecs_plugins.shaping.attribution.attributing import MOST_CITED, TEMPLATE, Attributing
 from ecs_plugins.shaping.attribution.statements import statements_of
 from ecs_plugins.shaping.attribution.wording import nearest_sentence, unheld_words
 from ecs_plugins.shaping.signals.likelihood import QUERY_TEMPLATE
@@ -188,3 +188,22 @@ def test_names_have_capitals_and_numbers_are_told_in_every_script(answer, passag
         spans = unheld_words(statement, answer, [passage])
         named += [answer[start:end] for start, end in spans]
     assert named == unheld
+
+
+@pytest.mark.parametrize(
+    ("likely", "cited"),
+    [
+        ((0.9, 0.2, 0.16, 0.0), [0, 1]),
+        ((0.9, 0.1, 0.1, 0.1), [0]),
+        ((0.2, 0.2, 0.2, 0.2), []),
+        ((0.9, 0.8, 0.4, 0.2), [0, 1, 2]),
+        ((0.9, 0.2, 0.1), [0]),
+    ],
+)
+def test_one_passage_beside_the_first_needs_less_where_many_are_compared(
+    shaper, monkeypatch, likely, cited
+):
+    monkeypatch.setattr(Attributing, "_likely", lambda *_: dict(enumerate(likely)))
+    passages = [f"Passage {number} of Eiffel." for number in range(len(likely))]
+    (statement,) = shaper.attribute(QUESTION, passages, ANSWER).statements
+    assert [citation.passage for citation in statement.citations] == cited
