@@ -140,7 +140,8 @@ class Attribution:
 
 
 def _reasons(statement: AttributedStatement, answer: str) -> list[str]:
-    lines = _wrapped(f"  support {statement.support:.0%}{_against(statement)}", "    ")
+    lines: list[str] = []
+    lines += _wrapped(f"  support {statement.support:.0%}{_against(statement)}", "    ")
     if not statement.citations:
         lines.append("  no passage stands out")
     for citation in statement.citations:
