@@ -46,7 +46,7 @@ SUPPORT: Final = ProbabilityFit(_LEARNED["intercept"], _LEARNED["weights"])
 _YES_OR_NO = re.compile(r"\W*(?:yes|no)\W*", re.IGNORECASE)
 _SURPRISING = 10.0  # nats of what remains; more says no more
 _DOUBTFUL = 5.0  # nats of a word that a statement turns on
-_LOST = 1.0  # nats by which such a word becomes less likely where passages speak against it
+_LOST = 0.5  # nats by which such a word becomes less likely where passages speak against it
 
 
 @dataclass(frozen=True, slots=True)
