@@ -311,15 +311,3 @@ def test_the_nearest_rows_are_joined_first():
     texts = ["the code is 1", "the code is 2", "is that the code?"]
     labels = link_labels(vectors, 0.7, texts)
     assert labels == [0, 1, 1]
-
-
-def test_a_memory_that_is_reinforced_goes_on_as_a_later_version(open_memory):
-    memory = open_memory()
-    versions = []
-    for _ in range(3):
-        memory.add(["the boat is blue"] * 2)
-        memory.sleep()
-        (kept,) = memory.recall("the boat is blue", tiers="cold")
-        versions.append(memory.get(kept.id).version)
-    assert versions[0] == 1
-    assert versions[0] < versions[1] < versions[2]

@@ -315,3 +315,17 @@ def test_a_record_falls_when_a_later_one_gives_another_status(open_memory):
     memory.add(records)
     recalled = memory.recall("A17 packed", threshold=-1.0)
     assert [each.text for each in recalled] == records[1:]
+
+
+def test_a_version_is_that_of_where_it_is_used():
+    keys = []
+    for place in ("upstairs", "downstairs"):
+        made = claims(f"Ada uses Postgres 14 {place}.")
+        keys.append({claim.key for claim in made if claim.key.startswith("version ")})
+    here, there = keys
+    assert here
+    assert here.isdisjoint(there)
+
+
+def test_what_only_looks_like_a_record_is_read_as_a_sentence():
+    assert claims("{I live in Rome.") != []
