@@ -15,6 +15,10 @@ class InvalidInputError(EcsPluginsError, ValueError):
     """What was passed cannot be used; nothing was computed or written."""
 
 
+class QuotaError(InvalidInputError):
+    """A namespace holds as much as it may; nothing was written."""
+
+
 class ConfigurationError(EcsPluginsError, ValueError):
     """A configuration is inconsistent or out of range."""
 

@@ -173,7 +173,7 @@ class ReuseLedger:
         name = stored_id(context)
         gap = _FOREVER if life is None else life
         values = (self._namespace, name, game, queries, queries, now, now, gap, gap, gap)
-        with self._database.write(scope=self._namespace) as connection:
+        with self._database.write(scope=(self._namespace,)) as connection:
             total, run, lapses, ended = connection.execute(_COUNT, values).fetchone()
             if ended:
                 connection.execute(_END_RUN, (self._namespace, name, game, ended))
@@ -208,7 +208,7 @@ class ReuseLedger:
         holder = f"{self._name}-{os.getpid()}"
         where = (self._namespace, stored_id(context), *key)
         values = (*where, holder, now + seconds, now)
-        with self._database.write(scope=self._namespace) as connection:
+        with self._database.write(scope=(self._namespace,)) as connection:
             return connection.execute(_LEASE, values).fetchone() is not None
 
     def end_preparation(self, context: str, key: PointKey) -> None:
@@ -243,7 +243,7 @@ class ReuseLedger:
         """
         now = self._clock()
         name = stored_id(context)
-        with self._database.write(scope=self._namespace) as connection:
+        with self._database.write(scope=(self._namespace,)) as connection:
             for key, cost in prepared.items():
                 values = (self._namespace, name, *key, cost, now)
                 connection.execute(_PREPARE, values)
@@ -414,7 +414,7 @@ class ReuseLedger:
         for start in range(0, len(rows), _FORGOTTEN_AT_ONCE):
             some = rows[start : start + _FORGOTTEN_AT_ONCE]
             values = [(self._namespace, *row, since) for row in some]
-            with self._database.write(scope=self._namespace) as connection:
+            with self._database.write(scope=(self._namespace,)) as connection:
                 for delete in deletes:
                     connection.executemany(delete, values)
 
@@ -442,7 +442,7 @@ class ReuseLedger:
         if statement.startswith("SELECT"):
             with database.read() as connection:
                 return list(connection.execute(statement, values).fetchall())
-        with database.write(scope=self._namespace) as connection:
+        with database.write(scope=(self._namespace,)) as connection:
             cursor = connection.execute(statement, values)
             if not cursor.description:
                 return []

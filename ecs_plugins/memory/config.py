@@ -159,6 +159,14 @@ class StoreConfig(Config):
         description="When the language model fails: take the text from the cluster, or leave the "
         "tiers as they were and raise.",
     )
+    max_messages: int | None = Field(
+        default=None, ge=1, description="Messages in the log of a namespace at most. None: any."
+    )
+    max_bytes: int | None = Field(
+        default=None,
+        ge=1,
+        description="Bytes of their texts and metadata, in UTF-8, per namespace. None: any.",
+    )
     log_retention: float | None = Field(
         default=None,
         gt=0,

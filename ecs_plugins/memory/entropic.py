@@ -11,12 +11,12 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.memory.adding import Adder
 from ecs_plugins.memory.admin import MemoryAdmin
 from ecs_plugins.memory.arguments import check_wanted, listed, searched_tiers
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
@@ -31,12 +31,11 @@ from ecs_plugins.memory.records import (
 )
 from ecs_plugins.memory.relevance import read
 from ecs_plugins.memory.sleep import SleepRunner
-from ecs_plugins.memory.store import changes, erasing, intake, namespaces, search
-from ecs_plugins.memory.store import messages as log
+from ecs_plugins.memory.store import changes, erasing, namespaces, search
 from ecs_plugins.memory.store.engines import open_engine
 from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
-from ecs_plugins.memory.store.memory_store import FLUSH_AT, MemoryStore
+from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.store.queries import write_observation
 from ecs_plugins.memory.store.recalled import RecallRequest
@@ -49,8 +48,6 @@ from ecs_plugins.storage.sqlite import MEMORY
 
 if TYPE_CHECKING:
     from ecs_plugins.lm.base import LanguageModel
-
-_SAVE_EVERY = 60.0  # seconds between two looks at how much the graphs have grown
 
 
 class EntropicMemory(MemoryReader):
@@ -82,7 +79,7 @@ class EntropicMemory(MemoryReader):
         self._sleeper = SleepRunner(store, model, utility)
         self.admin = MemoryAdmin(store, self._sleeper.background)
         self.items = Items(store, self._sleeper.background.submit)
-        self._save_due = time.monotonic() + _SAVE_EVERY
+        self._adder = Adder(store, self._sleeper)
 
     @classmethod
     def open(
@@ -177,6 +174,7 @@ class EntropicMemory(MemoryReader):
         at: float | datetime | str | None = None,
         ttl: float | None = None,
         pinned: bool = False,
+        idempotency_key: str | None = None,
     ) -> list[str]:
         """Remember messages. They are on disk when this returns.
 
@@ -193,12 +191,18 @@ class EntropicMemory(MemoryReader):
             at: Unix time, a `datetime` or an ISO text, which say their zone; None is now.
             ttl: Seconds until the message, and what rests on it, is erased.
             pinned: Put it into the cold tier at once, where nothing displaces it.
+            idempotency_key: A text that nothing else is added under. Who does not know whether an
+                ``add`` was done repeats it with the same key, within a day: what is stored is not
+                stored again, and the ids are those of the first time.
 
         Returns:
             The ids of the messages.
 
         Raises:
-            InvalidInputError: Empty text, bad metadata or namespace; nothing was written.
+            InvalidInputError: Empty text, bad metadata or namespace, or other messages under a
+                known idempotency key; nothing was written.
+            QuotaError: The namespace has no room for them (``StoreConfig.max_messages`` and
+                ``max_bytes``); nothing was written.
             ModelError: The embedder failed; nothing was written.
             StorageError: It could not be written; the stretch at hand was not.
         """
@@ -206,34 +210,7 @@ class EntropicMemory(MemoryReader):
         drafts = drafted(messages, role=role, metadata=metadata, writer=writer, at=at, ttl=ttl)
         if not drafts:
             return []
-        store = self._store
-        every = store.config.sleep_every
-        ids = log.new_ids(len(drafts))
-        drafts, vectors = intake.embedded(store, namespace, drafts, ids)
-        start = 0
-        while start < len(drafts):
-            added, since = intake.add(
-                store, namespace, drafts[start:], ids[start:], vectors[start:], pinned=pinned
-            )
-            if store.settings.sleep != "manual" and since >= every:
-                store.database.on_end(partial(self._sleeper.fall_asleep, namespace, since))
-            start += added
-        self._tend()
-        return ids
-
-    def _tend(self) -> None:
-        """Hand to the background thread what nobody has to wait for."""
-        submit = self._sleeper.background.submit
-        store = self._store
-        worn = [*store.indexes.take_worn()]
-        for index in worn:
-            submit(f"rebuilding index {id(index)}", index.rebuild)
-        now = time.monotonic()
-        if worn or now >= self._save_due:
-            self._save_due = now + _SAVE_EVERY
-            submit("saving the graphs", lambda _: store.indexes.save(store.database))
-        for namespace in store.pending.namespaces(FLUSH_AT):  # a recall waits for no writer
-            submit(f"writing hits in {namespace}", partial(self._sleeper.write_hits, namespace))
+        return self._adder.add(namespace, drafts, key=idempotency_key, pinned=pinned)
 
     def recall(
         self,
@@ -303,7 +280,7 @@ class EntropicMemory(MemoryReader):
             scale=self._store.scale,
         )
         recalled = search.recall(self._store, namespaces, request, record=record, shaper=shaper)
-        self._tend()
+        self._adder.tend()
         return Recollections(recalled)
 
     def observe(

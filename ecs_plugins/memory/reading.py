@@ -167,6 +167,6 @@ def _valid(connection: Connection, message: Message) -> Message | None:
     """A message that knows what corrected it; None if it has expired."""
     if message.expires is not None and message.expires <= time.time():
         return None
-    validities = claims.validity(connection, [message.id], messages=True)
+    validities = claims.validity_of_messages(connection, [message.id])
     valid = validities[message.id]
     return replace(message, valid_until=valid.until, superseded_by=valid.by)

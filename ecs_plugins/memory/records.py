@@ -46,7 +46,8 @@ class Remembered(Record):
         namespace: Where it belongs.
         metadata: What the messages behind it agree on.
         support: Observations behind it.
-        provenance: Ids of the messages behind it.
+        provenance: Ids of the messages behind it; a recollection tells of more than 101 the first
+            and the latest 100.
         pinned: Whether it can be displaced.
         free_energy: F, E and S when a sleep phase last judged it; None before.
         valid_from: When it was said, as Unix time; None where the log no longer knows.
@@ -263,7 +264,17 @@ class ErasureReceipt(Record):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceStats:
-    """How full one namespace is."""
+    """How full one namespace is.
+
+    Attributes:
+        messages: In the log.
+        hot: Items in the hot tier.
+        cold: Memories in the cold tier.
+        pinned: How many of these are pinned.
+        sleeps: Sleep phases that were not undone.
+        since_sleep: Messages since the latest.
+        bytes: Of the texts and metadata of the messages, in UTF-8.
+    """
 
     namespace: Namespace
     messages: int
@@ -272,6 +283,7 @@ class NamespaceStats:
     pinned: int
     sleeps: int
     since_sleep: int
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,10 @@ def _default_k(given: object) -> object:
 _Id = Annotated[str, Field(description="The id that remember or recall returned.")]
 _Question = Annotated[str, Field(description="What is to be found out.", max_length=LONGEST_QUERY)]
 _Speaker = Annotated[str | None, Field(description="Who said it, by name.", max_length=200)]
+_Key = Annotated[
+    str | None,
+    Field(description="Makes a repeat after a lost answer safe: it is kept once.", max_length=255),
+]
 _K = Annotated[
     int | None,
     BeforeValidator(_default_k),
@@ -128,6 +132,7 @@ class _Tools:
         context: Context,
         text: Annotated[str, Field(description="A statement that is worth knowing later.")],
         speaker: _Speaker = None,
+        idempotency_key: _Key = None,
     ) -> dict[str, str]:
         """Keep a statement. Returns its id."""
         namespace = self._namespace(context)
@@ -136,7 +141,9 @@ class _Tools:
             metadata["name"] = speaker
         message = NewMessage(text, _ROLE, metadata)
         async with self._quotas.room_for(namespace, text):
-            (id,) = await self._memory.aadd(message, namespace=namespace)
+            (id,) = await self._memory.aadd(
+                message, namespace=namespace, idempotency_key=idempotency_key
+            )
         return {"id": id}
 
     async def recall(

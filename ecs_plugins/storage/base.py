@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeGuard
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from ecs_plugins.errors import EcsPluginsError, StorageError
@@ -52,6 +52,9 @@ class Connection(Protocol):
         """Run a statement for each set of values."""
         ...
 
+
+Scope: TypeAlias = tuple[str, ...]
+"""What a writer writes to: ``("a", "b")`` is the part ``b`` of ``a``, ``()`` is everything."""
 
 Step = Callable[[Connection], object]
 """Makes the tables of one version into those of the next."""
@@ -165,7 +168,7 @@ class SqlDatabase(ABC):
                 self._here.transaction = None
 
     @contextmanager
-    def write(self, *, wait: bool = True, scope: str | None = None) -> Iterator[Any]:
+    def write(self, *, wait: bool = True, scope: Scope = ()) -> Iterator[Any]:
         """A connection inside one transaction; committed unless the block raises.
 
         Compute before, write inside: other writers wait meanwhile. Within a write transaction of
@@ -173,8 +176,8 @@ class SqlDatabase(ABC):
 
         Args:
             wait: Whether to wait for other writers, up to ``busy_timeout``.
-            scope: What is written to, where writers of different scopes need not wait for each
-                other; None is everything.
+            scope: What is written to, as a path from a whole to its part. Writers of different
+                parts need not wait for each other; who writes to a whole waits for all its parts.
         """
         if self.is_writing:
             self._widen(scope)
@@ -211,10 +214,10 @@ class SqlDatabase(ABC):
         """A connection inside a transaction that only reads."""
 
     @abstractmethod
-    def _writing(self, wait: bool, scope: str | None) -> AbstractContextManager[Any]:
+    def _writing(self, wait: bool, scope: Scope) -> AbstractContextManager[Any]:
         """A connection inside a transaction that is committed unless the block raises."""
 
-    def _widen(self, scope: str | None) -> None:  # noqa: B027
+    def _widen(self, scope: Scope) -> None:  # noqa: B027
         """Let the write transaction of this thread write to a further scope."""
 
     @abstractmethod

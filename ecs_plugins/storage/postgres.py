@@ -33,6 +33,7 @@ from ecs_plugins.storage.addresses import parsed, pool_size
 from ecs_plugins.storage.base import (
     ConstraintError,
     Schema,
+    Scope,
     SqlDatabase,
     Synchronous,
     without_password,
@@ -278,7 +279,7 @@ class PostgresDatabase(SqlDatabase):
             )
         with raw.transaction():
             # Others make the schema, and use the tables of this kind.
-            for key in (self._key(), self._key(self._kind)):
+            for key in (self._key(), self._key(self._kind, "write")):
                 raw.execute(f"SELECT pg_advisory_xact_lock({key})")
             self._make_schema(raw)
             connection = ServerConnection(raw, self.path)
@@ -343,7 +344,7 @@ class PostgresDatabase(SqlDatabase):
                     raw.execute("ROLLBACK")
 
     @contextmanager
-    def _writing(self, wait: bool, scope: str | None) -> Iterator[ServerConnection]:
+    def _writing(self, wait: bool, scope: Scope) -> Iterator[ServerConnection]:
         with translated(self.path), self._connection("BEGIN") as raw:
             try:
                 self._here.scopes = {scope}
@@ -356,17 +357,20 @@ class PostgresDatabase(SqlDatabase):
             if raw.execute("COMMIT").statusmessage != "COMMIT":
                 raise StorageError(f"{self.path}: a statement failed; nothing was written")
 
-    def _lock(self, raw: Raw, scope: str | None, *, wait: bool = True) -> None:
+    def _lock(self, raw: Raw, scope: Scope, *, wait: bool = True) -> None:
         take = "pg_advisory_xact_lock" if wait else "pg_try_advisory_xact_lock"
-        everything = self._key(self._kind)
-        locks = f"{take}({everything})"
-        if scope is not None:
-            locks = f"{take}_shared({everything}), {take}({self._key(self._kind, 'write', scope)})"
+        calls = []
+        for length in range(len(scope)):
+            whole = self._key(self._kind, "write", *scope[:length])
+            calls.append(f"{take}_shared({whole})")
+        own = self._key(self._kind, "write", *scope)
+        locks = ", ".join([*calls, f"{take}({own})"])
         if False in (raw.execute(f"SELECT {locks}").fetchone() or ()):
             raise StorageError(f"{self.path}: {_BUSY}")
 
-    def _widen(self, scope: str | None) -> None:
-        if not {None, scope} & self._here.scopes:
+    def _widen(self, scope: Scope) -> None:
+        wholes = {scope[:length] for length in range(len(scope) + 1)}
+        if wholes.isdisjoint(self._here.scopes):
             self._lock(self._here.transaction.connection.raw, scope)
             self._here.scopes.add(scope)
 

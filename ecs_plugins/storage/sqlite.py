@@ -28,7 +28,7 @@ from pathlib import Path
 from ecs_plugins.common import files
 from ecs_plugins.errors import StorageError
 from ecs_plugins.storage import fork, places, residue
-from ecs_plugins.storage.base import Connection, Schema, SqlDatabase, Synchronous
+from ecs_plugins.storage.base import Connection, Schema, Scope, SqlDatabase, Synchronous
 
 MEMORY = ":memory:"
 
@@ -219,7 +219,7 @@ class Database(SqlDatabase):
                 connection.execute("ROLLBACK")
 
     @contextmanager
-    def _writing(self, wait: bool, scope: str | None) -> Iterator[sqlite3.Connection]:
+    def _writing(self, wait: bool, scope: Scope) -> Iterator[sqlite3.Connection]:
         del scope  # one writes at a time
         writer = self._writer
         patience = self._busy_timeout if wait else 0.0

@@ -17,6 +17,7 @@ from ecs_plugins.memory.store.intake import check_room_to_pin, evict_overflow, i
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Message, NewMessage
 from ecs_plugins.memory.store.namespaces import Space
+from ecs_plugins.memory.store.quotas import check_room
 from ecs_plugins.memory.store.tiers import Metadata, TierRow
 from ecs_plugins.memory.store.values import dump
 from ecs_plugins.storage.base import Connection
@@ -96,6 +97,12 @@ def _update_message(
     name = message.id
     contents: list[Content] = []
     changed = frozenset([name])
+    before_size = log.size_of(message.text, dump(message.metadata))
+    now_text = message.text if text is None else text
+    now_metadata = message.metadata if metadata is None else metadata
+    growth = log.size_of(now_text, dump(now_metadata)) - before_size
+    check_room(erasure.store.settings, space, 0, growth)
+    space.grow(0, growth)
     if text is not None:
         contents = erasure.contents_of([name])
         replies = rereading.reread(erasure.store, connection, [name], text)
@@ -104,8 +111,7 @@ def _update_message(
     if text is not None:
         rereading.write_text(erasure.store, connection, name, text, message.asked)
     if metadata is not None:
-        stored = dump(metadata)
-        connection.execute("UPDATE messages SET metadata = ? WHERE id = ?", (stored, name))
+        log.write_metadata(connection, message, dump(metadata))
     affected = erasure.derive(space, changed, frozenset())
     for each, rows in before.items():
         if rows and not _live_on(erasure, each):
@@ -170,7 +176,7 @@ def _update_memory(
     if pinned is not None:
         memory = replace(memory, pinned=pinned)
     if text is None and metadata is None:
-        tiers.update(connection, old.row, memory)
+        tiers.update(connection, old, memory)
         return
     new = replace(
         old,

@@ -24,9 +24,12 @@ from ecs_plugins.common.files import statements
 from ecs_plugins.memory.types import ColdMemory, HotItem
 from ecs_plugins.storage.base import Connection
 
-_BEHIND, _SAID, _FIRST_CORRECTIONS, _FALLING, _CORRECTIONS, _LIVE = statements(
+_BEHIND, _ENDS, _SAID, _FIRST_CORRECTIONS, _FALLING, _CORRECTIONS, _LIVE = statements(
     __package__, "claims.sql"
 )
+
+MOST_BEHIND = 100
+"""Of so many messages behind an item a recollection tells, beside the first."""
 
 Item = TypeVar("Item", HotItem, ColdMemory)
 
@@ -44,7 +47,8 @@ class Validity:
         since: Unix time of the first of its messages that hold.
         until: Unix time of what corrected the last of them.
         by: Id of the message that did.
-        behind: Ids of its messages, in the order of their joining.
+        behind: Ids of its messages, in the order of their joining; of many, perhaps the first and
+            the latest `MOST_BEHIND`.
     """
 
     holds: bool = True
@@ -90,13 +94,28 @@ _UNKNOWN = Validity()
 
 
 def validity(
-    connection: Connection, ids: Collection[str], at: float | None = None, *, messages: bool = False
+    connection: Connection, ids: Collection[str], at: float | None = None
 ) -> dict[str, Validity]:
-    """Whether items, or single messages, hold now or at a Unix time: something behind them does."""
+    """Whether items hold now or at a Unix time: something behind them does."""
+    return _judged(connection, _behind(connection, ids), at)
+
+
+def validity_of_live(
+    connection: Connection, ids: Collection[str], at: float | None = None
+) -> dict[str, Validity]:
+    """The same of items in a tier, of which only some of the messages are told."""
+    return _judged(connection, _ends(connection, ids), at)
+
+
+def validity_of_messages(connection: Connection, ids: Collection[str]) -> dict[str, Validity]:
+    """Whether single messages hold now."""
+    return _judged(connection, {name: [name] for name in ids}, None)
+
+
+def _judged(
+    connection: Connection, behind: Mapping[str, list[str]], at: float | None
+) -> dict[str, Validity]:
     moment = sys.float_info.max if at is None else at
-    behind = {name: [name] for name in ids}
-    if not messages:
-        behind = _behind(connection, ids)
     spans = _spans_of_ends(connection, behind)
     validities: dict[str, Validity] = {}
     undecided: dict[str, list[str]] = {}
@@ -107,6 +126,8 @@ def validity(
         else:
             undecided[item] = joined
     if undecided:
+        cut = [item for item, joined in undecided.items() if len(joined) > MOST_BEHIND]
+        undecided |= _behind(connection, cut)
         every: set[str] = set()
         every.update(*undecided.values())
         spans = _spans(connection, every, _corrections(connection, every))
@@ -126,7 +147,7 @@ def _spans_of_ends(connection: Connection, behind: Mapping[str, Sequence[str]]) 
 
 def judged(connection: Connection, items: Sequence[Item]) -> list[Item]:
     """Items that know whether they are superseded."""
-    validities = validity(connection, [item.id for item in items])
+    validities = validity_of_live(connection, [item.id for item in items])
     known = []
     for item in items:
         holds = validities[item.id].holds
@@ -141,6 +162,18 @@ def _behind(connection: Connection, items: Collection[str]) -> dict[str, list[st
     for item, messages in rows:
         behind[item] = messages.split(" ")
     return behind
+
+
+def _ends(connection: Connection, items: Collection[str]) -> dict[str, list[str]]:
+    """Of live items the first message behind each and the latest, in the order of their joining."""
+    ends: dict[str, list[str]] = {item: [] for item in items}
+    rows = connection.execute(_ENDS.format(most=MOST_BEHIND), (json.dumps([*items]),))
+    for item, first, latest in rows:
+        joined = (latest or "").split()[::-1]
+        if first is not None and joined[0] != first:
+            joined.insert(0, first)
+        ends[item] = joined
+    return ends
 
 
 def live_rows(connection: Connection, space: int, messages: Collection[str]) -> dict[str, int]:

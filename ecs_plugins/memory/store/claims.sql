@@ -6,6 +6,15 @@ SELECT item, group_concat(message, ' ') FROM (
     ORDER BY item, version, message
 ) p GROUP BY item;
 
+-- Of live items the first message behind each and the latest {most}, the last of these leading:
+
+SELECT t.id, (SELECT message FROM provenance WHERE item = t.id ORDER BY version, message LIMIT 1), (
+    SELECT group_concat(message, ' ') FROM (
+        SELECT message FROM provenance WHERE item = t.id ORDER BY version DESC, message DESC
+        LIMIT {most}
+    ) latest
+) FROM tiers t WHERE t.live = 1 AND t.id IN (SELECT value FROM json_each(?));
+
 -- When messages were said, or what they claim, if the log has them no more:
 
 SELECT id, created FROM messages WHERE id IN (SELECT value FROM json_each(?1))
@@ -15,8 +24,15 @@ UNION ALL SELECT message, min(at) FROM claims c WHERE message IN (SELECT value F
 
 -- The first correction of each claim of messages ?1 that has not expired by ?2: one of the same
 -- time, or a later one. Of a comparison of both columns at once SQLite seeks by the first alone.
+-- Where no other value was ever claimed since, what was said again is not read through.
 
-SELECT c.message, n.at, n.message FROM claims c LEFT JOIN claims n ON n.row = coalesce((
+SELECT c.message, n.at, n.message FROM claims c LEFT JOIN claims n ON (EXISTS (
+    SELECT 1 FROM claims other WHERE other.namespace = c.namespace AND other.key = c.key
+        AND other.value < c.value AND other.at >= c.at
+) OR EXISTS (
+    SELECT 1 FROM claims other WHERE other.namespace = c.namespace AND other.key = c.key
+        AND other.value > c.value AND other.at >= c.at
+)) AND n.row = coalesce((
     SELECT later.row FROM claims later
     WHERE later.namespace = c.namespace AND later.key = c.key AND later.corrects = 1
         AND later.at = c.at AND later.row > c.row

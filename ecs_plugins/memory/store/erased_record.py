@@ -14,7 +14,7 @@ import numpy as np
 
 from ecs_plugins.memory.records import ERASED
 from ecs_plugins.memory.store.erased import Erased
-from ecs_plugins.memory.store.values import dump
+from ecs_plugins.memory.store.values import crc, dump
 from ecs_plugins.memory.types import Matrix
 from ecs_plugins.storage.base import Connection
 
@@ -27,6 +27,9 @@ _MENTIONING = f"""
     FROM decision_items i JOIN decisions d ON d.id = i.decision
     WHERE i.item {_AMONG}
 """
+
+
+_MARK = "UPDATE decisions SET record = ?, record_crc = ?, erased = 1 WHERE id = ?"
 
 
 class Content(NamedTuple):
@@ -43,8 +46,9 @@ def mark_decisions(connection: Connection, gone: Collection[str], erased: Erased
     changed = []
     for number, record in mentioning:
         marked = without(json.loads(record), gone)
-        changed.append((dump(marked), number))
-    connection.executemany("UPDATE decisions SET record = ?, erased = 1 WHERE id = ?", changed)
+        stored = dump(marked)
+        changed.append((stored, crc(stored), number))
+    connection.executemany(_MARK, changed)
     connection.execute(f"DELETE FROM decision_items WHERE item {_AMONG}", ids)
     erased.decisions += len(changed)
 

@@ -10,8 +10,11 @@ from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store import namespaces, rereading, tiers
 from ecs_plugins.memory.store.erasure import erasing, matching, namespace_of
 from ecs_plugins.memory.store.memory_store import MemoryStore
-from ecs_plugins.memory.store.retention import expired, has_expired
+from ecs_plugins.memory.store.retention import due, expired
 from ecs_plugins.memory.types import Namespace
+
+_MOST_LOCKS = 64
+"""Of more namespaces, everything is locked: a server has room for so many locks."""
 
 
 def delete(store: MemoryStore, names: Sequence[str], *, evidence: bool) -> ErasureReceipt:
@@ -36,8 +39,7 @@ def forget(
     texts: list[str] = []
     if condition is not None:
         texts = _foreseen(store, namespace, condition)
-    spaces = () if below else (namespace,)
-    with store.embedded(texts), erasing(store, spaces) as erasure:
+    with store.embedded(texts), erasing(store, [namespace], below=below) as erasure:
         erasure.forget(namespace, condition, below=below)
     return erasure.receipt
 
@@ -55,12 +57,16 @@ def _foreseen(store: MemoryStore, namespace: Namespace, condition: Filter) -> li
 def purge(store: MemoryStore) -> ErasureReceipt:
     """Erase the messages and items that have expired, and end the log's retention."""
     now = time.time()
-    if store.settings.log_retention is None and not has_expired(store, now):
-        return ErasureReceipt(now)
     texts: list[str] = []
     with store.database.read() as connection:
-        for names in expired(connection, now).values():
-            texts += rereading.foreseen(connection, names)
-    with store.embedded(texts), erasing(store) as erasure:
-        erasure.purge(now)
+        spaces = due(connection, now, store.settings.log_retention)
+        for space in namespaces.list_spaces(connection):
+            if space.namespace in spaces:
+                texts += rereading.foreseen(connection, expired(connection, space.id, now))
+    if not spaces:
+        return ErasureReceipt(now)
+    locked = spaces if len(spaces) <= _MOST_LOCKS else ()
+    with store.embedded(texts), erasing(store, locked) as erasure:
+        for namespace in sorted(spaces):
+            erasure.purge(namespace, now)
     return erasure.receipt

@@ -192,18 +192,20 @@ class Erasure:
         rows = self.connection.execute(sql, (space.id,)).fetchall()
         return [value for (value,) in rows]
 
-    def purge(self, now: float) -> None:
-        """Erase the messages and items that have expired, and what the log's retention ends."""
-        self._erase_items("expires <= ?", (now,))
-        for number, names in expired(self.connection, now).items():
-            space = namespaces.space_by_id(self.connection, number)
-            self._erase_messages(space, names)
-            self.save(space)
-        retention = self.store.settings.log_retention
-        if retention is None:
+    def purge(self, namespace: Namespace, now: float) -> None:
+        """Erase what has expired in a namespace, and what the log's retention ends."""
+        self._erase_items("namespace = ? AND expires <= ?", (key_of(namespace), now))
+        space = namespaces.find_space(self.connection, namespace)
+        if space is None:
             return
-        dropped = drop_old(self.connection, now - retention)
-        self.erased.messages.update(dict.fromkeys(dropped))
+        names = expired(self.connection, space.id, now)
+        if names:
+            self._erase_messages(space, names)
+        retention = self.store.settings.log_retention
+        if retention is not None:
+            dropped = drop_old(self.connection, space, now - retention)
+            self.erased.messages.update(dict.fromkeys(dropped))
+        self.save(space)
 
     def _erase_messages(self, space: Space, ids: Collection[str]) -> None:
         """Erase messages of this namespace and follow their provenance."""
@@ -218,10 +220,12 @@ class Erasure:
         erased.note_rows("tiers", rereading.take_out(store, connection, space, questions))
         among = (dump(list(ids)),)
         connection.execute(f"DELETE FROM provenance WHERE message {_AMONG}", among)
-        numbers = connection.execute(
-            f"DELETE FROM messages WHERE id {_AMONG} RETURNING seq", among
+        rows = connection.execute(
+            f"DELETE FROM messages WHERE id {_AMONG} RETURNING seq, text, metadata", among
         ).fetchall()
-        erased.note_rows("messages", [number for (number,) in numbers])
+        erased.note_rows("messages", [number for number, _, _ in rows])
+        sizes = [log.size_of(text, metadata) for _, text, metadata in rows]
+        space.grow(-len(sizes), -sum(sizes))
         log.forget_claims(connection, ids)
         erased.messages.update(dict.fromkeys(ids))
         erased.replies.update(dict.fromkeys(replies))
@@ -365,16 +369,21 @@ class Erasure:
 
 @contextmanager
 def erasing(
-    store: MemoryStore, spaces: Iterable[Namespace] = (), *, erases: bool = True
+    store: MemoryStore,
+    spaces: Iterable[Namespace] = (),
+    *,
+    below: bool = False,
+    erases: bool = True,
 ) -> Iterator[Erasure]:
     """A write transaction that erases, or just changes; afterwards, the receipt is complete.
 
     Args:
         store: The memory.
         spaces: What it writes to; who writes elsewhere does not wait. Without any, to everything.
+        below: Whether it writes to whatever lies below those as well.
         erases: Whether anything may be gone from the files.
     """
-    with store.writing(spaces) as connection:
+    with store.writing(spaces, below=below) as connection:
         erasure = Erasure(store, connection)
         yield erasure
         if erases:

@@ -101,6 +101,10 @@ class OpenIndex:
         self.index.add(rows, vector[None])
         self.last_row = row
 
+    def take_back(self, row: int) -> None:
+        """Forget a row that a transaction has written and replaced: nobody else knows of it."""
+        self.index.remove(np.array([row]))
+
     def remove(self, rows: Rows) -> None:
         """Remove rows; unknown ones are ignored."""
         self.index.remove(rows)

@@ -24,7 +24,7 @@ from ecs_plugins.memory.store.schema import columns
 from ecs_plugins.memory.store.seam import SpaceIndexes
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.store.values import crc
+from ecs_plugins.memory.store.values import crc, crc_of
 from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, UtilityFunction
 from ecs_plugins.storage.base import Connection
 
@@ -197,6 +197,7 @@ def namespace_stats(connection: Connection, prefix: Namespace | None) -> list[Na
                 pinned=pinned,
                 sleeps=sleeps,
                 since_sleep=space.since_sleep,
+                bytes=space.bytes,
             )
         )
     return stats
@@ -229,7 +230,7 @@ def verify(connection: Connection, store: MemoryStore) -> Verification:
 
 def _checked_rows(connection: Connection) -> int:
     """How many rows there are to check; 0 if they cannot be counted."""
-    counts = [f"(SELECT count(*) FROM {table})" for table in (*CHECKED, "decisions")]
+    counts = [f"(SELECT count(*) FROM {table})" for table in CHECKED]
     total = " + ".join(counts)
     try:
         (count,) = connection.execute(f"SELECT {total}").fetchone()
@@ -263,11 +264,21 @@ def _namespace_problems(connection: Connection, indexes: SpaceIndexes) -> Iterat
     for space in namespaces.list_spaces(connection):
         checks: dict[str, Check] = {
             "decisions": partial(_record_problems, connection, space),
+            "log": partial(_log_problems, connection, space),
             "items": partial(_tier_problems, connection, space),
             "index": partial(indexes.problems, connection, space),
         }
         for what, check in checks.items():
             yield from _tried(f"the {what} of {space.namespace}", check)
+
+
+def _log_problems(connection: Connection, space: Space) -> Iterator[str]:
+    count, size = log.held(connection, space.id)
+    if (count, size) != (space.messages, space.bytes):
+        yield (
+            f"{space.namespace} holds {count} messages of {size} bytes and counts "
+            f"{space.messages} of {space.bytes}"
+        )
 
 
 def _record_problems(connection: Connection, space: Space) -> Iterator[str]:
@@ -279,13 +290,37 @@ def _record_problems(connection: Connection, space: Space) -> Iterator[str]:
         yield f"decision {number} of sleep {recorded.sleep} does not follow from its record"
 
 
-CHECKED = {
-    "messages": ("message {id}", ("text", "vector")),
-    "tiers": ("item {id}", ("text", "vector")),
-    "items": ("item {key!r}", ("value",)),
-    "item_vectors": ("item {item} at {path}", ("vector",)),
+CHECKED: Mapping[str, tuple[str, Mapping[str, Sequence[str]]]] = {
+    "messages": (
+        "message {id}",
+        {
+            "text": ("asked", "text"),
+            "vector": ("vector",),
+            "metadata": ("step", "role", "writer", "metadata", "created", "expires"),
+        },
+    ),
+    "tiers": (
+        "item {id}",
+        {
+            "text": ("asked", "text"),
+            "vector": ("vector",),
+            "metadata": tiers.NOTED,
+            "evidence": tiers.JUDGED,
+        },
+    ),
+    "sleeps": ("sleep {id}", {"report": ("report",)}),
+    "decisions": ("decision {id}", {"record": ("record",)}),
+    "queries": (
+        "query {id}",
+        {"text": ("step", "at", "text", "answer", "recalled"), "vector": ("vector",)},
+    ),
+    "items": (
+        "item {key!r}",
+        {"value": ("value", "created", "updated", "ttl", "text_key", "space")},
+    ),
+    "item_vectors": ("item {item} at {path}", {"text": ("text",), "vector": ("vector",)}),
 }
-"""The tables whose rows have checksums: what a row is called, and which columns have one."""
+"""The tables whose rows have checksums: what a row is called, and of which columns they are."""
 
 
 def rows(
@@ -310,19 +345,18 @@ def damage(table: str, row: Mapping[str, Any], dimension: int = 0) -> list[str]:
         return []
     name, parts = CHECKED[table]
     called = name.format(**row)
-    damaged = [part for part in parts if _is_damaged(row, part, dimension)]
+    damaged = [part for part in parts if _is_damaged(row, part, parts[part], dimension)]
     return [f"the {part} of {called} does not match its checksum" for part in damaged]
 
 
-def _is_damaged(row: Mapping[str, Any], part: str, dimension: int) -> bool:
+def _is_damaged(row: Mapping[str, Any], part: str, names: Sequence[str], dimension: int) -> bool:
+    checksum = row[f"{part}_crc"]
+    if part != "vector":
+        return crc_of([row[name] for name in names]) != checksum
     content = row[part]
-    if not isinstance(content, str | bytes):
+    if not isinstance(content, bytes) or crc(content) != checksum:
         return True
-    if part == "text":
-        content = row.get("asked", "") + content
-    if crc(content) != row[f"{part}_crc"]:
-        return True
-    return part == "vector" and dimension > 0 and len(content) != 4 * dimension
+    return dimension > 0 and len(content) != 4 * dimension
 
 
 _REFERENCES = {

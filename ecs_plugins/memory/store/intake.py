@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,9 +21,11 @@ from ecs_plugins.memory.admission import admit
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.additions import Request, begun, note
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Message, NewMessage, expiry
 from ecs_plugins.memory.store.namespaces import Space
+from ecs_plugins.memory.store.quotas import check_batch
 from ecs_plugins.memory.store.seam import SpaceIndex
 from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
 from ecs_plugins.memory.support import support_among
@@ -34,41 +36,81 @@ _TIE = 1e-6  # cosines closer than this are equal: the older row is taken
 _FIRST_LOOK = 4
 
 
-def embedded(
-    store: MemoryStore, namespace: Namespace, messages: Sequence[NewMessage], ids: Sequence[str]
-) -> tuple[list[NewMessage], Matrix]:
-    """Messages with the questions that they reply to, and the vectors of what they are read as."""
-    messages = [*messages]
-    if store.config.rule != "paper":  # which knows no replies
-        now = time.time()
-        latest: Message | None = None
-        with store.reading(namespace) as (connection, space):
-            if space is not None:
-                last = log.log(connection, space.id, now=now, limit=1)
-                latest = last[0] if last else None
-        messages = log.replies(messages, ids, latest, now)
-    texts = [as_reply(message.text, message.asked) for message in messages]
-    return messages, store.embed(texts)
+@dataclass(slots=True)
+class Batch:
+    """Messages that are added together, in one transaction or several.
+
+    Attributes:
+        ids: Of all of them.
+        stored: How many are stored.
+        messages: Those that are not, with the questions that they reply to.
+        vectors: Of what these are read as.
+        request: The idempotency key, if there is one.
+        pinned: Whether each is put into the cold tier at once, for good.
+    """
+
+    ids: list[str]
+    stored: int
+    messages: list[NewMessage]
+    vectors: Matrix
+    request: Request | None
+    pinned: bool
 
 
-def add(
+def prepared(
     store: MemoryStore,
     namespace: Namespace,
     messages: Sequence[NewMessage],
-    ids: Sequence[str],
-    vectors: Matrix,
+    request: Request | None,
     *,
     pinned: bool,
-) -> tuple[int, int]:
-    """Add messages in one transaction, up to the sleep phase that falls due among them.
+) -> Batch:
+    """A batch, without what was stored of it under the same idempotency key before.
 
-    Returns how many were added, and how many there are since the last sleep phase.
+    Raises:
+        InvalidInputError: Something else was added under the key, or there is no room.
+    """
+    now = time.time()
+    ids = log.new_ids(len(messages))
+    stored = 0
+    left = [*messages]
+    latest: Message | None = None
+    with store.reading(namespace) as (connection, space):
+        if space is not None and request is not None:
+            known = begun(connection, space.id, request)
+            if known is not None:
+                ids = known.ids
+                stored = known.stored
+                left = left[stored:]
+        check_batch(store.settings, space, left)
+        if space is not None:
+            last = log.log(connection, space.id, now=now, limit=1)
+            latest = last[0] if last else None
+    if store.config.rule != "paper":  # which knows no replies
+        left = log.replies(left, ids[stored:], latest, now)
+    texts = [as_reply(message.text, message.asked) for message in left]
+    vectors = store.embed(texts) if texts else np.empty((0, store.dimension), dtype=np.float32)
+    return Batch(ids, stored, left, vectors, request, pinned)
+
+
+def add(store: MemoryStore, namespace: Namespace, batch: Batch) -> int:
+    """Store messages of a batch in one transaction, up to the sleep phase that falls due.
+
+    Returns:
+        How many messages there are since the last sleep phase.
+
+    Raises:
+        InvalidInputError: There is no room for all of them.
+        OvertakenError: Another has stored some of them under the same idempotency key.
     """
     every = store.config.sleep_every
+    messages = batch.messages
+    vectors = batch.vectors
     count = len(messages)
     sleeps = store.settings.sleep == "caller" and not store.database.is_writing
     with store.writing_to(namespace, create=True, flush=False) as (connection, space):
         assert space is not None
+        check_batch(store.settings, space, messages)
         first = messages[0]
         if first.asked and not log.is_asked(connection, first):  # erased meanwhile
             first = replace(first, asked="", asker=None)
@@ -78,9 +120,15 @@ def add(
         if sleeps:
             due = every - space.since_sleep % every
             count = min(count, due)
-        intake = Intake(store, connection, space, pinned=pinned)
+        if batch.request is not None:
+            note(connection, space.id, batch.request, batch.ids, batch.stored, count)
+        intake = Intake(store, connection, space, pinned=batch.pinned)
+        ids = batch.ids[batch.stored :]
         intake.add(messages[:count], ids[:count], vectors[:count])
-        return count, space.since_sleep
+    batch.stored += count
+    batch.messages = messages[count:]
+    batch.vectors = vectors[count:]
+    return space.since_sleep
 
 
 class _Near(NamedTuple):
@@ -104,6 +152,7 @@ class Intake:
         self._pinned = pinned
         self._joined: list[tuple[str, str, int]] = []
         self._unwritten: list[TierRow] = []
+        self._replaced: set[int] = set()  # rows of before
         self._index: SpaceIndex | None = None
         if not pinned and store.config.rule != "paper":
             self._index = store.indexes.current(connection, space)
@@ -156,6 +205,10 @@ class Intake:
     ) -> None:
         """Let an item stand where a message repeats it; a memory gets a version by that."""
         tiers.delete(self._connection, self._space, [old])
+        if self._index is not None and old.row in self._space.written:
+            self._index.take_back(old.row)
+        else:
+            self._replaced.add(old.row)
         version = old.version
         if old.tier == "cold":
             version += 1
@@ -188,11 +241,10 @@ class Intake:
 
     def _stored(self, rows: Sequence[int], dimension: int) -> list[TierRow]:
         """The live items of rows, in the order of these."""
-        gone = set(self._space.gone)
-        near = [row for row in rows if row not in gone]
+        near = [row for row in rows if row not in self._replaced]
+        self._flush()
         if not near:
             return []
-        self._flush()
         stored = tiers.by_rows(self._connection, self._space.id, near, dimension)
         return sorted(stored.values(), key=lambda each: each.row)
 

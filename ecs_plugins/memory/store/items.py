@@ -31,7 +31,7 @@ from ecs_plugins.memory.store.messages import seconds_of
 from ecs_plugins.memory.store.namespaces import decode, encode, under
 from ecs_plugins.memory.store.seam import Rows
 from ecs_plugins.memory.store.search import CANDIDATES
-from ecs_plugins.memory.store.values import crc, damaged, packed
+from ecs_plugins.memory.store.values import crc, crc_of, damaged, packed
 from ecs_plugins.memory.types import Namespace, Vector
 from ecs_plugins.storage.base import Connection
 
@@ -99,7 +99,7 @@ class StoredItem:
 
 _SELECT = """
     SELECT i.row, i.namespace, i.key, i.value, i.value_crc, i.created, i.updated, i.ttl,
-        i.message, i.text_key, m.text
+        i.message, i.text_key, i.space, m.text
     FROM items i LEFT JOIN messages m ON m.id = i.message
     WHERE {where} AND i.space = ? AND (i.expires IS NULL OR i.expires > ?)
     ORDER BY i.row
@@ -109,8 +109,8 @@ _NAMESPACES = """
     WHERE space = ? AND (expires IS NULL OR expires > ?)
 """
 _INSERT_VECTOR = """
-    INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)
-    VALUES (?,?,?,?,?,?)
+    INSERT INTO item_vectors (item, path, text, epoch, vector, text_crc, vector_crc)
+    VALUES (?,?,?,?,?,?,?)
 """
 _DELETE_STALE = """
     DELETE FROM item_vectors
@@ -128,8 +128,9 @@ _PUT = """
     ON CONFLICT (namespace, key) DO UPDATE SET
         value = ?3, value_crc = ?4, updated = ?5, ttl = ?6, expires = ?5 + ?6, message = ?7,
         text_key = ?8, space = ?9
-    RETURNING row
+    RETURNING row, created
 """
+_REWRITE_CRC = "UPDATE items SET value_crc = ? WHERE row = ?"
 
 
 class ItemView:
@@ -338,7 +339,7 @@ class Items:
         for path, text in item.texts.items():
             if text in vectors:
                 data, checksum = packed(vectors[text])
-                rows.append((row, path, text, self._store.epoch, data, checksum))
+                rows.append((row, path, text, self._store.epoch, data, crc(text), checksum))
         connection.executemany(_INSERT_VECTOR, rows)
 
     def _embed_anew(self) -> None:
@@ -354,7 +355,7 @@ class Items:
         fresh = []
         for (item, path, text), vector in zip(stale, vectors, strict=True):
             data, checksum = packed(vector)
-            fresh.append((item, path, text, epoch, data, checksum))
+            fresh.append((item, path, text, epoch, data, crc(text), checksum))
         with self._store.writing() as connection:
             # What was replaced or deleted meanwhile is not stale any more.
             for key, row in zip(stale, fresh, strict=True):
@@ -364,8 +365,11 @@ class Items:
 
 
 def _item(row: tuple[Any, ...]) -> StoredItem:
-    number, namespace, key, stored, checksum, created, updated, ttl, message, text_key, text = row
-    if crc(stored) != checksum:
+    (
+        number, namespace, key, stored, checksum, created, updated, ttl, message, text_key, space,
+        text,
+    ) = row  # fmt: skip
+    if crc_of((stored, created, updated, ttl, text_key, space)) != checksum:
         raise damaged(f"item {key!r}", "value", "restore a backup, or put the item again")
     value: Value = json.loads(stored)
     if text_key is not None:
@@ -398,17 +402,20 @@ def _delete(connection: Connection, addresses: Sequence[Address]) -> int:
 
 def _put(connection: Connection, item: NewItem, now: float) -> int:
     value = item.serialised()
+    noted = (now, item.ttl, item.text_key, item.kind)
     values = (
         encode(item.namespace),
         item.key,
         value,
-        crc(value),
+        crc_of((value, now, *noted)),
         now,
         item.ttl,
         item.message,
         item.text_key,
         item.kind,
     )
-    (row,) = connection.execute(_PUT, values).fetchone()
+    row, created = connection.execute(_PUT, values).fetchone()
+    if created != now:  # it replaces another
+        connection.execute(_REWRITE_CRC, (crc_of((value, created, *noted)), row))
     connection.execute("DELETE FROM item_vectors WHERE item = ?", (row,))
     return int(row)

@@ -17,12 +17,18 @@ from ecs_plugins.memory.relevance import DEFAULT
 from ecs_plugins.memory.store import reembedding
 from ecs_plugins.memory.store.calibration import recorded_scale
 from ecs_plugins.memory.store.identity import epoch_of, record, recorded
-from ecs_plugins.memory.store.namespaces import Space, create_space, encode, find_space, key_of
+from ecs_plugins.memory.store.namespaces import (
+    Space,
+    checked,
+    create_space,
+    find_space,
+    scope_of,
+)
 from ecs_plugins.memory.store.queries import Access, write_accesses
 from ecs_plugins.memory.store.seam import SpaceIndexes
 from ecs_plugins.memory.types import Matrix, Namespace, Vector
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.storage.base import Connection, SqlDatabase
+from ecs_plugins.storage.base import Connection, Scope, SqlDatabase
 
 logger = logging.getLogger(__name__)
 
@@ -211,11 +217,21 @@ class MemoryStore:
             yield connection, space
 
     @contextmanager
-    def writing(self, namespaces: Iterable[Namespace] = ()) -> Iterator[Connection]:
-        """One write transaction on some namespaces; on everything, if none is named."""
-        scopes: Sequence[str | None] = sorted({*map(encode, namespaces)}) or [None]
+    def writing(
+        self, namespaces: Iterable[Namespace] = (), *, below: bool = False
+    ) -> Iterator[Connection]:
+        """One write transaction on some namespaces; on everything, if none is named.
+
+        Args:
+            namespaces: What is written to.
+            below: Whether what lies below them is written to as well; then their tenants wait.
+        """
+        wanted = {scope_of(checked(namespace)) for namespace in namespaces}
+        scopes: Iterable[Scope] = wanted or {()}
+        if below:
+            scopes = {scope[:1] for scope in wanted}
         with ExitStack() as stack:
-            for scope in scopes:  # in one order, so that nobody waits for who waits for him
+            for scope in sorted(scopes):  # in one order, so that nobody waits for who waits for him
                 connection = stack.enter_context(self.database.write(scope=scope))
             self._check_epoch(epoch_of(connection))
             yield connection
@@ -225,7 +241,7 @@ class MemoryStore:
         self, namespace: Namespace, *, create: bool = False, flush: bool = True, wait: bool = True
     ) -> Iterator[tuple[Connection, Space | None]]:
         """One write transaction on a namespace: pending recalls first, its row saved last."""
-        with self.database.write(wait=wait, scope=key_of(namespace)) as connection:
+        with self.database.write(wait=wait, scope=scope_of(namespace)) as connection:
             space = find_space(connection, namespace)
             self._check_epoch(epoch_of(connection) if space is None else space.epoch)
             if space is None and create:

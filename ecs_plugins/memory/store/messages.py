@@ -18,7 +18,15 @@ from ecs_plugins.common.text import asked_at_end, same_speaker
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.namespaces import Space, decode
 from ecs_plugins.memory.store.tiers import NO_LIMIT
-from ecs_plugins.memory.store.values import checked_text, crc, dump, packed, unpack
+from ecs_plugins.memory.store.values import (
+    check,
+    checked_text,
+    crc_of,
+    dump,
+    packed,
+    parsed,
+    unpack,
+)
 from ecs_plugins.memory.supersession import claims
 from ecs_plugins.memory.types import Evidence, HotItem, Matrix, Vector
 from ecs_plugins.storage.base import Connection
@@ -189,9 +197,9 @@ def new_ids(count: int) -> list[str]:
 _INSERT = """
     INSERT INTO messages (
         id, namespace, step, role, writer, text, metadata, created, expires,
-        vector, text_crc, vector_crc, asked, asker
+        vector, text_crc, vector_crc, metadata_crc, asked, asker
     )
-    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 """
 _INSERT_CLAIM = """
     INSERT INTO claims (message, namespace, key, value, corrects, falls, at)
@@ -214,32 +222,51 @@ def insert(
 ) -> None:
     """Append messages; the first one's step follows ``space.step``."""
     contents = [packed(vector) for vector in vectors]
-    checksums = [crc(message.asked + message.text) for message in messages]
+    checksums = [crc_of((message.asked, message.text)) for message in messages]
     rows = []
     said: list[_Said] = []
     for at, (name, message) in enumerate(zip(ids, messages, strict=True)):
         vector, vector_crc = contents[at]
+        step = space.step + 1 + at
+        created = now if message.at is None else message.at
+        expires = expiry(message, now)
+        noted = (step, message.role, message.writer, message.stored_metadata, created, expires)
         rows.append(
             (
                 name,
                 space.id,
-                space.step + 1 + at,
+                step,
                 message.role,
                 message.writer,
                 message.text,
                 message.stored_metadata,
-                now if message.at is None else message.at,
-                expiry(message, now),
+                created,
+                expires,
                 vector,
                 checksums[at],
                 vector_crc,
+                crc_of(noted),
                 message.asked,
                 message.asker,
             )
         )
         said.append((name, space.id, message.role, message.writer, message.text, message.at))
     connection.executemany(_INSERT, rows)
+    size = sum(size_of(message.text, message.stored_metadata) for message in messages)
+    space.grow(len(rows), size)
     write_claims(connection, said, now)
+
+
+def size_of(text: str, metadata: str) -> int:
+    """Bytes of a message: of its text and its metadata as JSON, in UTF-8."""
+    return len(text.encode()) + len(metadata.encode())
+
+
+def held(connection: Connection, space: int) -> tuple[int, int]:
+    """How many messages a namespace holds, and their bytes."""
+    rows = connection.execute("SELECT text, metadata FROM messages WHERE namespace = ?", (space,))
+    sizes = [size_of(text, metadata) for text, metadata in rows]
+    return len(sizes), sum(sizes)
 
 
 SAID = "SELECT id, namespace, role, writer, text, created FROM messages"
@@ -321,7 +348,7 @@ def expiry(message: NewMessage, now: float) -> float | None:
 
 _SELECT = """
     SELECT m.id, n.key, m.step, m.role, m.writer, m.text, m.metadata, m.created, m.expires,
-        m.text_crc, m.asked
+        m.text_crc, m.metadata_crc, m.asked
     FROM messages m JOIN namespaces n ON n.id = m.namespace
 """
 _NEWEST = f"""
@@ -338,14 +365,19 @@ _ALONE = """
 
 
 def _message(row: tuple[Any, ...]) -> Message:
-    name, key, step, role, writer, text, metadata, created, expires, checksum, asked = row
+    (
+        name, key, step, role, writer, text, metadata, created, expires, text_crc, metadata_crc,
+        asked,
+    ) = row  # fmt: skip
+    called = f"message {name}"
+    check(called, "metadata", metadata_crc, (step, role, writer, metadata, created, expires))
     return Message(
         id=name,
         namespace=decode(key),
         step=step,
         role=role,
         writer=writer,
-        text=checked_text(text, checksum, f"message {name}", asked),
+        text=checked_text(text, text_crc, called, asked),
         metadata=json.loads(metadata),
         created=created,
         expires=expires,
@@ -357,6 +389,15 @@ def get(connection: Connection, name: str) -> Message | None:
     """One message, expired or not."""
     row = connection.execute(f"{_SELECT} WHERE m.id = ?", (name,)).fetchone()
     return None if row is None else _message(row)
+
+
+def write_metadata(connection: Connection, message: Message, stored: str) -> None:
+    """Write the metadata of a message, as JSON."""
+    noted = (message.step, message.role, message.writer, stored, message.created, message.expires)
+    connection.execute(
+        "UPDATE messages SET metadata = ?, metadata_crc = ? WHERE id = ?",
+        (stored, crc_of(noted), message.id),
+    )
 
 
 def is_asked(connection: Connection, reply: NewMessage) -> bool:
@@ -387,9 +428,10 @@ def alone(
     rows = connection.execute(_ALONE, (dump(list(ids)), now))
     items = []
     for name, data, checksum, step, text, metadata, expires, asked in rows:
-        vector = unpack(data, checksum, dimension, f"message {name}")
+        called = f"message {name}"
+        vector = unpack(data, checksum, dimension, called)
         item = item_of(name, vector, step, text, asked)
-        items.append((item, json.loads(metadata), expires))
+        items.append((item, parsed(metadata, called, "metadata"), expires))
     return items
 
 

@@ -54,6 +54,11 @@ def encode(namespace: Sequence[str]) -> str:
     return key_of(checked(namespace))
 
 
+def scope_of(namespace: Namespace) -> tuple[str, str]:
+    """What a writer to a namespace locks: the namespace, within its tenant (the first label)."""
+    return namespace[0], key_of(namespace)
+
+
 @lru_cache(maxsize=4096)
 def key_of(namespace: Namespace) -> str:
     """The key of a namespace that is known to be one."""
@@ -77,6 +82,8 @@ class Space:
     cycle: int  # sleep phases so far
     revision: int  # counts the transactions that changed it
     count: dict[Tier, int]  # live items
+    messages: int = 0
+    bytes: int = 0  # of the texts and metadata of the messages
     gone: list[int] = field(default_factory=list)  # rows that left in this transaction
     written: dict[int, str] = field(default_factory=dict)  # rows in the index, and their texts
 
@@ -90,28 +97,36 @@ class Space:
         self.count[tier] -= len(rows)
         self.gone += rows
 
+    def grow(self, messages: int, size: int) -> None:
+        """Note so many messages and bytes more, or fewer."""
+        self.messages += messages
+        self.bytes += size
+
     def save(self, connection: Connection) -> None:
         """Write the counters."""
         self.revision += 1
         counters = (self.step, self.since_sleep, self.cycle, self.revision)
         counts = (self.count["hot"], self.count["cold"])
-        connection.execute(_SAVE, (*counters, *counts, self.id))
+        sizes = (self.messages, self.bytes)
+        connection.execute(_SAVE, (*counters, *counts, *sizes, self.id))
 
 
 _SAVE = """
     UPDATE namespaces
-    SET step = ?, since_sleep = ?, cycle = ?, revision = ?, hot_count = ?, cold_count = ?
+    SET step = ?, since_sleep = ?, cycle = ?, revision = ?, hot_count = ?, cold_count = ?,
+        messages = ?, bytes = ?
     WHERE id = ?
 """
 _SELECT_SPACE = """
-    SELECT id, key, epoch, step, since_sleep, cycle, revision, hot_count, cold_count
+    SELECT id, key, epoch, step, since_sleep, cycle, revision, hot_count, cold_count,
+        messages, bytes
     FROM namespaces
 """
 _CREATE = "INSERT INTO namespaces (key, created, epoch) VALUES (?, ?, ?)"
 
 
 def _space(row: tuple[int, ...]) -> Space:
-    number, key, epoch, step, since, cycle, revision, hot, cold = row
+    number, key, epoch, step, since, cycle, revision, hot, cold, messages, size = row
     return Space(
         id=number,
         namespace=decode(str(key)),
@@ -121,6 +136,8 @@ def _space(row: tuple[int, ...]) -> Space:
         cycle=cycle,
         revision=revision,
         count={"hot": hot, "cold": cold},
+        messages=messages,
+        bytes=size,
     )
 
 

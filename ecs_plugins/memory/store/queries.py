@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ecs_plugins.memory.admission import record_hit, with_outcome
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.store.values import dump, pack
+from ecs_plugins.memory.store.values import crc_of, dump, packed, parsed
 from ecs_plugins.memory.teaching import taught
 from ecs_plugins.memory.types import QueryEvent, Vector
 from ecs_plugins.memory.utility import QUERY_WINDOW
@@ -21,12 +21,14 @@ from ecs_plugins.storage.base import Connection
 
 _SAME = 1e-6  # cosine distance of a question to itself, embedded twice
 _INSERT = """
-    INSERT INTO queries (namespace, step, at, text, answer, recalled, vector)
-    VALUES (?,?,?,?,?,?,?)
+    INSERT INTO queries (
+        namespace, step, at, text, answer, recalled, vector, text_crc, vector_crc
+    )
+    VALUES (?,?,?,?,?,?,?,?,?)
 """
-_OBSERVE = "UPDATE queries SET text = ?, answer = ?, recalled = ? WHERE id = ?"
+_OBSERVE = "UPDATE queries SET text = ?, answer = ?, recalled = ?, text_crc = ? WHERE id = ?"
 _LATEST = """
-    SELECT id, vector, answer, recalled FROM queries
+    SELECT id, vector, step, at, answer, recalled FROM queries
     WHERE namespace = ?
     ORDER BY id DESC
 """
@@ -67,12 +69,12 @@ def write_accesses(
         names = tuple(access.items)
         if access.erasures == erasures:
             # Without its text, which only an observation needs.
-            event = space.id, access.step, access.at, "", None, dump(names), pack(access.vector)
-            connection.execute(_INSERT, event)
+            told = (access.step, access.at, "", None, dump(names))
+            _insert(connection, space, told, access.vector)
         for each in _live(connection, space, names):
             step = max(access.step, each.item.evidence.updated)
             hit = record_hit(each.item, step=step, score=access.items[each.item.id])
-            tiers.update(connection, each.row, hit)
+            tiers.update(connection, each, hit)
     _prune_queries(connection, space)
 
 
@@ -90,42 +92,60 @@ def write_observation(
     """Write a question with its answer, what came of the items that were used, and how much."""
     recall = _recall_of(connection, space, vector, used)
     if recall is None:
-        place = (space.id, space.step, time.time())
-        asked = (text, answer, dump(list(used)))
-        connection.execute(_INSERT, (*place, *asked, pack(vector)))
+        told = (space.step, time.time(), text, answer, dump(list(used)))
+        _insert(connection, space, told, vector)
     else:
-        number, recalled = recall
-        together = dict.fromkeys([*recalled, *used])
-        connection.execute(_OBSERVE, (text, answer, dump([*together]), number))
+        together = dict.fromkeys([*recall.recalled, *used])
+        asked = (text, answer, dump([*together]))
+        checksum = crc_of((recall.step, recall.at, *asked))
+        connection.execute(_OBSERVE, (*asked, checksum, recall.number))
     _prune_queries(connection, space)
     for each in _live(connection, space, tuple(shares)):
         evidence = taught(each.item.evidence, shares[each.item.id], space.step)
-        tiers.update(connection, each.row, replace(each.item, evidence=evidence))
+        tiers.update(connection, each, replace(each.item, evidence=evidence))
     if outcome is None:
         return
     for each in _live(connection, space, used):
         evidence = with_outcome(each.item.evidence, outcome, space.step)
         item = replace(each.item, evidence=evidence)
-        tiers.update(connection, each.row, item)
+        tiers.update(connection, each, item)
+
+
+_Told: TypeAlias = tuple[int, float, str, str | None, str]
+"""What is written of a query: its step and time, its text, the answer, and what was recalled."""
+
+
+def _insert(connection: Connection, space: Space, told: _Told, vector: Vector) -> None:
+    data, checksum = packed(vector)
+    connection.execute(_INSERT, (space.id, *told, data, crc_of(told), checksum))
+
+
+class _Recall(NamedTuple):
+    """A recall that is on record, by its number, and what it recalled."""
+
+    number: int
+    step: int
+    at: float
+    recalled: list[str]
 
 
 def _recall_of(
     connection: Connection, space: Space, vector: Vector, used: Sequence[str]
-) -> tuple[int, list[str]] | None:
+) -> _Recall | None:
     """The recall that an observation completes, and what it recalled.
 
     That is the last event of the same question, if it has no answer yet and what was used does
     not come from elsewhere. So one question that was recalled for and then observed counts once.
     """
-    for number, data, answer, listed in connection.execute(_LATEST, (space.id,)):
+    for number, data, step, at, answer, listed in connection.execute(_LATEST, (space.id,)):
         cosine = np.frombuffer(data, dtype="<f4") @ vector
         if cosine < 1.0 - _SAME:
             continue
-        recalled = json.loads(listed)
+        recalled = parsed(listed, f"query {number}", "text")
         is_elsewhere = bool(used and recalled) and set(used).isdisjoint(recalled)
         if answer is not None or is_elsewhere:
             return None
-        return number, recalled
+        return _Recall(number, step, at, recalled)
     return None
 
 

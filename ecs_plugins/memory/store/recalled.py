@@ -147,7 +147,7 @@ class Reader:
         """Items by their rows, with their times; those that are not searched are left out."""
         stored = self._read([*scores])
         ids = [each.item.id for each in stored.values()]
-        self._validity |= claims.validity(self._connection, ids, self._request.at)
+        self._validity |= claims.validity_of_live(self._connection, ids, self._request.at)
         recalled = []
         for row, score in scores.items():
             if row in stored:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.values import pack, packed
+from ecs_plugins.memory.store.values import packed
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.storage.base import Connection, SqlDatabase
 
@@ -126,5 +126,5 @@ def _replace(connection: Connection, of_message: Mapping[str, Vector], embed: Em
     queries = connection.execute("SELECT id, text FROM queries").fetchall()
     texts = {str(number): text for number, text in queries}
     for number, vector in embedded(texts, embed).items():
-        values = (pack(vector), int(number))
-        connection.execute("UPDATE queries SET vector = ? WHERE id = ?", values)
+        values = (*packed(vector), int(number))
+        connection.execute("UPDATE queries SET vector = ?, vector_crc = ? WHERE id = ?", values)

@@ -1,7 +1,8 @@
 -- The newest tables of a memory, for every engine.
 
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
--- epoch counts re-embeddings, after which no vector is what it was.
+-- epoch counts re-embeddings, after which no vector is what it was; bytes are those of texts and
+-- metadata of the messages.
 CREATE TABLE namespaces (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     key TEXT NOT NULL UNIQUE,
@@ -13,7 +14,9 @@ CREATE TABLE namespaces (
     revision INTEGER NOT NULL DEFAULT 0,
     erasures INTEGER NOT NULL DEFAULT 0,
     hot_count INTEGER NOT NULL DEFAULT 0,
-    cold_count INTEGER NOT NULL DEFAULT 0
+    cold_count INTEGER NOT NULL DEFAULT 0,
+    messages INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0
 );
 -- asked is the question that a text replies to, asker the message it stands in.
 CREATE TABLE messages (
@@ -30,19 +33,32 @@ CREATE TABLE messages (
     vector BLOB NOT NULL,
     text_crc INTEGER NOT NULL,
     vector_crc INTEGER NOT NULL,
+    metadata_crc INTEGER NOT NULL,
     asked TEXT NOT NULL DEFAULT '',
     asker TEXT
 );
 CREATE INDEX messages_by_asker ON messages (asker) WHERE asker IS NOT NULL;
 CREATE INDEX messages_by_namespace ON messages (namespace, seq);
 CREATE INDEX messages_by_expiry ON messages (expires) WHERE expires IS NOT NULL;
+-- What was added under which idempotency key: hashes, ids, and how many of these are stored.
+CREATE TABLE additions (
+    namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    content TEXT NOT NULL,
+    messages TEXT NOT NULL,
+    stored INTEGER NOT NULL,
+    at REAL NOT NULL,
+    PRIMARY KEY (namespace, key)
+) WITHOUT ROWID;
+CREATE INDEX additions_by_time ON additions (namespace, at);
 CREATE TABLE sleeps (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
     at REAL NOT NULL,
     undone REAL,
     config TEXT NOT NULL,
-    report TEXT NOT NULL
+    report TEXT NOT NULL,
+    report_crc INTEGER NOT NULL
 );
 CREATE INDEX sleeps_by_namespace ON sleeps (namespace, id);
 -- Both tiers: an item is hot or cold because its row says so.
@@ -70,6 +86,8 @@ CREATE TABLE tiers (
     vector BLOB NOT NULL,
     text_crc INTEGER NOT NULL,
     vector_crc INTEGER NOT NULL,
+    metadata_crc INTEGER NOT NULL,
+    evidence_crc INTEGER NOT NULL,
     asked TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX tiers_by_namespace ON tiers (namespace, live, tier, row);
@@ -104,6 +122,7 @@ CREATE TABLE claims (
 );
 CREATE INDEX claims_by_message ON claims (message);
 CREATE INDEX claims_by_key ON claims (namespace, key, at, row, value, corrects);
+CREATE INDEX claims_by_value ON claims (namespace, key, value, at);
 CREATE INDEX provenance_by_memory ON provenance (item, version, message);
 CREATE TABLE decisions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -112,6 +131,7 @@ CREATE TABLE decisions (
     position INTEGER NOT NULL,
     erased INTEGER NOT NULL DEFAULT 0,
     record TEXT NOT NULL,
+    record_crc INTEGER NOT NULL,
     UNIQUE (sleep, position)
 );
 CREATE INDEX decisions_by_namespace ON decisions (namespace, id);
@@ -129,7 +149,9 @@ CREATE TABLE queries (
     text TEXT NOT NULL,
     answer TEXT,
     recalled TEXT NOT NULL,
-    vector BLOB NOT NULL
+    vector BLOB NOT NULL,
+    text_crc INTEGER NOT NULL,
+    vector_crc INTEGER NOT NULL
 );
 CREATE INDEX queries_by_namespace ON queries (namespace, id);
 -- Key-value items beside the messages (items); one that belongs to a message goes with it.
@@ -159,6 +181,7 @@ CREATE TABLE item_vectors (
     text TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     vector BLOB NOT NULL,
+    text_crc INTEGER NOT NULL,
     vector_crc INTEGER NOT NULL,
     UNIQUE (item, path)
 );

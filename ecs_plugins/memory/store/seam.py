@@ -67,6 +67,10 @@ class SpaceIndex(Protocol):
         """Take notice of a row that this transaction has written."""
         ...
 
+    def take_back(self, row: int) -> None:
+        """Forget a row that this transaction has written and replaced."""
+        ...
+
 
 class SpaceIndexes(ABC):
     """The indexes of one open memory. Thread-safe.

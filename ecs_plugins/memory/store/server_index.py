@@ -129,6 +129,15 @@ class ServerIndex:
         self._vectors[count] = vector
         self._new.append(row)
 
+    def take_back(self, row: int) -> None:
+        """Forget a row that this transaction has written and replaced; the last takes its place."""
+        assert self._vectors is not None
+        place = self._new.index(row)
+        last = self._new.pop()
+        if last != row:
+            self._new[place] = last
+            self._vectors[place] = self._vectors[len(self._new)]
+
     def expect(self, vectors: Matrix, k: int) -> None:
         """Look up the nearest rows of several vectors by one statement."""
         has_graph = self._attempts[0]

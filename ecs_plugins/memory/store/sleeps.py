@@ -16,7 +16,7 @@ from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.tiers import NO_LIMIT, Metadata, TierRow, earliest, shared
-from ecs_plugins.memory.store.values import dump
+from ecs_plugins.memory.store.values import check, crc, dump
 from ecs_plugins.memory.types import ColdMemory, FreeEnergy, QueryEvent, SleepDecision, SleepPlan
 from ecs_plugins.storage.base import Connection
 
@@ -51,7 +51,7 @@ def view(connection: Connection, space: Space, dimension: int) -> SleepView:
 
 
 _BEGUN = """
-    INSERT INTO sleeps (namespace, at, config, report) VALUES (?, ?, ?, '{}')
+    INSERT INTO sleeps (namespace, at, config, report, report_crc) VALUES (?, ?, ?, '{}', 0)
     RETURNING id
 """
 
@@ -65,13 +65,12 @@ def apply(
     settings = dump(config.to_json())
     (sleep,) = connection.execute(_BEGUN, (space.id, now, settings)).fetchone()
     hot = {row.item.id: row for row in seen.hot}
-    cold = {memory.id: row for row, memory in seen.cold.items()}
-    _write_cold(connection, space, plan, hot, cold, sleep, now)
+    _write_cold(connection, space, plan, hot, seen.cold, sleep, now)
     consumed = [hot[name] for name in plan.consumed]
     tiers.delete(connection, space, consumed)
     tiers.forget_provenance(connection, plan.consumed)
     for item in plan.judged:
-        tiers.update(connection, hot[item.id].row, item)
+        tiers.update(connection, hot[item.id], item)
     _record(connection, space, sleep, plan.decisions)
     space.since_sleep = 0
     space.cycle += 1
@@ -89,21 +88,16 @@ def apply(
     )
 
 
-_CONTESTED = """
-    UPDATE tiers SET energy = ?, entropy = ?, free_energy = ?
-    WHERE row = ?
-"""
-
-
 def _write_cold(
     connection: Connection,
     space: Space,
     plan: SleepPlan,
     hot: Mapping[str, TierRow],
-    cold: Mapping[str, int],
+    memories: Mapping[int, ColdMemory],
     sleep: int,
     now: float,
 ) -> None:
+    cold = {memory.id: row for row, memory in memories.items()}
     joined, judged = _consequences(plan.decisions)
     changed = [cold[memory.id] for memory in (*plan.removed, *plan.updated)]
     gone = tiers.by_rows(connection, space.id, changed)
@@ -124,8 +118,8 @@ def _write_cold(
     for name, terms in judged.items():
         row = cold.get(name)
         if row is not None and row not in gone:
-            contested.append((terms.energy, terms.entropy, terms.total, row))
-    connection.executemany(_CONTESTED, contested)
+            contested.append((row, memories[row], terms))
+    tiers.update_all(connection, contested)
 
 
 def _consequences(
@@ -176,19 +170,26 @@ def _version(
 def write_report(connection: Connection, report: SleepReport) -> None:
     """Keep the report of a sleep phase."""
     written = _REPORT.dump_json(report).decode()
-    connection.execute("UPDATE sleeps SET report = ? WHERE id = ?", (written, report.id))
+    connection.execute(
+        "UPDATE sleeps SET report = ?, report_crc = ? WHERE id = ?",
+        (written, crc(written), report.id),
+    )
 
 
 def reports(connection: Connection, space: int) -> list[SleepReport]:
     """The reports of a namespace's sleep phases, newest first."""
     rows = connection.execute(
-        "SELECT report FROM sleeps WHERE namespace = ? ORDER BY id DESC", (space,)
+        "SELECT id, report, report_crc FROM sleeps WHERE namespace = ? ORDER BY id DESC", (space,)
     )
-    return [_REPORT.validate_json(report) for (report,) in rows]
+    found = []
+    for number, report, checksum in rows:
+        check(f"sleep {number}", "report", checksum, (report,))
+        found.append(_REPORT.validate_json(report))
+    return found
 
 
 _DECIDED = """
-    INSERT INTO decisions (sleep, namespace, position, record) VALUES (?, ?, ?, ?)
+    INSERT INTO decisions (sleep, namespace, position, record, record_crc) VALUES (?, ?, ?, ?, ?)
     RETURNING id
 """
 
@@ -199,7 +200,7 @@ def _record(
     """Write decisions and the ids by which they are found."""
     for each in decisions:
         record = DECISION.dump_json(each).decode()
-        values = (sleep, space.id, each.index, record)
+        values = (sleep, space.id, each.index, record, crc(record))
         (number,) = connection.execute(_DECIDED, values).fetchone()
         named = {each.candidate_id, *each.members}
         if each.target_id is not None:
@@ -221,7 +222,7 @@ def decisions(
 ) -> list[RecordedDecision]:
     """Recorded decisions of a namespace, newest sleep phase first, each in its order."""
     sql = (
-        "SELECT s.id, s.at, s.undone, d.erased, d.record FROM decisions d"
+        "SELECT s.id, s.at, s.undone, d.erased, d.id, d.record, d.record_crc FROM decisions d"
         " JOIN sleeps s ON s.id = d.sleep WHERE d.namespace = ?"
     )
     values: list[object] = [space]
@@ -234,7 +235,8 @@ def decisions(
     sql += " ORDER BY d.sleep DESC, d.position LIMIT ?"
     values.append(NO_LIMIT if limit is None else limit)
     recorded = []
-    for number, at, undone, erased, record in connection.execute(sql, values):
+    for number, at, undone, erased, name, record, checksum in connection.execute(sql, values):
+        check(f"decision {name}", "record", checksum, (record,))
         decision = DECISION.validate_json(record)
         is_undone = undone is not None
         recorded.append(RecordedDecision(number, at, is_undone, bool(erased), decision))

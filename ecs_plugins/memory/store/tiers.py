@@ -10,10 +10,19 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any
 
 from ecs_plugins.memory.store.namespaces import Space
-from ecs_plugins.memory.store.values import NO_VECTOR, checked_text, crc, dump, packed, unpack
+from ecs_plugins.memory.store.values import (
+    NO_VECTOR,
+    check,
+    checked_text,
+    crc_of,
+    dump,
+    packed,
+    unpack,
+)
 from ecs_plugins.memory.types import (
     TIERS,
     ColdMemory,
@@ -73,25 +82,35 @@ class TierRow:
 _COLUMNS = (
     "id, namespace, tier, live, version, born, died, text, metadata, created, changed, expires,"
     " pinned, judged, energy, entropy, free_energy, cluster_entropy, evidence, vector,"
-    " text_crc, vector_crc, asked"
+    " text_crc, vector_crc, metadata_crc, evidence_crc, asked"
 )
 _SELECT = f"SELECT row, {_COLUMNS} FROM tiers"
 _SELECT_LIGHT = _SELECT.replace(" vector,", " NULL,")
-# Places in a row:
-_NAME = 1
-_TIER = 3
-_TEXT = 8
-_METADATA = 9
-_EVIDENCE = 19
-_VECTOR = 20
-_TEXT_CRC = 21
-_VECTOR_CRC = 22
-_ASKED = 23
+NOTED = ("tier", "version", "metadata", "created", "changed", "expires", "cluster_entropy")
+"""The columns that never change in a row, beside its text and vector."""
+
+JUDGED = ("evidence", "pinned", "judged", "energy", "entropy", "free_energy")
+"""Those that change in place."""
+
+_PLACES = {name: place for place, name in enumerate(["row", *_COLUMNS.split(", ")])}
+_NAME = _PLACES["id"]
+_TIER = _PLACES["tier"]
+_TEXT = _PLACES["text"]
+_METADATA = _PLACES["metadata"]
+_EVIDENCE = _PLACES["evidence"]
+_VECTOR = _PLACES["vector"]
+_TEXT_CRC = _PLACES["text_crc"]
+_VECTOR_CRC = _PLACES["vector_crc"]
+_METADATA_CRC = _PLACES["metadata_crc"]
+_EVIDENCE_CRC = _PLACES["evidence_crc"]
+_ASKED = _PLACES["asked"]
+_noted = itemgetter(*[_PLACES[name] for name in NOTED])
+_judged = itemgetter(*[_PLACES[name] for name in JUDGED])
 # The plus signs keep SQLite from walking through the whole namespace instead.
 _BY_ROWS = (
     "row IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) AND +namespace = ? AND +live = 1"
 )
-_MARKS = ",".join("?" * 23)
+_MARKS = ",".join("?" * 25)
 _INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({_MARKS})"
 _INSERT_AS = f"INSERT INTO tiers ({_COLUMNS}, row) VALUES ({_MARKS},?)"
 _JOIN = """
@@ -122,7 +141,10 @@ def select(
     """Rows by a condition, without vectors if ``dimension`` is 0, hot ones perhaps with members."""
     columns = _SELECT if dimension else _SELECT_LIGHT
     rows = connection.execute(f"{columns} WHERE {where}", values).fetchall()
-    names = [f"{_CALLED[row[_TIER]]} {row[_NAME]}" for row in rows]
+    names = [_called(row) for row in rows]
+    for name, row in zip(names, rows, strict=True):
+        check(name, "metadata", row[_METADATA_CRC], _noted(row))
+        check(name, "evidence", row[_EVIDENCE_CRC], _judged(row))
     texts = [
         checked_text(row[_TEXT], row[_TEXT_CRC], name, row[_ASKED])
         for name, row in zip(names, rows, strict=True)
@@ -148,8 +170,9 @@ def select(
     return stored
 
 
-_CALLED = {"hot": "hot item", "cold": "memory"}
-"""What the rows of a tier are called in an error."""
+def _called(row: tuple[Any, ...]) -> str:
+    """What a row is called in an error."""
+    return f"{'hot item' if row[_TIER] == 'hot' else 'memory'} {row[_NAME]}"
 
 
 def _row(
@@ -246,33 +269,32 @@ def insert_numbered(connection: Connection, space: Space, new: Sequence[TierRow]
 def _values(space: Space, new: Sequence[TierRow]) -> list[tuple[object, ...]]:
     """What is written of versions, in the order of the columns."""
     contents = [packed(each.item.vector) for each in new]
-    text_crcs = [crc(each.item.asked + each.item.text) for each in new]
+    text_crcs = [crc_of((each.item.asked, each.item.text)) for each in new]
     metadata = [dump(each.metadata) for each in new]
     values: list[tuple[object, ...]] = []
     for at, each in enumerate(new):
         item = each.item
         judged = item.judged if isinstance(item, HotItem) else 0
         entropy = item.entropy if isinstance(item, ColdMemory) else 0.0
-        terms = each.judged or _UNJUDGED
         vector, vector_crc = contents[at]
-        values.append((
-            item.id, space.id, each.tier, int(each.live), each.version, each.born, each.died,
-            item.text, metadata[at], each.created, each.changed, each.expires, each.is_pinned,
-            judged, terms.energy, terms.entropy, terms.total, entropy,
-            dump_evidence(item.evidence), vector, text_crcs[at], vector_crc, item.asked,
-        ))  # fmt: skip
+        evidence = dump_evidence(item.evidence)
+        written = (
+            0, item.id, space.id, each.tier, int(each.live), each.version, each.born, each.died,
+            item.text, metadata[at], each.created, each.changed, each.expires, int(each.is_pinned),
+            judged, *_energies(each.judged), entropy, evidence, vector,
+        )  # fmt: skip
+        noted_crc = crc_of(_noted(written))
+        judged_crc = crc_of(_judged(written))
+        sums = (text_crcs[at], vector_crc, noted_crc, judged_crc)
+        values.append((*written[1:], *sums, item.asked))
     return values
 
 
-class _Unjudged(NamedTuple):
-    """The terms of what no sleep phase has judged."""
-
-    energy: None = None
-    entropy: None = None
-    total: None = None
-
-
-_UNJUDGED = _Unjudged()
+def _energies(terms: FreeEnergy | None) -> tuple[float | None, ...]:
+    """E, S and F as they are written: a file's zero has no sign."""
+    if terms is None:
+        return (None, None, None)
+    return (terms.energy + 0.0, terms.entropy + 0.0, terms.total + 0.0)
 
 
 def join(connection: Connection, members: Collection[tuple[str, str, int]]) -> None:
@@ -303,14 +325,31 @@ def forget_provenance(connection: Connection, items: Iterable[str]) -> None:
     connection.execute(_FORGET_PROVENANCE, (dump(list(items)),))
 
 
-def update(connection: Connection, row: int, item: HotItem | ColdMemory) -> None:
+_UPDATE = """
+    UPDATE tiers SET
+        evidence = ?, pinned = ?, judged = ?, energy = ?, entropy = ?, free_energy = ?,
+        evidence_crc = ?
+    WHERE row = ?
+"""
+
+
+def update(connection: Connection, old: TierRow, item: HotItem | ColdMemory) -> None:
     """Write what changes in place: evidence, pin and judgement."""
-    pinned = int(isinstance(item, ColdMemory) and item.pinned)
-    judged = item.judged if isinstance(item, HotItem) else 0
-    connection.execute(
-        "UPDATE tiers SET evidence = ?, pinned = ?, judged = ? WHERE row = ?",
-        (dump_evidence(item.evidence), pinned, judged, row),
-    )
+    update_all(connection, [(old.row, item, old.judged)])
+
+
+def update_all(
+    connection: Connection,
+    changed: Iterable[tuple[int, HotItem | ColdMemory, FreeEnergy | None]],
+) -> None:
+    """Write evidence, pin and judgement of the items of some rows."""
+    rows = []
+    for row, item, terms in changed:
+        pinned = int(isinstance(item, ColdMemory) and item.pinned)
+        judged = item.judged if isinstance(item, HotItem) else 0
+        values = (dump_evidence(item.evidence), pinned, judged, *_energies(terms))
+        rows.append((*values, crc_of(values), row))
+    connection.executemany(_UPDATE, rows)
 
 
 def provenance(connection: Connection, items: Sequence[str]) -> dict[str, dict[str, int]]:

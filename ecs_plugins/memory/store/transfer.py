@@ -222,9 +222,9 @@ class _Importer:
         if table not in _TABLES or not row.keys() <= columns()[table].keys():
             raise InvalidInputError(f"the export holds a line of unknown kind {table!r}")
         _check_types(table, row)
+        self._check(table, row)
         number = row.pop(_NUMBERS.get(table, ""), None)
         self._renumber(table, row)
-        self._check(table, row)
         names = ", ".join(row)
         places = ", ".join("?" * len(row))
         sql = f"INSERT INTO {table} ({names}) VALUES ({places})"
@@ -250,7 +250,7 @@ class _Importer:
 
     def _check(self, table: str, row: Line) -> None:
         """Compare the contents of a row with their checksums."""
-        is_current = row.get("epoch", self._epoch) == self._epoch
+        is_current = not row.get("epoch")  # which is relative to that of its file
         problems = damage(table, row, self._dimension if is_current else 0)
         if problems:
             raise InvalidInputError(f"the export cannot be imported: {problems[0]}")
@@ -327,6 +327,10 @@ def _settle(
     log.write_claims(connection, said.fetchall())
     for space in namespaces.list_spaces(connection):
         if space.id > after:
+            connection.execute(
+                "UPDATE namespaces SET messages = ?, bytes = ? WHERE id = ?",
+                (*log.held(connection, space.id), space.id),
+            )
             checked(space.namespace)
             decisions(connection, space.id)
             reports(connection, space.id)

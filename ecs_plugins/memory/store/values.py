@@ -1,13 +1,15 @@
 """Values as they are stored: JSON, vectors as bytes, checksums of both.
 
-Vectors are little-endian float32. A CRC-32 beside each vector and each text tells a flipped bit
-from a stored value, which neither a database nor FAISS would notice.
+Vectors are little-endian float32. A CRC-32 beside each vector, each text and what is noted of it
+tells a flipped bit from a stored value, which neither a database nor FAISS would notice.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -45,10 +47,26 @@ def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:
 
 def checked_text(text: str, checksum: int, what: str, asked: str = "") -> str:
     """A stored text, whose checksum is that of the question that it replies to and of itself."""
-    content = asked + text
-    if zlib.crc32(content.encode()) != checksum:
-        raise damaged(what, "text", "restore a backup, or delete it")
+    check(what, "text", checksum, (asked, text))
     return text
+
+
+def check(what: str, part: str, checksum: int, values: Iterable[object]) -> None:
+    """See that the values of several columns are those that were written.
+
+    Raises:
+        StorageError: They are not.
+    """
+    if crc_of(values) != checksum:
+        raise damaged(what, part, "restore a backup, or delete it")
+
+
+def parsed(stored: str, what: str, part: str) -> Any:
+    """Stored JSON; a `StorageError` if it is none any more."""
+    try:
+        return json.loads(stored)
+    except ValueError:
+        raise damaged(what, part, "restore a backup, or delete it") from None
 
 
 def damaged(what: str, part: str, remedy: str) -> StorageError:
@@ -61,3 +79,9 @@ def crc(content: bytes | str) -> int:
     """CRC-32 of bytes, or of a text's UTF-8."""
     data = content.encode() if isinstance(content, str) else content
     return zlib.crc32(data)
+
+
+def crc_of(values: Iterable[object]) -> int:
+    """CRC-32 of the values of several columns."""
+    written = map(str, values)
+    return crc("\0".join(written))

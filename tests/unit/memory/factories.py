@@ -7,8 +7,9 @@ import numpy as np
 import psycopg
 import pytest
 
+from ecs_plugins.memory.store import inspection
 from ecs_plugins.memory.store.indexes import Indexes
-from ecs_plugins.memory.store.values import pack
+from ecs_plugins.memory.store.values import crc_of, pack
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.addresses import parsed
@@ -109,6 +110,22 @@ def leftovers(memory, text: str = SECRET) -> list[str]:
     for trace in traces:
         left += holders(memory, trace)
     return left
+
+
+def expire(memory, name=None):
+    """Time passes: what has a time to live has expired, or a message of a name."""
+    with memory._store.database.write() as connection:
+        for table, key in (("messages", "id"), ("tiers", "row")):
+            columns = inspection.CHECKED[table][1]["metadata"]
+            for row in [*inspection.rows(connection, table)]:
+                if row["expires"] is None and row["id"] != name:
+                    continue
+                row["expires"] = 3.0
+                checksum = crc_of([row[column] for column in columns])
+                connection.execute(
+                    f"UPDATE {table} SET expires = ?, metadata_crc = ? WHERE {key} = ?",
+                    (3.0, checksum, row[key]),
+                )
 
 
 def in_child(action) -> str:

@@ -66,6 +66,14 @@ def test_what_a_mapping_does_not_say_is_taken_from_the_defaults(open_memory):
     assert second.role == "user"
 
 
+def test_what_is_said_over_and_over_in_one_batch_is_one_item(open_memory):
+    memory = open_memory()
+    memory.add(["the boat is blue", *["the server is up"] * 40, "the boat is blue"])
+    memory.add(["the server is up"] * 20)
+    recalled = memory.recall("the server is up", k=9, threshold=0.0)
+    assert [each.support for each in recalled] == [60, 2]
+
+
 def test_sleep_runs_by_itself_every_so_many_messages(open_memory):
     memory = open_memory(config=MemoryConfig(sleep_every=5), store=None)
     memory.add([f"subject{i} does thing{i}" for i in range(13)])

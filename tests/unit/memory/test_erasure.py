@@ -7,7 +7,7 @@ from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.records import ERASED
 from ecs_plugins.memory.store.values import pack
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.unit.memory.factories import SECRET, holders, is_on_server, leftovers
+from tests.unit.memory.factories import SECRET, expire, holders, is_on_server, leftovers
 
 MILL = "the old mill burned down"
 
@@ -251,9 +251,7 @@ def test_a_repeat_that_expires_hides_nothing_that_stays(open_memory, where):
         memory.sleep()
     (both,) = memory.recall(MILL)
     assert both.support == 2
-    with memory._store.database.write() as connection:  # time passes
-        connection.execute("UPDATE messages SET expires = 3.0 WHERE expires IS NOT NULL")
-        connection.execute("UPDATE tiers SET expires = 3.0 WHERE expires IS NOT NULL")
+    expire(memory)
     assert_left_alone(memory, where)
     memory.admin.purge()
     left = assert_left_alone(memory, where)
@@ -368,8 +366,7 @@ def test_nobody_waits_for_an_embedder_while_something_is_erased_or_changed(
     elif how == "memory":
         memory.update(memory.memories()[0].id, text="The key is gone.")
     else:
-        with memory._store.database.write() as connection:  # time passes
-            connection.execute("UPDATE messages SET expires = 3.0 WHERE id = ?", (asker,))
+        expire(memory, asker)
         memory.admin.purge()
     assert embedder.calls
     assert not any(embedder.calls)

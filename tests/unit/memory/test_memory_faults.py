@@ -17,6 +17,7 @@ from ecs_plugins.errors import ConfigurationError, ModelError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store.items import NewItem
+from ecs_plugins.memory.store.values import crc
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.sqlite import Database
 from tests.unit.memory.factories import in_child
@@ -37,11 +38,21 @@ def test_verify_counts_no_rows_where_a_table_is_gone(open_memory):
     assert verification.checked == 0
 
 
+OTHER = "replace(record, '\"draw\":0', '\"draw\":9')"
 TAMPERED = [
     ("UPDATE messages SET text = 'the boat is bluf'", "message"),
     ("UPDATE messages SET asked = 'is it bluf?'", "message"),
     ("UPDATE tiers SET vector = zeroblob(128)", "vector"),
-    ("UPDATE decisions SET record = replace(record, '\"draw\":0', '\"draw\":9')", "not follow"),
+    ("UPDATE messages SET role = 'tool'", "metadata of message"),
+    ("UPDATE messages SET metadata = '{}'", "metadata of message"),
+    ("UPDATE messages SET created = created + 1", "metadata of message"),
+    ("UPDATE tiers SET metadata = '{}'", "metadata of item"),
+    ("UPDATE tiers SET evidence = replace(evidence, '1', '2')", "evidence of item"),
+    ("UPDATE tiers SET free_energy = 0.5", "evidence of item"),
+    (f"UPDATE decisions SET record = {OTHER}, record_crc = crc({OTHER})", "not follow"),
+    (f"UPDATE decisions SET record = {OTHER}", "record of decision"),
+    ("UPDATE sleeps SET report = '{}'", "report of sleep"),
+    ("UPDATE queries SET answer = 'grey'", "text of query"),
     ("UPDATE items SET value = replace(value, 'blue', 'grey')", "value of item 'key'"),
     ("UPDATE item_vectors SET vector = zeroblob(128)", "vector of item 1 at $"),
     ("UPDATE item_vectors SET vector = x'00'", "vector of item 1 at $"),
@@ -51,18 +62,20 @@ TAMPERED = [
 @pytest.mark.parametrize(("change", "problem"), TAMPERED)
 def test_verify_finds_what_was_tampered_with_and_so_does_who_needs_it(open_memory, change, problem):
     memory = open_memory(config=MemoryConfig(cold_capacity=1))
-    memory.add(["the boat is blue"] * 2 + ["cats chase birds"] * 2)
+    memory.add(["the boat is blue"] * 2 + ["cats chase birds"] * 2, metadata={"a": 1})
     memory.sleep()
-    memory.add("snow falls")
+    memory.add("snow falls", metadata={"a": 1})
+    memory.observe("what colour?", "blue")
     memory.items.write([NewItem(("kept",), "key", {"a": "blue"}, {"$": "some text"})])
     assert memory.admin.verify().ok
     assert [each.agrees for each in memory.replay()] == [True, True]
     memory.close()
     memory = open_memory()
     with memory._store.database.write() as connection:
+        connection.create_function("crc", 1, crc)
         connection.execute(change)
     assert any(problem in each for each in memory.admin.verify().problems)
-    if problem == "message":
+    if "message" in problem:
         with pytest.raises(StorageError, match="checksum"):
             memory.messages()
     elif problem == "not follow":
@@ -183,7 +196,7 @@ def test_a_locked_database_is_an_error_and_recall_goes_on(db, open_memory):
 
 
 def test_a_recall_waits_for_nobody_that_writes_and_keeps_its_hits(db, open_memory, monkeypatch):
-    monkeypatch.setattr("ecs_plugins.memory.entropic.FLUSH_AT", 4)
+    monkeypatch.setattr("ecs_plugins.memory.adding.FLUSH_AT", 4)
     monkeypatch.setattr("ecs_plugins.memory.store.memory_store._MOST_PENDING", 10)
     memory = open_memory(store=StoreConfig(sleep="manual", busy_timeout=60))
     memory.add("the boat is blue")

@@ -312,7 +312,11 @@ def test_who_writes_elsewhere_waits_for_nobody_and_who_waits_too_long_is_told(op
         with pytest.raises(StorageError, match="busy_timeout"):
             other.forget(a)
         with pytest.raises(StorageError, match="busy_timeout"):
-            other.forget(b, below=True)  # of which nobody knows what it is beforehand
+            other.forget(a, below=True)
+        other.add("ice is blue", namespace=("b", "c"), at=1.0, ttl=1.0)
+        assert len(other.admin.purge().messages) == 1  # of the tenants that it is in
+        other.add("ice is blue", namespace=("b", "c"))
+        assert other.forget(("b", "c"), below=True).namespaces == (("b", "c"),)
         (said,) = other.add("ice melts", namespace=b)
         other.update(said, text="ice is cold")
         assert other.delete(said).messages == (said,)

@@ -1,0 +1,68 @@
+"""Adding a batch: in stretches between the sleep phases that fall due, and again after a failure.
+
+What nobody has to wait for is handed to a background thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from ecs_plugins.memory.sleep import SleepRunner
+from ecs_plugins.memory.store import additions, intake
+from ecs_plugins.memory.store.memory_store import FLUSH_AT, MemoryStore
+from ecs_plugins.memory.store.messages import NewMessage
+from ecs_plugins.memory.types import Namespace
+
+_SAVE_EVERY = 60.0  # seconds between two looks at how much the graphs have grown
+
+
+class Adder:
+    """Adds messages to the namespaces of an open memory."""
+
+    def __init__(self, store: MemoryStore, sleeper: SleepRunner) -> None:
+        self._store = store
+        self._sleeper = sleeper
+        self._save_due = time.monotonic() + _SAVE_EVERY
+
+    def add(
+        self,
+        namespace: Namespace,
+        messages: Sequence[NewMessage],
+        *,
+        key: str | None,
+        pinned: bool,
+    ) -> list[str]:
+        """Store messages, each once under an idempotency key; see `EntropicMemory.add`."""
+        request = None if key is None else additions.request(key, messages)
+        while True:
+            batch = intake.prepared(self._store, namespace, messages, request, pinned=pinned)
+            try:
+                self._store_all(namespace, batch)
+            except additions.OvertakenError:
+                continue  # others have stored more of it: the rest is left
+            self.tend()
+            return batch.ids
+
+    def _store_all(self, namespace: Namespace, batch: intake.Batch) -> None:
+        store = self._store
+        every = store.config.sleep_every
+        while batch.messages:
+            since = intake.add(store, namespace, batch)
+            if store.settings.sleep != "manual" and since >= every:
+                store.database.on_end(partial(self._sleeper.fall_asleep, namespace, since))
+
+    def tend(self) -> None:
+        """Hand to the background thread what nobody has to wait for."""
+        submit = self._sleeper.background.submit
+        store = self._store
+        worn = [*store.indexes.take_worn()]
+        for index in worn:
+            submit(f"rebuilding index {id(index)}", index.rebuild)
+        now = time.monotonic()
+        if worn or now >= self._save_due:
+            self._save_due = now + _SAVE_EVERY
+            submit("saving the graphs", lambda _: store.indexes.save(store.database))
+        for namespace in store.pending.namespaces(FLUSH_AT):  # a recall waits for no writer
+            submit(f"writing hits in {namespace}", partial(self._sleeper.write_hits, namespace))
