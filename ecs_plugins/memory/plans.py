@@ -11,7 +11,7 @@ from ecs_plugins.memory.wording import IN_WORDS, word_list
 EVENTS = word_list(
     """trip flight journey holiday vacation visit party dinner lunch breakfast meeting appointment
     concert call class game match wedding interview date standup conference workshop lesson picnic
-    barbecue delivery"""
+    barbecue delivery встреч поездк свадьб вечеринк ужин обед концерт"""
 )
 _TRAVELS = word_list("flying going travelling traveling driving fly travel trip flight journey")
 _CALLED_OFF = re.compile(r" (?:cancell?ed|called off|is off|not happening|fell through) ")

@@ -2,7 +2,7 @@
 
 Everyday wordings are brought to one form: "relocated to" and "based in" become "lives in", "they
 changed the code to" becomes "the code is", "now" is left out and remembered as a mark of a change.
-Relations are known in English, and some in German, French, Spanish and Italian.
+Relations are known in English, and some in German, French, Spanish, Italian and Russian.
 """
 
 from __future__ import annotations
@@ -35,6 +35,38 @@ _CHANGING = (
 )
 _PUT_OFF = "postponed|rescheduled|moved|pushed|shifted|delayed|brought forward"
 _HAVE_NEW = "(?:just |have |now )*(?:got|have) an? new"
+_THINGS = "laptop|computer|phone|car|bike|tablet|camera|printer|motorbike|scooter"
+_RUSSIAN: Final = (
+    (r"^ (?:our )?(?=мо[йяё] |наш)", " "),  # behind a label
+    (r"^ мы (?=переехали |развелись |поженились )", " я "),
+    (r"^ our у меня нов(?:ый|ая|ое) (?P<what>\D+?) is ", r" мой \g<what> is now "),
+    (r" номер телефона | телефон(?= (?:is )?\d)", " номер "),
+    (r"^ (?P<what>мой (?:\w+ ){0,2}номер) (?=\d)", r" \g<what> is "),
+    (r" (?:живу|живём|живем|живёт|живет) в ", " lives in "),
+    (r" переехал[аи]? в ", " moved to "),
+    (r" работа(?:ю|ет) в ", " works at "),
+    (r" (?:устроил(?:ся|ась)|переш(?:ёл|ел|ла)) (?:на работу )?в ", " now works at "),
+    (r" (?:уволил(?:ся|ась)) из ", " no longer works at "),
+    (r"^ я (?:холост|не женат|не замужем) ", " я is single "),
+    (r"^ я (?:женился|вышла замуж|женат|замужем|поженились) ", " я is married "),
+    (r"^ я (?:разв[её]лся|развелась|развелись|в разводе) ", " я is divorced "),
+    (r"^ я бросила? курить ", " я больше не курю "),
+    (r" (?:отменен[аоы]?|отмен[её]н[аоы]?|отменили|не состоится) ", " is off "),
+    (r" перенес(?:ен[аоы]?|ён|ли) на ", " moved to "),
+    (
+        r"^ (?P<what>(?:встреча|приём|прием|ужин|обед|концерт)(?: с \w+)?) в (?=\d)",
+        r" \g<what> is ",
+    ),
+)
+_ARABIC: Final = (
+    (r"^ لم أعد (\w+?)ا? $", r" أنا no longer \1 "),
+    (r"^ (?=لا [أآ])", " أنا "),
+    (r"^ أصبحت ", " أنا الآن "),
+    (r"^ (أ\w+) $", r" أنا \1 "),
+)
+_CYRILLIC_ENDING = re.compile(r"(?<=[а-яё]{3})[аеёиоуыэюяйь]+(?=\s|$)")
+"""What Russian words are inflected by, mostly."""
+
 _SAME = ((" our ", " my "), (" il mio ", " mio "), (" la mia ", " mia "))
 _EVERYDAY: Final = tuple(
     (re.compile(pattern), plain)
@@ -47,6 +79,23 @@ _EVERYDAY: Final = tuple(
             r" (?:they|we|i|someone|he|she|the \w+) (?:have |has |just )*(?:changed|updated|reset) "
             r"(?P<what>(?:the|my|our) \S+(?: \S+){0,5}?) to ",
             r" \g<what> is now ",
+        ),
+        (
+            r"^ change (?P<what>(?:the|my|our) \S+(?: \S+){0,3}?) to ",
+            r" \g<what> is now ",
+        ),
+        # What one has one of
+        (rf"^ my (?P<what>new |)(?P<thing>{_THINGS}) is an? ", r" my \g<what>\g<thing> is "),
+        (r"^ i (?:drive|own|ride) an? ", " i have a "),
+        (
+            r"^ (?:i|we) (?:traded|swapped|exchanged) (?:in )?my (?P<old>\w+) for .* $",
+            r" i no longer have a \g<old> ",
+        ),
+        (r"^ i (?:am|wear|take)(?: a| now)? size (?=\w+ (?:now )?$)", " my size is "),
+        (r"^ (?:i|we) (?:am|are) on (?:the|an?) (?P<plan>\w+) plan ", r" my tier is \g<plan> "),
+        (
+            r"^ (?:i|we) (?:have |just )*(?:up|down)graded to (?:the|an?) (?P<plan>\w+) plan ",
+            r" my tier is now \g<plan> ",
         ),
         # Somebody put it off.
         (
@@ -93,21 +142,29 @@ _EVERYDAY: Final = tuple(
         (r" ai déménagé à ", " moved to "),
         (r" mi sono trasferit[oa] a ", " io live "),
         (r" (?:abito|vivo) a ", " io live "),
+        (r"^ ich (?:habe geheiratet|bin (?:jetzt )?verheiratet) ", " ich is married "),
+        (r"^ ich (?:bin (?:jetzt )?geschieden|habe mich scheiden lassen) ", " ich is divorced "),
+        (r"^ ich bin (?:single|ledig) ", " ich is single "),
+        *_RUSSIAN,
+        *_ARABIC,
     )
 )
 _ENDED = re.compile(
     r" (?:no longer|stopped|quit|gave up|nicht mehr|ya no|not(?= .* any ?more | .* any longer )"
-    r"|kein(?:e|en)?(?= .*mehr )|ne?(?= .* plus ))(?= )"
+    r"|kein(?:e|en)?(?= .*mehr )|ne?(?= .* plus )|больш нет?|لم أعد)(?= )"
 )
 _MARKS = re.compile(
     " (?:now|currently|actually|any ?more|any longer|these days|from now on|instead|again|sorry"
     "|oops|correction|update|new|the|just|recently|jetzt|nun|inzwischen|mehr|neue[rs]?|maintenant"
-    "|plus|ahora|perdón|nuev[oa]|nuovo|nuova|ora|adesso)(?= )"
+    "|plus|ahora|perdón|nuev[oa]|nuovo|nuova|ora|adesso"
+    "|тепер|сейчас|уже|снов|опят|нов|أصبحت|الآن|مجددا)(?= )"
 )
 _NO_MARKS = word_list("the just recently")
-_NEGATION = re.compile(" (?:do |does )?(?:not|never|no|nicht|keine?n?|nie|ne|n|pas|nunca)(?= )")
+_NEGATION = re.compile(
+    " (?:do |does )?(?:not|never|no|nicht|keine?n?|nie|ne|n|pas|nunca|нет?|لا|لست)(?= )"
+)
 _RELATIONS = {
-    " moved": "(?:(?:has|have|had|been|is|was|are|were|got) )*(?:(?:"
+    " moved": "(?:am |are )moving to|(?:(?:has|have|had|been|is|was|are|were|got) )*(?:(?:"
     + _CHANGING
     + ")(?: back| over| away| forward)?|brought forward) (?:in)?to",
     " live": "(?:am |is |are )?(?:lives?|living|resides?|based) in"
@@ -126,16 +183,17 @@ _PLAIN_RELATIONS = ("", *_RELATIONS)
 UNREAL = word_list(
     """if would could might may maybe perhaps probably wish suppose imagine unless whether hope
     hoping think guess wonder considering said says told kidding joking wenn würde vielleicht si
-    peut quizás se"""
+    peut quizás se есл бы может возможн наверн дума надеюс"""
 )
 _NOT_NOW = word_list(
     """will plan plans planning want wants going should used was were had did also too another
     additionally both other nothing nobody none or auch noch war hatte aussi était también otro
-    era"""
+    era был буд будет хоч хотел тож такж раньш собираюс أريد سوف كنت"""
 )
 _UNCLEAR = word_list(
     """it he she they this that these those there here who what which one someone everyone every a
-    an some any as but and because when es er sie das dies il elle ce cela esto eso let thanks"""
+    an some any as but and because when es er sie das dies il elle ce cela esto eso let thanks
+    он она оно они эт это هو هي"""
 )
 _FUNCTION = word_list("a an be in at on to of for from do does ein eine einen un une en à de di")
 
@@ -206,12 +264,13 @@ def spoken(clause: str) -> str:
         text = pattern.sub(plain, text)
     for one, other in _SAME:
         text = text.replace(one, other)
-    return text
+    return _CYRILLIC_ENDING.sub("", text)
 
 
 def names_in(clause: str) -> set[str]:
-    """The words that a clause writes large, casefolded, its first word aside."""
-    return {word.casefold() for word in WORD.findall(clause)[1:] if not word.islower()}
+    """The words that a clause writes large, as they are spoken, its first word aside."""
+    names = [word.casefold() for word in WORD.findall(clause)[1:] if not word.islower()]
+    return {_CYRILLIC_ENDING.sub("", name) for name in names}
 
 
 def statement(clause: str) -> Statement | None:

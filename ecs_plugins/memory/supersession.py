@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ecs_plugins.common.text import asks, sentence_spans
+from ecs_plugins.memory.oneself import of_oneself
 from ecs_plugins.memory.plans import EVENTS, plans
 from ecs_plugins.memory.statements import (
     UNREAL,
@@ -38,6 +39,8 @@ _SHARE = 0.6  # of a text that a sentence makes up, so that the text falls with 
 _SOFT_BREAK = re.compile(r"(?<=[^\s.!?;])[ \t]?\n[ \t]*(?=[a-z0-9])")
 """A line break within a sentence, as hard-wrapped text has it."""
 _LIST_MARK = re.compile(r"^[-*\u2022] ")
+_STAMP = re.compile(r"^\s*(?:[(\[][^)\]\n]*\d[^)\]\n]*[)\]]|\d[\d/.:, ]*(?:[ap]m )?-)\s+(?=\w)")
+"""When a turn was said, before it, as chats are copied."""
 
 _ONE_VALUE = word_list(
     """be moved live work have prefer cost costs weigh weighs starts ends opens closes begins
@@ -50,6 +53,7 @@ _SEVERAL = word_list(  # subjects of "is" that are several
 _REPEATED = word_list("meeting call appointment class lesson interview shift train bus flight")
 _NAMES = word_list("name nom nombre nome")
 _ADDRESSES = word_list("address adresse dirección indirizzo")
+_ACCOUNTS = word_list("username login nickname handle")
 _FAVORITES = word_list("favorite favourite lieblingsfarbe préféré favorito preferito")
 _CALLED = word_list("called named")
 _OWN = word_list("my mein meine unser unsere mon ma notre mi nuestro nuestra mio mia")
@@ -68,6 +72,7 @@ _STATES = (
     "broken fixed repaired",
     "pending approved rejected",
     "packed shipped delivered returned",
+    "free basic starter standard plus pro premium business enterprise",
 )
 _STATE_OF = {word: number for number, words in enumerate(_STATES) for word in words.split()}
 _MARRIAGE = 0
@@ -78,10 +83,6 @@ _USES = word_list("use uses run runs using running on") | _UPGRADES
 _NO_CONTEXT = _USES | word_list("we i in our my the to from have has be")
 
 _STATUS_KEYS = ("status", "state", "stage")
-_HOMES = (  # of whoever speaks
-    re.compile(r"^我[^，。]*?(?:住在|搬到了?|搬去了?)(?P<place>[^，。！]+)"),
-    re.compile(r"^(?:私は|わたしは|僕は)(?P<place>[^。、はがを]+)に(?:住ん|引っ越|越し)"),
-)
 
 
 class Claim(NamedTuple):
@@ -111,7 +112,8 @@ def claims(text: str) -> list[Claim]:
     record = _record(text)
     if record is not None:
         return [Claim(*assertion, falls=True) for assertion in _of_record(record)]
-    text = _SOFT_BREAK.sub(" ", _LIST_MARK.sub("", text))
+    text = _STAMP.sub("", _LIST_MARK.sub("", text))
+    text = _SOFT_BREAK.sub(" ", text)
     made: list[Claim] = []
     length = text.count(" ") + 1
     for start, end in sentence_spans(text):
@@ -126,10 +128,9 @@ def claims(text: str) -> list[Claim]:
 
 
 def _of_sentence(sentence: str) -> list[Assertion]:
-    for pattern in _HOMES:
-        home = pattern.search(sentence)
-        if home is not None:
-            return [Assertion("the speaker's home", home["place"].strip())]
+    told = of_oneself(sentence)
+    if told:
+        return told
     words = {*spoken(sentence).split()}
     if not UNREAL.isdisjoint(words - names_in(sentence)):
         return []
@@ -291,14 +292,14 @@ def _told_apart(after: list[str], names: set[str]) -> list[str]:
 
 
 def _is_own_thing(subject: list[str]) -> bool:
-    return not (_NAMES | _ADDRESSES | _FAVORITES).isdisjoint(subject)
+    return not (_NAMES | _ADDRESSES | _ACCOUNTS | _FAVORITES).isdisjoint(subject)
 
 
 def _own_values(subject: list[str], rest: list[str], plain: Statement) -> Iterator[Assertion]:
     """A name, an address or something favorite.
 
-    Who is called otherwise by friends has two names. An address has a number. What only describes
-    ("is public", "is about") is none of the three.
+    Who is called otherwise by friends has two names. An address or an account has a number, or is
+    said to be new. What only describes ("is public", "is about") is none of them.
     """
     value = list(without_tail(rest, _ASIDES))
     if not value or len(value) > 4 or value[0] in _NO_VALUES:
@@ -307,8 +308,9 @@ def _own_values(subject: list[str], rest: list[str], plain: Statement) -> Iterat
     if not _NAMES.isdisjoint(subject):
         corrects = plain.is_marked or "call" in subject
         is_plain = value == rest and all(is_name(word, plain.names) for word in value)
-    elif not _ADDRESSES.isdisjoint(subject):
+    elif not (_ADDRESSES | _ACCOUNTS).isdisjoint(subject):
         is_plain = any(is_number(word, plain.names) for word in value)
+        is_plain |= plain.is_marked and not _ACCOUNTS.isdisjoint(subject)
     else:
         is_plain = True
     if is_plain:

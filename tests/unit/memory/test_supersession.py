@@ -44,6 +44,31 @@ Mein Code ist 4711. > Mein Code ist 4712.
 J'habite à Paris. > J'habite maintenant à Lyon.
 Vivo en Madrid. > Ahora vivo en Sevilla.
 I live in Rome. > Hi there! I moved to Oslo. It is cold. I miss the river.
+[09:00] Ana: The launch is on Monday. > [10:09] Ana: We postponed the launch to Friday.
+Ana: The launch is on Monday. > 12/05/26, 10:09 - Ana: We postponed the launch to Friday.
+My laptop is a Dell. > My new laptop is a Lenovo.
+I drive a Golf. > I traded my Golf for a Tesla.
+My username is tomcat7. > Change my username to tigerbob.
+The Wi-Fi password is bluefox22. > I changed the Wi-Fi password to greenowl9.
+I live in Leeds. > I'm moving to York next week.
+I wear size M. > I'm size L now.
+I am on the basic plan. > We upgraded to the pro plan.
+Ich bin Single. > Ich habe geheiratet.
+Я живу в Москве. > Мы переехали в Казань.
+Мой номер телефона 555-0101. > У меня новый номер: 555-0199.
+Я работаю в Яндексе. > Я устроился в Сбер.
+Я не замужем. > Я вышла замуж.
+Встреча с Анной в пятницу. > Встреча с Анной отменена.
+У меня аллергия на орехи. > У меня больше нет аллергии на орехи.
+Я не ем мясо. > Я снова ем мясо.
+أعيش في القاهرة. > انتقلت إلى دبي.
+رقم هاتفي 555-0101. > رقم هاتفي الجديد 555-0199.
+أعمل في أرامكو. > أعمل الآن في سابك.
+أنا أعزب. > تزوجت.
+رحلتي إلى روما في مايو. > تم إلغاء رحلتي إلى روما.
+لا آكل اللحم. > أصبحت آكل اللحم مجددا.
+我住在北京。 > 我搬到上海了。
+我的电话是555-0101。 > 我的新电话是555-0199。
 """
 
 LOOK_ALIKES = """
@@ -76,6 +101,20 @@ My name is Tom. > Use Tom as my name tag.
 Our wedding is on 12 June. > We moved the piano to the hall.
 Ich mag Rom. > Ich mag Oslo.
 I live in Rome. I have two dogs. We walk along the river every day. > I moved to Oslo.
+[10:09] Ana: I live in Rome. > [10:11] Ben: I moved to Oslo.
+I live in Leeds. > I'm moving the sofa to the attic.
+I live in Leeds. > I'm moving to the next topic.
+My laptop is a Dell. > My work laptop is a Lenovo.
+I am on the basic plan. > I upgraded to Windows 11.
+My username is tomcat7. > My username is public.
+Я живу в Москве. > Мой брат переехал в Казань.
+Я живу в Москве. > Я хочу переехать в Казань.
+Я живу в Москве. > Я переехал в Москву.
+У меня аллергия на орехи. > У меня нет аллергии на кошек.
+Встреча с Анной в пятницу. > Встреча с Петром отменена.
+أعيش في القاهرة. > أخي انتقل إلى دبي.
+أعيش في القاهرة. > أريد أن أنتقل إلى دبي.
+رحلتي إلى روما في مايو. > تم إلغاء رحلتي إلى باريس.
 """
 
 ROME, OSLO = "Ada lives in Rome.", "Ada lives in Oslo now."
