@@ -2,7 +2,7 @@
 
 What is guaranteed: a transaction that returned is committed and whole; one that raised left
 nothing. Readers see one snapshot and wait for nobody. Who writes to a scope holds its advisory
-lock until the transaction is over; who writes to everything holds the lock that all others share.
+lock until the transaction is over, and shares the locks of the wholes that it is a part of.
 
 All tables live in one schema, which the address names: ``postgresql://host/database?schema=name``.
 Locks and settings belong to a session, so a proxy that parts them from it (PgBouncer's transaction
@@ -359,12 +359,9 @@ class PostgresDatabase(SqlDatabase):
 
     def _lock(self, raw: Raw, scope: Scope, *, wait: bool = True) -> None:
         take = "pg_advisory_xact_lock" if wait else "pg_try_advisory_xact_lock"
-        calls = []
-        for length in range(len(scope)):
-            whole = self._key(self._kind, "write", *scope[:length])
-            calls.append(f"{take}_shared({whole})")
-        own = self._key(self._kind, "write", *scope)
-        locks = ", ".join([*calls, f"{take}({own})"])
+        keys = [self._key(self._kind, "write", *scope[:length]) for length in range(len(scope) + 1)]
+        wholes = [f"{take}_shared({key})" for key in keys[:-1]]
+        locks = ", ".join([*wholes, f"{take}({keys[-1]})"])
         if False in (raw.execute(f"SELECT {locks}").fetchone() or ()):
             raise StorageError(f"{self.path}: {_BUSY}")
 

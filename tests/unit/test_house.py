@@ -46,7 +46,9 @@ def test_the_drawing_in_the_docs_is_that_of_the_imports(house):
 
 def test_the_memorys_algorithm_its_store_and_its_verbs_are_apart(house):
     room = "ecs_plugins.memory."
-    verbs = {f"{room}{name}" for name in ("entropic", "reading", "drafts", "admin", "sleep")}
+    verbs = {
+        f"{room}{name}" for name in ("entropic", "reading", "drafts", "adding", "admin", "sleep")
+    }
     inside = [each for each in house.imports if each.source.startswith(room)]
     assert {f"{room}energy", f"{room}store.search", *verbs} <= {each.source for each in inside}
     for each in inside:

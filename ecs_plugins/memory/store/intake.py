@@ -25,7 +25,7 @@ from ecs_plugins.memory.store.additions import Request, begun, note
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Message, NewMessage, expiry
 from ecs_plugins.memory.store.namespaces import Space
-from ecs_plugins.memory.store.quotas import check_batch
+from ecs_plugins.memory.store.quotas import check_room
 from ecs_plugins.memory.store.seam import SpaceIndex
 from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
 from ecs_plugins.memory.support import support_among
@@ -82,7 +82,7 @@ def prepared(
                 ids = known.ids
                 stored = known.stored
                 left = left[stored:]
-        check_batch(store.settings, space, left)
+        _check_room(store, space, left)
         if space is not None:
             last = log.log(connection, space.id, now=now, limit=1)
             latest = last[0] if last else None
@@ -110,7 +110,7 @@ def add(store: MemoryStore, namespace: Namespace, batch: Batch) -> int:
     sleeps = store.settings.sleep == "caller" and not store.database.is_writing
     with store.writing_to(namespace, create=True, flush=False) as (connection, space):
         assert space is not None
-        check_batch(store.settings, space, messages)
+        _check_room(store, space, messages)
         first = messages[0]
         if first.asked and not log.is_asked(connection, first):  # erased meanwhile
             first = replace(first, asked="", asker=None)
@@ -129,6 +129,15 @@ def add(store: MemoryStore, namespace: Namespace, batch: Batch) -> int:
     batch.messages = messages[count:]
     batch.vectors = vectors[count:]
     return space.since_sleep
+
+
+def _check_room(store: MemoryStore, space: Space | None, messages: Sequence[NewMessage]) -> None:
+    """See that a namespace, None if it is new, has room for messages."""
+    settings = store.settings
+    if settings.max_messages is None and settings.max_bytes is None:
+        return
+    sizes = [log.size_of(message.text, message.stored_metadata) for message in messages]
+    check_room(settings, space, len(sizes), sum(sizes))
 
 
 class _Near(NamedTuple):
@@ -263,8 +272,9 @@ class Intake:
 
     def _flush(self) -> None:
         """Write the new rows together: a server would be waited for once for each."""
-        tiers.insert_numbered(self._connection, self._space, self._unwritten)
-        self._unwritten = []
+        if self._unwritten:
+            tiers.insert_numbered(self._connection, self._space, self._unwritten)
+            self._unwritten = []
 
 
 def _best_of_each_tier(rows: Sequence[TierRow], vector: Vector) -> dict[Tier, _Near]:

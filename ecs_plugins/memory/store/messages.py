@@ -22,6 +22,7 @@ from ecs_plugins.memory.store.values import (
     check,
     checked_text,
     crc_of,
+    crcs_of,
     dump,
     packed,
     parsed,
@@ -221,21 +222,27 @@ def insert(
     now: float,
 ) -> None:
     """Append messages; the first one's step follows ``space.step``."""
+    times = [
+        (now if message.at is None else message.at, expiry(message, now)) for message in messages
+    ]
+    noted = []
+    for at, message in enumerate(messages, start=1):
+        role = message.role
+        written = (space.step + at, role, message.writer, message.stored_metadata, *times[at - 1])
+        noted.append(written)
     contents = [packed(vector) for vector in vectors]
-    checksums = [crc_of((message.asked, message.text)) for message in messages]
+    checksums = crcs_of([(message.asked, message.text) for message in messages])
+    noted_crcs = crcs_of(noted)
     rows = []
     said: list[_Said] = []
     for at, (name, message) in enumerate(zip(ids, messages, strict=True)):
         vector, vector_crc = contents[at]
-        step = space.step + 1 + at
-        created = now if message.at is None else message.at
-        expires = expiry(message, now)
-        noted = (step, message.role, message.writer, message.stored_metadata, created, expires)
+        created, expires = times[at]
         rows.append(
             (
                 name,
                 space.id,
-                step,
+                space.step + 1 + at,
                 message.role,
                 message.writer,
                 message.text,
@@ -245,7 +252,7 @@ def insert(
                 vector,
                 checksums[at],
                 vector_crc,
-                crc_of(noted),
+                noted_crcs[at],
                 message.asked,
                 message.asker,
             )
@@ -253,7 +260,8 @@ def insert(
         said.append((name, space.id, message.role, message.writer, message.text, message.at))
     connection.executemany(_INSERT, rows)
     size = sum(size_of(message.text, message.stored_metadata) for message in messages)
-    space.grow(len(rows), size)
+    space.messages += len(rows)
+    space.bytes += size
     write_claims(connection, said, now)
 
 
@@ -371,13 +379,14 @@ def _message(row: tuple[Any, ...]) -> Message:
     ) = row  # fmt: skip
     called = f"message {name}"
     check(called, "metadata", metadata_crc, (step, role, writer, metadata, created, expires))
+    said = checked_text(text, text_crc, called, asked)
     return Message(
         id=name,
         namespace=decode(key),
         step=step,
         role=role,
         writer=writer,
-        text=checked_text(text, text_crc, called, asked),
+        text=said,
         metadata=json.loads(metadata),
         created=created,
         expires=expires,

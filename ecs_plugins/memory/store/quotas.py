@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ecs_plugins.errors import QuotaError
 from ecs_plugins.memory.config import StoreConfig
-from ecs_plugins.memory.store.messages import NewMessage, size_of
 from ecs_plugins.memory.store.namespaces import Space
-
-
-def check_batch(settings: StoreConfig, space: Space | None, messages: Iterable[NewMessage]) -> None:
-    """See that a namespace, None if it is new, has room for messages.
-
-    Raises:
-        QuotaError: It has none.
-    """
-    if settings.max_messages is None and settings.max_bytes is None:
-        return
-    sizes = [size_of(message.text, message.stored_metadata) for message in messages]
-    check_room(settings, space, len(sizes), sum(sizes))
 
 
 def check_room(settings: StoreConfig, space: Space | None, messages: int, size: int) -> None:

@@ -16,9 +16,9 @@ from typing import Any
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.values import (
     NO_VECTOR,
-    check,
+    check_all,
     checked_text,
-    crc_of,
+    crcs_of,
     dump,
     packed,
     unpack,
@@ -142,9 +142,10 @@ def select(
     columns = _SELECT if dimension else _SELECT_LIGHT
     rows = connection.execute(f"{columns} WHERE {where}", values).fetchall()
     names = [_called(row) for row in rows]
-    for name, row in zip(names, rows, strict=True):
-        check(name, "metadata", row[_METADATA_CRC], _noted(row))
-        check(name, "evidence", row[_EVIDENCE_CRC], _judged(row))
+    noted_crcs = [row[_METADATA_CRC] for row in rows]
+    judged_crcs = [row[_EVIDENCE_CRC] for row in rows]
+    check_all(names, "metadata", noted_crcs, [_noted(row) for row in rows])
+    check_all(names, "evidence", judged_crcs, [_judged(row) for row in rows])
     texts = [
         checked_text(row[_TEXT], row[_TEXT_CRC], name, row[_ASKED])
         for name, row in zip(names, rows, strict=True)
@@ -268,25 +269,30 @@ def insert_numbered(connection: Connection, space: Space, new: Sequence[TierRow]
 
 def _values(space: Space, new: Sequence[TierRow]) -> list[tuple[object, ...]]:
     """What is written of versions, in the order of the columns."""
-    contents = [packed(each.item.vector) for each in new]
-    text_crcs = [crc_of((each.item.asked, each.item.text)) for each in new]
     metadata = [dump(each.metadata) for each in new]
-    values: list[tuple[object, ...]] = []
+    noted_evidence = [dump_evidence(each.item.evidence) for each in new]
+    contents = [packed(each.item.vector) for each in new]
+    text_crcs = crcs_of([(each.item.asked, each.item.text) for each in new])
+    written = []
     for at, each in enumerate(new):
         item = each.item
         judged = item.judged if isinstance(item, HotItem) else 0
         entropy = item.entropy if isinstance(item, ColdMemory) else 0.0
-        vector, vector_crc = contents[at]
-        evidence = dump_evidence(item.evidence)
-        written = (
+        vector, _ = contents[at]
+        row = (
             0, item.id, space.id, each.tier, int(each.live), each.version, each.born, each.died,
             item.text, metadata[at], each.created, each.changed, each.expires, int(each.is_pinned),
-            judged, *_energies(each.judged), entropy, evidence, vector,
+            judged, *_energies(each.judged), entropy,
+            noted_evidence[at], vector,
         )  # fmt: skip
-        noted_crc = crc_of(_noted(written))
-        judged_crc = crc_of(_judged(written))
-        sums = (text_crcs[at], vector_crc, noted_crc, judged_crc)
-        values.append((*written[1:], *sums, item.asked))
+        written.append(row)
+    noted_crcs = crcs_of(map(_noted, written))
+    judged_crcs = crcs_of(map(_judged, written))
+    values: list[tuple[object, ...]] = []
+    for at, each in enumerate(new):
+        _, vector_crc = contents[at]
+        sums = (text_crcs[at], vector_crc, noted_crcs[at], judged_crcs[at])
+        values.append((*written[at][1:], *sums, each.item.asked))
     return values
 
 
@@ -344,12 +350,15 @@ def update_all(
 ) -> None:
     """Write evidence, pin and judgement of the items of some rows."""
     rows = []
+    numbers = []
     for row, item, terms in changed:
         pinned = int(isinstance(item, ColdMemory) and item.pinned)
         judged = item.judged if isinstance(item, HotItem) else 0
         values = (dump_evidence(item.evidence), pinned, judged, *_energies(terms))
-        rows.append((*values, crc_of(values), row))
-    connection.executemany(_UPDATE, rows)
+        rows.append(values)
+        numbers.append(row)
+    updates = zip(rows, crcs_of(rows), numbers, strict=True)
+    connection.executemany(_UPDATE, [(*values, checksum, row) for values, checksum, row in updates])
 
 
 def provenance(connection: Connection, items: Sequence[str]) -> dict[str, dict[str, int]]:

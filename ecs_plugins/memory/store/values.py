@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,17 @@ def check(what: str, part: str, checksum: int, values: Iterable[object]) -> None
         raise damaged(what, part, "restore a backup, or delete it")
 
 
+def check_all(
+    names: Sequence[str],
+    part: str,
+    checksums: Sequence[int],
+    rows: Sequence[Iterable[object]],
+) -> None:
+    """The same of several rows, each with what it is called."""
+    for name, checksum, values in zip(names, checksums, rows, strict=True):
+        check(name, part, checksum, values)
+
+
 def parsed(stored: str, what: str, part: str) -> Any:
     """Stored JSON; a `StorageError` if it is none any more."""
     try:
@@ -79,6 +90,11 @@ def crc(content: bytes | str) -> int:
     """CRC-32 of bytes, or of a text's UTF-8."""
     data = content.encode() if isinstance(content, str) else content
     return zlib.crc32(data)
+
+
+def crcs_of(rows: Iterable[Iterable[object]]) -> list[int]:
+    """The CRC-32 of each of several rows of values."""
+    return [crc_of(values) for values in rows]
 
 
 def crc_of(values: Iterable[object]) -> int:
