@@ -219,7 +219,8 @@ def told_everything(where, name):
         ledger.count_query("a", life=-1.0)  # which ends the run before
         ledger.begin_preparation("b", point, 600.0)
     memory = EntropicMemory.open(where, embedder=FakeEmbedder(32))
-    memory.add(["I live in Rome.", "Snow falls.", "Snow falls."], namespace=(name,))
+    said = ["I live in Rome.", "Snow falls.", "Snow falls."]
+    memory.add(said, namespace=(name,), idempotency_key="first")
     memory.observe("Where?", "In Rome", namespace=(name,))
     memory.items.write([NewItem((name,), "key", {"a": "b"}, {"a": "b"})])
     memory.sleep((name,))
