@@ -149,6 +149,9 @@ class PreparationStore:
         self._kept: LRUCache[tuple[PointKey, str], _KeptPreparation] = LRUCache(_KEPT)
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[PreparationStore], tuple[Path | None]]:
+        return PreparationStore, (self.directory,)
+
     @contextmanager
     def _one(self, key: PointKey, context: str) -> Iterator[_KeptPreparation]:
         """What is kept of a chain and context, for one user at a time."""

@@ -6,11 +6,13 @@ A translation only: `ecs_plugins.frontier.chains` keeps what was prepared.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any, cast
 from uuid import UUID
 
 from langchain_core.callbacks import (
+    AsyncCallbackManagerForChainRun,
     BaseCallbackHandler,
     CallbackManagerForChainRun,
     dispatch_custom_event,
@@ -19,7 +21,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableSerializable
-from langchain_core.runnables.config import patch_config
+from langchain_core.runnables.config import patch_config, run_in_executor
 from pydantic import Field, PrivateAttr
 from typing_extensions import override
 
@@ -99,6 +101,33 @@ class RoutedChain(WritableFields, RunnableSerializable[Any, Any]):
         """
         return self._call_with_config(self._run, input, config, **kwargs)
 
+    @override
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """`invoke` off the event loop."""
+        return await self._acall_with_config(self._arun, input, config, **kwargs)
+
+    @override
+    def stream(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> Iterator[Any]:
+        """`invoke`, where the answer comes chunk by chunk."""
+        yield from self._transform_stream_with_config(iter([input]), self._stream, config, **kwargs)
+
+    @override
+    async def astream(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        """`stream` off the event loop."""
+
+        async def inputs() -> AsyncIterator[Any]:
+            yield input
+
+        chunks = self._atransform_stream_with_config(inputs(), self._astream, config, **kwargs)
+        # LangChain leaves it open when the stream is closed early.
+        async with aclosing(cast("AsyncGenerator[Any]", chunks)):
+            async for chunk in chunks:
+                yield chunk
+
     def _run(
         self,
         input: Any,
@@ -108,8 +137,51 @@ class RoutedChain(WritableFields, RunnableSerializable[Any, Any]):
         **kwargs: Any,
     ) -> Any:
         child = patch_config(config, callbacks=run_manager.get_child())
+        given = self._with_prepared(input, child, context_id)
+        return self.answer.invoke(given, child, **kwargs)
+
+    async def _arun(
+        self,
+        input: Any,
+        run_manager: AsyncCallbackManagerForChainRun,
+        config: RunnableConfig,
+        context_id: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        child = patch_config(config, callbacks=run_manager.get_child())
+        given = await run_in_executor(child, self._with_prepared, input, child, context_id)
+        return await self.answer.ainvoke(given, child, **kwargs)
+
+    def _stream(
+        self,
+        inputs: Iterator[Any],
+        run_manager: CallbackManagerForChainRun,
+        config: RunnableConfig,
+        context_id: str | None = None,
+        **kwargs: Any,
+    ) -> Iterator[Any]:
+        child = patch_config(config, callbacks=run_manager.get_child())
+        given = self._with_prepared(next(inputs), child, context_id)
+        yield from self.answer.stream(given, child, **kwargs)
+
+    async def _astream(
+        self,
+        inputs: AsyncIterator[Any],
+        run_manager: AsyncCallbackManagerForChainRun,
+        config: RunnableConfig,
+        context_id: str | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[Any]:
+        child = patch_config(config, callbacks=run_manager.get_child())
+        input = await anext(inputs)
+        given = await run_in_executor(child, self._with_prepared, input, child, context_id)
+        async for chunk in self.answer.astream(given, child, **kwargs):
+            yield chunk
+
+    def _with_prepared(self, input: Any, config: RunnableConfig, context_id: str | None) -> Any:
+        """The input, and what is prepared for its documents."""
         if self.prepare is None:
-            return self.answer.invoke(input, child, **kwargs)
+            return input
         if not isinstance(input, Mapping) or "documents" not in input:
             raise InvalidInputError(
                 f"{self.label} prepares documents and got none; give the router documents=... "
@@ -117,15 +189,15 @@ class RoutedChain(WritableFields, RunnableSerializable[Any, Any]):
             )
         documents = list(input["documents"])
         context = context_id or input.get("context_id") or as_context(documents).id
-        kept = self._store.prepared(self.key, context, lambda: self._prepare(documents, child))
+        kept = self._store.prepared(self.key, context, lambda: self._prepare(documents, config))
         event = {
             "strategy": self.name,
             "config": dict(self.settings),
             "tokens": {} if kept.found else kept.ledger.to_dict(),
             "prepare_seconds": 0.0 if kept.found else kept.seconds,
         }
-        dispatch_custom_event(CONTEXT_EVENT, event, config=child)
-        return self.answer.invoke({**input, "prepared": kept.value}, child, **kwargs)
+        dispatch_custom_event(CONTEXT_EVENT, event, config=config)
+        return {**input, "prepared": kept.value}
 
     def _prepare(self, documents: list[Document], config: RunnableConfig) -> ChainPreparation:
         assert self.prepare is not None

@@ -1,10 +1,11 @@
 """Chains of a user's own: measured, prepared once per context, settled in both stages."""
 
+import pickle
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.language_models import BaseChatModel
+from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.prompts import ChatPromptTemplate
@@ -16,7 +17,14 @@ from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import Document as LlamaDocument
 
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.frontier import CalibrationQuestion, Context, ReuseLedger, calibrate
+from ecs_plugins.frontier import (
+    CalibrationQuestion,
+    Context,
+    EfficiencyFrontier,
+    ReuseLedger,
+    StrategyPoint,
+    calibrate,
+)
 from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain import RoutedChain as LangChainChain
 from ecs_plugins.llama_index import (
@@ -302,3 +310,56 @@ def test_without_any_id_the_data_of_the_chains_is_the_context_and_the_note_says_
     assert len(router.core.ledger) == 1
     decision = router.decide("Who?")
     assert "all queries of these chains count as one context" in decision.note
+
+
+def words(texts):
+    return [len(text.split()) for text in texts]
+
+
+def with_text(given):
+    return {**given, "text": str(given["documents"])}
+
+
+def scripted_router():
+    """Notes from a model that streams, by chains that can be pickled."""
+    llm = FakeListChatModel(responses=["Hester Vane"])
+    ask = ChatPromptTemplate.from_template
+    summarise = RunnableLambda(with_text) | ask("Summarise: {text}") | llm
+    from_notes = ask("{prepared} {question}") | llm
+    notes = LangChainChain("notes", prepare=summarise, answer=from_notes, count_tokens=words)
+    full = LangChainChain("full", answer=from_notes)
+    points = [StrategyPoint("notes", {}, 0.9, 60, 9), StrategyPoint("full", {}, 0.9, 0, 900)]
+    return FrontierRouter(
+        frontier=EfficiencyFrontier(points),
+        chains=[notes, full],
+        documents=[Document(text) for text in TEXTS],
+        target_f1=0.8,
+    )
+
+
+def checked(chunks):
+    """A stream came in pieces, and its last chunk has what both stages cost."""
+    assert len(chunks) > 2
+    assert "".join(chunk.content for chunk in chunks) == "Hester Vane"
+    actual = chunks[-1].response_metadata["frontier"]["settlement"]["actual"]
+    assert actual["stage1"] > 100
+    assert actual["stage2"] == 9
+
+
+def test_a_chain_with_a_stage_1_streams_its_answer():
+    checked(list(scripted_router().stream({"question": QUESTION, "reuse": 40})))
+
+
+async def test_it_streams_and_answers_off_the_event_loop():
+    router = scripted_router()
+    chunks = [chunk async for chunk in router.astream({"question": QUESTION, "reuse": 40})]
+    checked(chunks)
+    answer = await router.ainvoke({"question": QUESTION, "reuse": 40})
+    settlement = answer.response_metadata["frontier"]["settlement"]
+    assert settlement["actual"] == {"stage1": 0.0, "stage2": 9.0}
+
+
+def test_a_router_with_chains_can_be_pickled():
+    router = pickle.loads(pickle.dumps(scripted_router()))
+    answer = router.invoke({"question": QUESTION, "reuse": 40})
+    assert answer.text == "Hester Vane"
