@@ -337,9 +337,9 @@ class ReuseLedger:
     def model(self, life: float | None = None) -> ReuseModel:
         """The distribution of queries per context, fitted to all contexts of the namespace.
 
-        Fitted again with a tenth more contexts, and after a tenth of ``idle_seconds``, as about a
-        tenth of those that go on may have ended since. With the ``life`` of a prompt cache's
-        entries in seconds it knows their runs as well.
+        Fitted again with a tenth more contexts, or as many runs of them, and after a tenth of
+        ``idle_seconds``, as about a tenth of those that go on may have ended since. With the
+        ``life`` of a prompt cache's entries in seconds it knows their runs as well.
         """
         if life is not None:
             self._life = life
@@ -357,9 +357,8 @@ class ReuseLedger:
 
     def _due(self) -> bool:
         late = self._clock() - self._fitted > self._idle * _REFIT_SHARE
-        runs = self._model.runs
-        learned_from = self._model.contexts if runs is None else runs.contexts
-        return late or self.unfitted > learned_from * _REFIT_SHARE
+        # Runs count by the number of contexts: what is not fitted yet is taken for mistakes.
+        return late or self.unfitted > self._model.contexts * _REFIT_SHARE
 
     def _refit(self) -> None:
         now = self._clock()
