@@ -142,10 +142,7 @@ def select(
     columns = _SELECT if dimension else _SELECT_LIGHT
     rows = connection.execute(f"{columns} WHERE {where}", values).fetchall()
     names = [_called(row) for row in rows]
-    noted_crcs = [row[_METADATA_CRC] for row in rows]
-    judged_crcs = [row[_EVIDENCE_CRC] for row in rows]
-    check_all(names, "metadata", noted_crcs, [_noted(row) for row in rows])
-    check_all(names, "evidence", judged_crcs, [_judged(row) for row in rows])
+    _check_noted(names, rows)
     texts = [
         checked_text(row[_TEXT], row[_TEXT_CRC], name, row[_ASKED])
         for name, row in zip(names, rows, strict=True)
@@ -169,6 +166,14 @@ def select(
         evidence = Evidence(**parsed[2 * at + 1])
         stored.append(_row(row, texts[at], vectors[at], joined, parsed[2 * at], evidence))
     return stored
+
+
+def _check_noted(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Compare what is noted of rows, and what was judged, with their checksums."""
+    noted_crcs = [row[_METADATA_CRC] for row in rows]
+    judged_crcs = [row[_EVIDENCE_CRC] for row in rows]
+    check_all(names, "metadata", noted_crcs, [_noted(row) for row in rows])
+    check_all(names, "evidence", judged_crcs, [_judged(row) for row in rows])
 
 
 def _called(row: tuple[Any, ...]) -> str:
