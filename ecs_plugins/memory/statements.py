@@ -145,9 +145,10 @@ _EVERYDAY: Final = tuple(
         (r"^ ich (?:habe geheiratet|bin (?:jetzt )?verheiratet) ", " ich is married "),
         (r"^ ich (?:bin (?:jetzt )?geschieden|habe mich scheiden lassen) ", " ich is divorced "),
         (r"^ ich bin (?:single|ledig) ", " ich is single "),
-        *_RUSSIAN,
-        *_ARABIC,
     )
+)
+_EVERYDAY_IN_OTHER_SCRIPTS: Final = tuple(
+    (re.compile(pattern), plain) for pattern, plain in (*_RUSSIAN, *_ARABIC)
 )
 _ENDED = re.compile(
     r" (?:no longer|stopped|quit|gave up|nicht mehr|ya no|not(?= .* any ?more | .* any longer )"
@@ -262,9 +263,12 @@ def spoken(clause: str) -> str:
     text = f" {' '.join(_TOKEN.findall(text))} "
     for pattern, plain in _EVERYDAY:
         text = pattern.sub(plain, text)
+    if not text.isascii():
+        for pattern, plain in _EVERYDAY_IN_OTHER_SCRIPTS:
+            text = pattern.sub(plain, text)
     for one, other in _SAME:
         text = text.replace(one, other)
-    return _CYRILLIC_ENDING.sub("", text)
+    return text if text.isascii() else _CYRILLIC_ENDING.sub("", text)
 
 
 def names_in(clause: str) -> set[str]:
@@ -273,9 +277,14 @@ def names_in(clause: str) -> set[str]:
     return {_CYRILLIC_ENDING.sub("", name) for name in names}
 
 
-def statement(clause: str) -> Statement | None:
-    """What a clause says; None if it says nothing of what is so now, or of something unclear."""
-    text, endings = _ENDED.subn(" not", spoken(clause))
+def statement(clause: str, as_spoken: str) -> Statement | None:
+    """What a clause says; None if it says nothing of what is so now, or of something unclear.
+
+    Args:
+        clause: As it is written.
+        as_spoken: What `spoken` makes of it.
+    """
+    text, endings = _ENDED.subn(" not", as_spoken)
     marks = {mark.strip() for mark in _MARKS.findall(text)} - _NO_MARKS
     text = _MARKS.sub("", text)
     text = _RELATION.sub(_plain_relation, text)

@@ -131,13 +131,14 @@ def _of_sentence(sentence: str) -> list[Assertion]:
     told = of_oneself(sentence)
     if told:
         return told
-    words = {*spoken(sentence).split()}
-    if not UNREAL.isdisjoint(words - names_in(sentence)):
+    whole = spoken(sentence)
+    if not UNREAL.isdisjoint({*whole.split()} - names_in(sentence)):
         return []
     assertions: list[Assertion] = []
     for clause in clauses(sentence):
-        assertions += plans(clause)
-        plain = statement(clause)
+        text = whole if clause == sentence else spoken(clause)
+        assertions += plans(clause, text)
+        plain = statement(clause, text)
         if plain is None:
             continue
         if not plain.negations:
