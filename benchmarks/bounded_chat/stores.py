@@ -348,7 +348,7 @@ class Attributed(Entropic):
         utility: UtilityFunction | None = None,
     ) -> None:
         super().__init__(room, config, utility)
-        self._shaper = None if by_words else ContextShaper(room.model)
+        self._shaper = None if by_words or room.model is None else ContextShaper(room.model)
 
     def ask(self, question: ChatQuestion) -> None:
         """Recall, attribute the answer to what was recalled, and report both."""

@@ -153,10 +153,10 @@ def table(lists: Sequence[FoundList], shipped: ProbabilityFit, *, seed: int) -> 
     """Markdown: calibration error by length and AUC of `answerable`; without crowd in brackets."""
     held = _held_out(lists, shipped, seed)
     plain = [with_crowd(shipped, 0.0)] * len(lists)
-    rows: list[list[object]] = []
+    rows: list[list[str]] = []
     for dataset in dict.fromkeys(each.dataset for each in lists):
         questions = {each.question for each in lists if each.dataset == dataset}
-        row: list[object] = [f"{dataset} ({len(questions)})"]
+        row = [f"{dataset} ({len(questions)})"]
         for size in SHOWN:
             numbers = [
                 number

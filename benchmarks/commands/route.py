@@ -72,9 +72,9 @@ def _fill(ledger: ReuseLedger, contexts: int) -> None:
             asked = min(1000, int(rng.paretovariate(1.2)))
             first = now - rng.uniform(0, 29 * 86_400)
             rows.append((f"context {number}", asked, asked, first, first))
-        with database.write(scope="[]") as connection:
+        with database.write(scope=("[]",)) as connection:
             connection.executemany(_CONTEXT, rows)
-    with database.write(scope="[]") as connection:
+    with database.write(scope=("[]",)) as connection:
         connection.execute(_UNITS, (contexts,))
 
 

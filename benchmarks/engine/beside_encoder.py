@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -54,11 +55,11 @@ def beside_encoder(
         question, another = _question(draw), _question(draw)
         (asked,) = model.count_tokens([question])
         ids = torch.randint(1000, _VOCABULARY, (number, asked + length + _MARKS))
-        found["encoder"].append(_seconds(lambda ids=ids: _encode(encoder, ids)))
-        found["first"].append(_seconds(lambda q=question, p=passages: shaper.shape(q, p)))
-        found["later"].append(_seconds(lambda q=another, p=passages: shaper.shape(q, p)))
+        found["encoder"].append(_seconds(partial(_encode, encoder, ids)))
+        found["first"].append(_seconds(partial(shaper.shape, question, passages)))
+        found["later"].append(_seconds(partial(shaper.shape, another, passages)))
         model.clear_cache()
-        found["half"].append(_seconds(lambda q=question, p=passages: halving.shape(q, p)))
+        found["half"].append(_seconds(partial(halving.shape, question, passages)))
         told = {name: round(values[-1], 2) for name, values in found.items()}
         log(f"{model.placement}, repeat {repeat + 1}/{repeats}: {told}")
     ours = [name for name in found if name != "encoder"]
@@ -85,9 +86,11 @@ def _encoder() -> BertForSequenceClassification:
         num_hidden_layers=6,
         num_attention_heads=12,
         intermediate_size=1536,
-        num_labels=1,
     )
-    return BertForSequenceClassification(config).eval()
+    config.num_labels = 1
+    encoder = BertForSequenceClassification(config)
+    encoder.train(mode=False)
+    return encoder
 
 
 def _encode(encoder: BertForSequenceClassification, ids: torch.Tensor) -> None:

@@ -74,11 +74,11 @@ def measured(*, model: str, budget: int, pools: int, questions: int) -> dict[str
 
 def _pool(
     draw: random.Random, number: int
-) -> tuple[tuple[Segment, ...], list[tuple[Segment, ...]]]:
+) -> tuple[tuple[Segment, ...], tuple[tuple[Segment, ...], ...]]:
     """A prefix, and passages of all lengths behind it."""
     lengths = [draw.choice(_LENGTHS) for _ in range(_PASSAGES)]
     passages = [(Segment(f" {words(draw, length)}."),) for length in lengths]
-    return (Segment(f"Pool {number}."),), [(), *passages]
+    return (Segment(f"Pool {number}."),), ((), *passages)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -139,7 +140,7 @@ def held_out(rows: Sequence[SupportRow], names: Sequence[str], seed: int) -> Sco
             if chosen and row.dataset in LEARNED_FROM
         ]
         fit = fitted(known, names)
-        for place in np.flatnonzero(outside):
+        for place in np.flatnonzero(outside).tolist():
             scores[place] = fit.of(rows[place].features)
     return scores
 
@@ -166,9 +167,14 @@ def comparisons() -> dict[str, tuple[Chosen, Chosen]]:
     for change in ("", *CHANGES):
         tables[f"{change or 'anything'} changed"] = (
             lambda row: row.is_true and row.kind in ("reworded", "retold", "elsewhere"),
-            lambda row, change=change: ", " in row.kind and row.kind.endswith(change),
+            partial(_was_changed, change),
         )
     return tables
+
+
+def _was_changed(change: str, row: SupportRow) -> bool:
+    """Whether a statement was made false by a change of some kind; of any, if that is empty."""
+    return ", " in row.kind and row.kind.endswith(change)
 
 
 def aucs(

@@ -115,14 +115,15 @@ def _statement(file: Path, line: int) -> range | None:
 def _around(parent: ast.AST, line: int, inside: bool) -> Iterator[ast.stmt]:
     """Statements in functions around a line, the innermost last."""
     for node in ast.iter_child_nodes(parent):
-        is_statement = isinstance(node, ast.stmt)
-        end = getattr(node, "end_lineno", None) or 0
-        if is_statement and not node.lineno <= line <= end:
-            continue
-        if is_statement and inside:
-            yield node
-        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        in_its_body = is_function and line >= node.body[0].lineno
+        if isinstance(node, ast.stmt):
+            end = node.end_lineno or 0
+            if not node.lineno <= line <= end:
+                continue
+            if inside:
+                yield node
+        in_its_body = False
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            in_its_body = line >= node.body[0].lineno
         yield from _around(node, line, inside or in_its_body)
 
 

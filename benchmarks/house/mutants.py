@@ -259,7 +259,7 @@ def main(
         os.environ["PYTHONPATH"] = str(folder)
         drawn = draw(chosen, count, seed)
         covering = _recorder(chosen, out)
-        places = range(len(verdicts), len(drawn))
+        places = list(range(len(verdicts), len(drawn)))
         if again:
             for room_, marks in product(chosen, (QUICK, REST)):
                 _kept(room_, marks, out).unlink(missing_ok=True)

@@ -302,7 +302,7 @@ class ReuseLedger:
 
     def forget_observed(self, kind: str, taken: Mapping[PointKey, Observed]) -> None:
         """Forget values that `observed` gave, and keep those that came since."""
-        with self._database.write(scope=self._namespace) as connection:
+        with self._database.write(scope=(self._namespace,)) as connection:
             for key, seen in taken.items():
                 where = (self._namespace, *key, kind)
                 connection.execute(_FORGET_OBSERVED, (*seen.sums(), *where, seen.n))

@@ -25,7 +25,7 @@ from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.probability import FEATURES, SHIPPED, ProbabilityFit
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 
-VERSION = 1
+VERSION: Literal[1] = 1
 """Of the lines of a file."""
 MIN_TO_LEARN = 50
 """Answers from which on a probability is learned."""

@@ -352,7 +352,8 @@ def damage(table: str, row: Mapping[str, Any], dimension: int = 0) -> list[str]:
 def _is_damaged(row: Mapping[str, Any], part: str, names: Sequence[str], dimension: int) -> bool:
     checksum = row[f"{part}_crc"]
     if part != "vector":
-        return crc_of([row[name] for name in names]) != checksum
+        found = crc_of([row[name] for name in names])
+        return bool(found != checksum)
     content = row[part]
     if not isinstance(content, bytes) or crc(content) != checksum:
         return True
