@@ -64,7 +64,7 @@ _ARABIC: Final = (
     (r"^ أصبحت ", " أنا الآن "),
     (r"^ (أ\w+) $", r" أنا \1 "),
 )
-_CYRILLIC_ENDING = re.compile(r"(?<=[а-яё]{3})[аеёиоуыэюяйь]+(?=\s|$)")
+_CYRILLIC_ENDING = re.compile(r"(?<=[а-яё]{3})[аеёиоуыэюяйь]{1,4}(?=\s|$)")
 """What Russian words are inflected by, mostly."""
 
 _SAME = ((" our ", " my "), (" il mio ", " mio "), (" la mia ", " mia "))
