@@ -45,7 +45,7 @@ class Adder:
             self.tend()
             return batch.ids
 
-    def _store_all(self, namespace: Namespace, batch: intake.Batch) -> None:
+    def _store_all(self, namespace: Namespace, batch: intake.Intake) -> None:
         store = self._store
         every = store.config.sleep_every
         while batch.messages:
