@@ -45,7 +45,7 @@ class Adder:
             self.tend()
             return batch.ids
 
-    def _store_all(self, namespace: Namespace, batch: intake.Intake) -> None:
+    def _store_all(self, namespace: Namespace, batch: intake.MessageBatch) -> None:
         store = self._store
         every = store.config.sleep_every
         while batch.messages:

@@ -37,7 +37,7 @@ _FIRST_LOOK = 4
 
 
 @dataclass(slots=True)
-class Intake:
+class MessageBatch:
     """Messages that are added together, in one transaction or several.
 
     Attributes:
@@ -64,7 +64,7 @@ def prepared(
     request: Request | None,
     *,
     pinned: bool,
-) -> Intake:
+) -> MessageBatch:
     """A batch, without what was stored of it under the same idempotency key before.
 
     Raises:
@@ -90,10 +90,10 @@ def prepared(
         left = log.replies(left, ids[stored:], latest, now)
     texts = [as_reply(message.text, message.asked) for message in left]
     vectors = store.embed(texts) if texts else np.empty((0, store.dimension), dtype=np.float32)
-    return Intake(ids, stored, left, vectors, request, pinned)
+    return MessageBatch(ids, stored, left, vectors, request, pinned)
 
 
-def add(store: MemoryStore, namespace: Namespace, batch: Intake) -> int:
+def add(store: MemoryStore, namespace: Namespace, batch: MessageBatch) -> int:
     """Store messages of a batch in one transaction, up to the sleep phase that falls due.
 
     Returns:
