@@ -305,7 +305,7 @@ async def test_scoring_leaves_the_event_loop_free():
 
     transport = httpx.ASGITransport(app(Slow()))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        slow = asyncio.create_task(post(client, texts=["a"]))
+        slow = asyncio.create_task(post(client, texts=["The boat left."]))
         await begun.wait()
         assert (await client.get("/health")).status_code == 200
         go_on.set()
