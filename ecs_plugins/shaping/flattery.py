@@ -28,7 +28,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ecs_plugins.common.text import UNSPACED
-from ecs_plugins.shaping.framing import empty_words, language_of, without_frame
+from ecs_plugins.shaping.framing import Frame, frame_of
 
 COPIED = 0.75
 """Share of the question's words from which on a run of them is a copy."""
@@ -84,7 +84,7 @@ class _Words(NamedTuple):
         openings: Pairs of neighbours of which the first, or the last of all, is an interrogative.
         longer: Its words that mean something when they are said again.
         asks_openly: Whether it has no answer in its own words.
-        language: Whose function words it has.
+        frame: How texts of its language say nothing.
         letters: Of its words that can be swapped, sorted.
     """
 
@@ -92,14 +92,14 @@ class _Words(NamedTuple):
     openings: frozenset[tuple[str, str]]
     longer: tuple[str, ...]
     asks_openly: bool
-    language: str
+    frame: Frame
     letters: frozenset[str]
 
     @classmethod
     def of(cls, query: str) -> _Words:
         words = [word.text for word in _words(query)]
         counts = Counter(words)
-        language = language_of(words)
+        frame = frame_of(words)
         openings: set[tuple[str, str]] = set()
         for pair in pairwise(words):
             if pair[0] in _INTERROGATIVES:
@@ -118,27 +118,36 @@ class _Words(NamedTuple):
             counts,
             frozenset(openings),
             tuple(longer),
-            asks_openly=_asks_openly(words, language),
-            language=language,
+            asks_openly=_asks_openly(words, frame.language),
+            frame=frame,
             letters=frozenset(swappable),
         )
 
-    def nothing_else_in(self, text: str) -> bool:
-        """Whether a text has words, and none says what the question does not."""
-        if not _TERM.search(text):
-            return False
-        unframed = without_frame(self.language, text)
-        return not any(self._says(word, unframed) for word in _words(unframed))
+    def nothing_else_in(self, text: str, *, repeats: bool) -> bool:
+        """Whether a text repeats the question, and no word of it says what that does not.
 
-    def _says(self, word: Word, text: str) -> bool:
-        """Whether a word of a text says something that is not asked."""
-        if word.text in self.counts:
-            return False
-        written = text[word.start : word.end]
-        is_abbreviation = len(written) > 1 and written.isupper()
-        if word.text in empty_words(self.language):
-            return is_abbreviation
-        return not _can_be_swapped(word.text) or _letters(word.text) not in self.letters
+        What repeats nothing flatters nobody: "We all did." is a reply.
+
+        Args:
+            text: What is left of a passage.
+            repeats: Whether a copy of the question was cut from it.
+        """
+        unframed = self.frame.pattern.sub(" ", text)
+        for word in _words(unframed):
+            written = unframed[word.start : word.end]
+            is_abbreviation = len(written) > 1 and written.isupper()
+            is_empty = word.text in self.frame.empty_words and not is_abbreviation
+            is_asked = self._asks_for(word.text)
+            if not is_asked and not is_empty:
+                return False
+            repeats = repeats or (is_asked and word.text not in self.frame.empty_words)
+        return repeats
+
+    def _asks_for(self, word: str) -> bool:
+        """Whether a word is of the question, perhaps with its letters swapped."""
+        if word in self.counts:
+            return True
+        return _can_be_swapped(word) and _letters(word) in self.letters
 
     def asked_in(self, run: Sequence[Word]) -> bool:
         """Whether a run of these words opens a question as this one does."""
@@ -164,10 +173,11 @@ def beyond_question(query: str, text: str) -> str:
     question = _words_of(query)
     visible = _INVISIBLE.sub("", text)
     left = _without_copies(question, visible)
-    if question.asks_openly and question.nothing_else_in(left):
+    is_cut = left != visible
+    if question.asks_openly and question.nothing_else_in(left, repeats=is_cut):
         return ""
     # What hides nothing is read as it is: joiners belong to words of some scripts.
-    return text if left == visible else left
+    return left if is_cut else text
 
 
 def _without_copies(question: _Words, text: str) -> str:

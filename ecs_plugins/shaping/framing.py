@@ -12,16 +12,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 
 LANGUAGES = ("en", "de", "fr", "es", "it", "zh")
 
-_SAYING_WORDS = """
-no nor not none never few once before after both
-nicht nichts kein keine keinem keinen keiner keines ohne einmal
-ne pas non nada ni sin poco 一 几 第 零
-"""
-_SAYING = frozenset(_SAYING_WORDS.split())
+_GAP = r"\s+(?:(?:that|which|is|der|die|das|qui|que|che)\s+){0,2}"
+_SAYING = {
+    "en": """no nor not none never few once before after both now up down out off under over above
+        below i me mine we us ours you yours he him his she her hers they them theirs""",
+    "de": """nicht nichts kein keine keinem keinen keiner keines ohne einmal dort weg
+        ich mich mir wir uns du dich dir er ihn ihm sie ihnen""",
+    "fr": "ne pas moi toi lui elle nous vous",
+    "es": "no nada ni sin poco yo mí tú él ella nosotros",
+    "it": "non io tu lui lei noi voi",
+    "zh": "一 几 第 我 您 他 她 咱",
+}
 """Function words that may be an answer."""
 _FILLER = {
     "en": """actually all also certainly clearly definitely depth detail details everything exactly
@@ -66,12 +72,36 @@ _SPEAKS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How texts of one language say nothing.
+
+    Attributes:
+        language: One of `LANGUAGES`.
+        empty_words: Casefolded function words and filler.
+        pattern: Finds the words by which a text speaks of itself as one about something.
+    """
+
+    language: str
+    empty_words: frozenset[str]
+    pattern: re.Pattern[str]
+
+
+def frame_of(words: Iterable[str]) -> Frame:
+    """Of the language that has most of some casefolded words; the first of equals."""
+    words = list(words)
+
+    def shared(frame: Frame) -> int:
+        return sum(word in frame.empty_words for word in words)
+
+    return max(_frames(), key=shared)
+
+
 @lru_cache
-def empty_words(language: str) -> frozenset[str]:
-    """Casefolded function words and filler of a language of `LANGUAGES`."""
+def _frames() -> tuple[Frame, ...]:
     from bm25s import stopwords
 
-    of_language = {
+    function_words = {
         "en": stopwords.STOPWORDS_EN_PLUS,
         "de": stopwords.STOPWORDS_GERMAN,
         "fr": stopwords.STOPWORDS_FRENCH,
@@ -79,28 +109,12 @@ def empty_words(language: str) -> frozenset[str]:
         "it": stopwords.STOPWORDS_ITALIAN,
         "zh": stopwords.STOPWORDS_CHINESE,
     }
-    words = {word.casefold() for word in of_language[language]}
-    words.update(_FILLER[language].split())
-    return frozenset(words - _SAYING)
-
-
-@lru_cache
-def _frame(language: str) -> re.Pattern[str]:
-    gap = "" if language == "zh" else r"\s+(?:(?:that|which|is|der|die|das|qui|que|che)\s+){0,2}"
-    return re.compile(_NOUN[language] + gap + _SPEAKS[language], re.IGNORECASE)
-
-
-def language_of(words: Iterable[str]) -> str:
-    """The language of `LANGUAGES` that has most of some casefolded words; the first of equals."""
-    words = list(words)
-
-    def shared(language: str) -> int:
-        known = empty_words(language)
-        return sum(word in known for word in words)
-
-    return max(LANGUAGES, key=shared)
-
-
-def without_frame(language: str, text: str) -> str:
-    """A text without the words by which it speaks of itself as one about something."""
-    return _frame(language).sub(" ", text)
+    frames: list[Frame] = []
+    for language in LANGUAGES:
+        words = {word.casefold() for word in function_words[language]}
+        words.update(_FILLER[language].split())
+        gap = "" if language == "zh" else _GAP
+        pattern = _NOUN[language] + gap + _SPEAKS[language]
+        empty = words.difference(_SAYING[language].split())
+        frames.append(Frame(language, frozenset(empty), re.compile(pattern, re.IGNORECASE)))
+    return tuple(frames)
