@@ -6,9 +6,8 @@ A translation only: `ecs_plugins.frontier.chains` keeps what was prepared.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing
-from typing import Any, cast
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
 from uuid import UUID
 
 from langchain_core.callbacks import (
@@ -20,7 +19,7 @@ from langchain_core.callbacks import (
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableSerializable
+from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import patch_config, run_in_executor
 from pydantic import Field, PrivateAttr
 from typing_extensions import override
@@ -38,12 +37,13 @@ from ecs_plugins.frontier.chains import (
 from ecs_plugins.frontier.cost import ConfigValue, PointKey, config_json, label_of
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.strategies.base import Answered, Prepared
+from ecs_plugins.langchain.answering import AnsweringRunnable
 from ecs_plugins.langchain.compressor import WritableFields
 from ecs_plugins.langchain.context import CONTEXT_EVENT, as_context
 from ecs_plugins.tokens import Stage, TokenLedger
 
 
-class RoutedChain(WritableFields, RunnableSerializable[Any, Any]):
+class RoutedChain(WritableFields, AnsweringRunnable):
     """A chain with a stage 1 of its own, for a `FrontierRouter` and for `calibrate`.
 
     ```python
@@ -99,36 +99,9 @@ class RoutedChain(WritableFields, RunnableSerializable[Any, Any]):
         Raises:
             InvalidInputError: It prepares, and the input is no mapping with documents.
         """
-        return self._call_with_config(self._run, input, config, **kwargs)
+        return self._call_with_config(self._invoke, input, config, **kwargs)
 
-    @override
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """`invoke` off the event loop."""
-        return await self._acall_with_config(self._arun, input, config, **kwargs)
-
-    @override
-    def stream(
-        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> Iterator[Any]:
-        """`invoke`, where the answer comes chunk by chunk."""
-        yield from self._transform_stream_with_config(iter([input]), self._stream, config, **kwargs)
-
-    @override
-    async def astream(
-        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> AsyncIterator[Any]:
-        """`stream` off the event loop."""
-
-        async def inputs() -> AsyncIterator[Any]:
-            yield input
-
-        chunks = self._atransform_stream_with_config(inputs(), self._astream, config, **kwargs)
-        # LangChain leaves it open when the stream is closed early.
-        async with aclosing(cast("AsyncGenerator[Any]", chunks)):
-            async for chunk in chunks:
-                yield chunk
-
-    def _run(
+    def _invoke(
         self,
         input: Any,
         run_manager: CallbackManagerForChainRun,
@@ -140,7 +113,7 @@ class RoutedChain(WritableFields, RunnableSerializable[Any, Any]):
         given = self._with_prepared(input, child, context_id)
         return self.answer.invoke(given, child, **kwargs)
 
-    async def _arun(
+    async def _ainvoke(
         self,
         input: Any,
         run_manager: AsyncCallbackManagerForChainRun,

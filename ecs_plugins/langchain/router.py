@@ -6,11 +6,10 @@ A translation only: `ecs_plugins.frontier` decides and settles. The run follows
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, Self
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForChainRun,
@@ -21,7 +20,7 @@ from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.messages import AIMessageChunk, BaseMessage
 from langchain_core.prompts import PromptTemplate
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, RunnableSerializable
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.utils import ConfigurableFieldSpec, get_unique_config_specs
 from pydantic import BeforeValidator
 from typing_extensions import override
@@ -42,6 +41,7 @@ from ecs_plugins.integrations.routing import (
     settings_of,
 )
 from ecs_plugins.integrations.shadowing import SecondAnswer, learn
+from ecs_plugins.langchain.answering import AnsweringRunnable
 from ecs_plugins.langchain.chains import CallbackCounter, RoutedChain
 from ecs_plugins.langchain.compressor import WritableFields
 from ecs_plugins.langchain.context import FrontierContext, as_context, question_of
@@ -67,7 +67,7 @@ def _by_label(chains: object) -> object:
     return {chain.label: chain for chain in chains}
 
 
-class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, Any]):
+class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
     """Runs the chain of the strategy that is right for this query's reuse and target.
 
     ```python
@@ -215,33 +215,6 @@ class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, An
             StorageError: The artefact or the ledger cannot be read.
         """
         return self._call_with_config(self._invoke, input, config, **kwargs)
-
-    @override
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """`invoke` off the event loop."""
-        return await self._acall_with_config(self._ainvoke, input, config, **kwargs)
-
-    @override
-    def stream(
-        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> Iterator[Any]:
-        """`invoke`, chunk by chunk; where chunks are messages, the last carries the numbers."""
-        yield from self._transform_stream_with_config(iter([input]), self._stream, config, **kwargs)
-
-    @override
-    async def astream(
-        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> AsyncIterator[Any]:
-        """`stream` off the event loop."""
-
-        async def inputs() -> AsyncIterator[Any]:
-            yield input
-
-        chunks = self._atransform_stream_with_config(inputs(), self._astream, config, **kwargs)
-        # LangChain leaves it open when the stream is closed early; closing settles.
-        async with aclosing(cast("AsyncGenerator[Any]", chunks)):
-            async for chunk in chunks:
-                yield chunk
 
     def _invoke(
         self, input: Any, run_manager: SyncManager, config: RunnableConfig, **kwargs: Any
