@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,15 @@ def test_a_model_on_the_loaded_weights_answers_from_what_they_kept(run, example,
 
 @pytest.mark.model
 @pytest.mark.usefixtures("bundled_lm")
-def test_the_router_spends_what_it_says(run):
-    out = run("rag_router", DOCUMENTS=("d01", "d03"))  # half of its own
-    assert out.count("forecast") >= 3
-    assert "->" in out
+def test_the_router_prepares_for_a_context_that_is_asked_often(run):
+    out = run("rag_router", DOCUMENTS=("d03",))  # one of its four
+    _, once, often, within, _ = out.split("\n\n")
+    assert "memory_compression" not in once
+    assert "once: forecast 0 tokens, spent 0\n" in once
+    assert "memory_compression(ratio=0.1)" in often
+    prepared = re.search(r"once: forecast ([1-9]\d*) tokens, spent (\d+)\n", often)
+    assert prepared[1] == prepared[2]
+    assert all("->" in shown for shown in (once, often, within))
 
 
 @pytest.mark.parametrize("example", ["own_chains", "own_engines"])
