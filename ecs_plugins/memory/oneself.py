@@ -90,6 +90,8 @@ _WORDINGS: Final = (
 
 def of_oneself(sentence: str) -> list[Assertion]:
     """What a sentence says of its speaker, if it is worded as one of those known."""
+    if sentence.isascii():
+        return []
     for wording in _WORDINGS:
         match = wording.pattern.search(sentence)
         if match is None:

@@ -68,84 +68,152 @@ _CYRILLIC_ENDING = re.compile(r"(?<=[а-яё]{3})[аеёиоуыэюяйь]{1,4}
 """What Russian words are inflected by, mostly."""
 
 _SAME = ((" our ", " my "), (" il mio ", " mio "), (" la mia ", " mia "))
-_EVERYDAY: Final = tuple(
-    (re.compile(pattern), plain)
-    for pattern, plain in (
-        # Who found out is no part of what is so.
-        (r" the (?:test|tests|doctor|results?|vet) (?:says?|said|shows?|showed)(?: that)? ", " "),
-        (r" it (?:turns|turned) out(?: that)? ", " "),
-        # Somebody changed it.
-        (
-            r" (?:they|we|i|someone|he|she|the \w+) (?:have |has |just )*(?:changed|updated|reset) "
-            r"(?P<what>(?:the|my|our) \S+(?: \S+){0,5}?) to ",
-            r" \g<what> is now ",
-        ),
-        (
-            r"^ change (?P<what>(?:the|my|our) \S+(?: \S+){0,3}?) to ",
-            r" \g<what> is now ",
-        ),
-        # What one has one of
-        (rf"^ my (?P<what>new |)(?P<thing>{_THINGS}) is an? ", r" my \g<what>\g<thing> is "),
-        (r"^ i (?:drive|own|ride) an? ", " i have a "),
-        (
-            r"^ (?:i|we) (?:traded|swapped|exchanged) (?:in )?my (?P<old>\w+) for .* $",
-            r" i no longer have a \g<old> ",
-        ),
-        (r"^ i (?:am|wear|take)(?: a| now)? size (?=\w+ (?:now )?$)", " my size is "),
-        (r"^ (?:i|we) (?:am|are) on (?:the|an?) (?P<plan>\w+) plan ", r" my tier is \g<plan> "),
-        (
-            r"^ (?:i|we) (?:have |just )*(?:up|down)graded to (?:the|an?) (?P<plan>\w+) plan ",
-            r" my tier is now \g<plan> ",
-        ),
-        # Somebody put it off.
-        (
-            r" (?:they|we|i|someone|he|she|the \w+) (?:have |has |had |just |to )*"
-            rf"(?:{_PUT_OFF}) (?P<what>(?:the|my|our) \S+(?: \S+){{0,3}}?) "
-            r"(?:back |forward |out )?to ",
-            r" \g<what> moved to ",
-        ),
-        # There is a new one.
-        (
-            rf"^ our (?:i|we) {_HAVE_NEW} (?P<what>\S+(?: \S+){{0,2}}?) is ",
-            r" my \g<what> is now ",
-        ),
-        (
-            rf"^ (?:i|we) {_HAVE_NEW} (?P<what>\w+(?: (?:number|address|code))?) (?=\S*[\d@])",
-            r" my \g<what> is now ",
-        ),
-        (
-            r"^ use (?P<value>\S+(?: \S+){0,2}?) as (?P<what>(?:my|our|the) \S+(?: \S+)?) "
-            r"(?:from now on |instead |now )*$",
-            r" \g<what> is now \g<value> ",
-        ),
-        (rf" (?P<verb>{_CHANGING}) from \S+(?: \S+){{0,2}}? to ", r" \g<verb> to "),
-        # Health
-        (r" (?:outgrew|got over|lost) (?:my|the) (\w+) allergy ", r" am not allergic to \1 "),
-        (r" (?:have|has) an? (\w+) allergy ", r" am allergic to \1 "),
-        # Habits
-        (r" (?:have |has )?(?:started|began|took up) (?=\w+ing )", " now "),
-        # Marriage
-        (r"^ \w+ and i (?:have |are |were |got )*(?=divorced|separated|married|engaged)", " i am "),
-        (r"^ \w+ and i (?:have |are |were |got )*(?:split up|broke up) ", " i am separated "),
-        (r" got (?=divorced |separated |married |engaged )", " am "),
-        # Work
-        (
-            r" (?:quit my job at|resigned from|retired from|(?:was |got )?laid off (?:from|by)) ",
-            " no longer work at ",
-        ),
-        (r" (?:(?:was|got) (?:hired|employed) (?:by|at)|switched to a job at) ", " work at "),
-        (r"^ i (?:have |just )*left (?=\w+ $)", " i no longer work at "),
-        # Names
-        (r"^ call me ", " my call name is "),
-        # Homes in other languages
-        (r" bin (?:\w+ ){0,2}nach (\w+) (?:um)?gezogen ", r" moved to \1 "),
-        (r" ai déménagé à ", " moved to "),
-        (r" mi sono trasferit[oa] a ", " io live "),
-        (r" (?:abito|vivo) a ", " io live "),
-        (r"^ ich (?:habe geheiratet|bin (?:jetzt )?verheiratet) ", " ich is married "),
-        (r"^ ich (?:bin (?:jetzt )?geschieden|habe mich scheiden lassen) ", " ich is divorced "),
-        (r"^ ich bin (?:single|ledig) ", " ich is single "),
-    )
+
+
+class _Wording(NamedTuple):
+    """An everyday wording and its plain form.
+
+    Attributes:
+        signs: Words one of which a sentence has that is worded so; the others are not looked at.
+        pattern: The wording.
+        plain: What takes its place.
+    """
+
+    signs: frozenset[str]
+    pattern: re.Pattern[str]
+    plain: str
+
+
+def _worded(signs: str, pattern: str, plain: str) -> _Wording:
+    return _Wording(frozenset(re.findall(r"\w+", signs)), re.compile(pattern), plain)
+
+
+_EVERYDAY: Final = (
+    # Who found out is no part of what is so.
+    _worded(
+        "test tests doctor result results vet",
+        r" the (?:test|tests|doctor|results?|vet) (?:says?|said|shows?|showed)(?: that)? ",
+        " ",
+    ),
+    _worded("out", r" it (?:turns|turned) out(?: that)? ", " "),
+    # Somebody changed it.
+    _worded(
+        "changed updated reset",
+        r" (?:they|we|i|someone|he|she|the \w+) (?:have |has |just )*(?:changed|updated|reset) "
+        r"(?P<what>(?:the|my|our) \S+(?: \S+){0,5}?) to ",
+        r" \g<what> is now ",
+    ),
+    _worded(
+        "change",
+        r"^ change (?P<what>(?:the|my|our) \S+(?: \S+){0,3}?) to ",
+        r" \g<what> is now ",
+    ),
+    # What one has one of
+    _worded(
+        _THINGS,
+        rf"^ my (?P<what>new |)(?P<thing>{_THINGS}) is an? ",
+        r" my \g<what>\g<thing> is ",
+    ),
+    _worded("drive own ride", r"^ i (?:drive|own|ride) an? ", " i have a "),
+    _worded(
+        "traded swapped exchanged",
+        r"^ (?:i|we) (?:traded|swapped|exchanged) (?:in )?my (?P<old>\w+) for .* $",
+        r" i no longer have a \g<old> ",
+    ),
+    _worded(
+        "size",
+        r"^ i (?:am|wear|take)(?: a| now)? size (?=\w+ (?:now )?$)",
+        " my size is ",
+    ),
+    _worded(
+        "plan",
+        r"^ (?:i|we) (?:am|are) on (?:the|an?) (?P<plan>\w+) plan ",
+        r" my tier is \g<plan> ",
+    ),
+    _worded(
+        "plan",
+        r"^ (?:i|we) (?:have |just )*(?:up|down)graded to (?:the|an?) (?P<plan>\w+) plan ",
+        r" my tier is now \g<plan> ",
+    ),
+    # Somebody put it off.
+    _worded(
+        _PUT_OFF,
+        r" (?:they|we|i|someone|he|she|the \w+) (?:have |has |had |just |to )*"
+        rf"(?:{_PUT_OFF}) (?P<what>(?:the|my|our) \S+(?: \S+){{0,3}}?) "
+        r"(?:back |forward |out )?to ",
+        r" \g<what> moved to ",
+    ),
+    # There is a new one.
+    _worded(
+        "new",
+        rf"^ our (?:i|we) {_HAVE_NEW} (?P<what>\S+(?: \S+){{0,2}}?) is ",
+        r" my \g<what> is now ",
+    ),
+    _worded(
+        "new",
+        rf"^ (?:i|we) {_HAVE_NEW} (?P<what>\w+(?: (?:number|address|code))?) (?=\S*[\d@])",
+        r" my \g<what> is now ",
+    ),
+    _worded(
+        "use",
+        r"^ use (?P<value>\S+(?: \S+){0,2}?) as (?P<what>(?:my|our|the) \S+(?: \S+)?) "
+        r"(?:from now on |instead |now )*$",
+        r" \g<what> is now \g<value> ",
+    ),
+    _worded(_CHANGING, rf" (?P<verb>{_CHANGING}) from \S+(?: \S+){{0,2}}? to ", r" \g<verb> to "),
+    # Health
+    _worded(
+        "allergy",
+        r" (?:outgrew|got over|lost) (?:my|the) (\w+) allergy ",
+        r" am not allergic to \1 ",
+    ),
+    _worded("allergy", r" (?:have|has) an? (\w+) allergy ", r" am allergic to \1 "),
+    # Habits
+    _worded(
+        "started began took", r" (?:have |has )?(?:started|began|took up) (?=\w+ing )", " now "
+    ),
+    # Marriage
+    _worded(
+        "divorced separated married engaged",
+        r"^ \w+ and i (?:have |are |were |got )*(?=(?:divorced|separated|married|engaged) )",
+        " i am ",
+    ),
+    _worded(
+        "up",
+        r"^ \w+ and i (?:have |are |were |got )*(?:split up|broke up) ",
+        " i am separated ",
+    ),
+    _worded("got", r" got (?=divorced |separated |married |engaged )", " am "),
+    # Work
+    _worded(
+        "quit resigned retired laid",
+        r" (?:quit my job at|resigned from|retired from|(?:was |got )?laid off (?:from|by)) ",
+        " no longer work at ",
+    ),
+    _worded(
+        "hired employed switched",
+        r" (?:(?:was|got) (?:hired|employed) (?:by|at)|switched to a job at) ",
+        " work at ",
+    ),
+    _worded("left", r"^ i (?:have |just )*left (?=\w+ $)", " i no longer work at "),
+    # Names
+    _worded("call", r"^ call me ", " my call name is "),
+    # Homes in other languages
+    _worded("bin", r" bin (?:\w+ ){0,2}nach (\w+) (?:um)?gezogen ", r" moved to \1 "),
+    _worded("ai", r" ai déménagé à ", " moved to "),
+    _worded("mi", r" mi sono trasferit[oa] a ", " io live "),
+    _worded("abito vivo", r" (?:abito|vivo) a ", " io live "),
+    _worded(
+        "ich",
+        r"^ ich (?:habe geheiratet|bin (?:jetzt )?verheiratet) ",
+        " ich is married ",
+    ),
+    _worded(
+        "ich",
+        r"^ ich (?:bin (?:jetzt )?geschieden|habe mich scheiden lassen) ",
+        " ich is divorced ",
+    ),
+    _worded("ich", r"^ ich bin (?:single|ledig) ", " ich is single "),
 )
 _EVERYDAY_IN_OTHER_SCRIPTS: Final = tuple(
     (re.compile(pattern), plain) for pattern, plain in (*_RUSSIAN, *_ARABIC)
@@ -261,14 +329,23 @@ def spoken(clause: str) -> str:
     for short, full in _CONTRACTED:
         text = text.replace(short, full)
     text = f" {' '.join(_TOKEN.findall(text))} "
-    for pattern, plain in _EVERYDAY:
-        text = pattern.sub(plain, text)
+    text = _reworded(text)
     if not text.isascii():
         for pattern, plain in _EVERYDAY_IN_OTHER_SCRIPTS:
             text = pattern.sub(plain, text)
     for one, other in _SAME:
         text = text.replace(one, other)
     return text if text.isascii() else _CYRILLIC_ENDING.sub("", text)
+
+
+def _reworded(text: str) -> str:
+    """A text with everyday wordings in their plain form."""
+    words = {*text.split()}
+    for wording in _EVERYDAY:
+        if not wording.signs.isdisjoint(words):
+            text = wording.pattern.sub(wording.plain, text)
+            words.update(text.split())
+    return text
 
 
 def names_in(clause: str) -> set[str]:

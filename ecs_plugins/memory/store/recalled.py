@@ -10,6 +10,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.recency import Note
 from ecs_plugins.memory.relevance import DEFAULT, QueryReading, Scale
@@ -19,7 +21,7 @@ from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.seam import Rows
 from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.types import Tier, Vector
+from ecs_plugins.memory.types import Floats, Tier, Vector
 from ecs_plugins.storage.base import Connection
 
 
@@ -54,6 +56,42 @@ class Score(NamedTuple):
     def fit(self) -> float:
         """The mean that orders what is recalled."""
         return (self.similarity + self.coverage) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Scores of rows, the best first; of those that are read, each as a `Score`.
+
+    Attributes:
+        rows: Row numbers [n].
+        scores: Of each row [n], falling.
+        similarities: Likewise [n].
+        coverage: Likewise [n].
+    """
+
+    rows: Rows
+    scores: Floats
+    similarities: Floats
+    coverage: Floats
+
+    @classmethod
+    def of_nothing(cls) -> Ranked:
+        """No row."""
+        nothing = np.zeros(0)
+        return cls(nothing.astype(np.int64), nothing, nothing, nothing)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def end_of_equals(self, stop: int) -> int:
+        """Where the rows end that score as the one before ``stop`` does."""
+        last = self.scores[stop - 1 : stop]
+        return stop + int(np.count_nonzero(self.scores[stop:] == last))
+
+    def between(self, start: int, stop: int) -> list[Score]:
+        """The scores of some places."""
+        columns = (self.rows, self.scores, self.similarities, self.coverage)
+        return [*map(Score, *(column[start:stop].tolist() for column in columns))]
 
 
 class Recalled(NamedTuple):
@@ -106,7 +144,7 @@ class Reader:
         self._rows: dict[int, TierRow] = {}
         self._validity: dict[str, claims.Validity] = {}
 
-    def best(self, scored: Sequence[Score]) -> list[Recalled]:
+    def best(self, scored: Ranked) -> list[Recalled]:
         """The best ``k`` candidates that are wanted, best first.
 
         What has fallen stands for what holds in its place.
@@ -118,9 +156,8 @@ class Reader:
         start = 0
         stop = k
         while start < count and len(wanted) < k:
-            while stop < count and scored[stop].score == scored[stop - 1].score:
-                stop += 1
-            shown = self._wanted(scored[start:stop])
+            stop = scored.end_of_equals(stop)
+            shown = self._wanted(scored.between(start, stop))
             new = [each for each in shown if each.score.row not in taken]
             taken.update(each.score.row for each in new)
             wanted += new

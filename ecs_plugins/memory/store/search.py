@@ -25,7 +25,7 @@ from ecs_plugins.memory.store.judging import judge
 from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import Access
-from ecs_plugins.memory.store.recalled import Reader, Recalled, RecallRequest, Score
+from ecs_plugins.memory.store.recalled import Ranked, Reader, Recalled, RecallRequest
 from ecs_plugins.memory.store.seam import Rows, SpaceIndex
 from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier
 from ecs_plugins.storage.base import Connection
@@ -193,7 +193,7 @@ def _best(
 
 def _scored(
     opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None, items: int
-) -> tuple[list[Score], float]:
+) -> tuple[Ranked, float]:
     """Candidates by falling score, and the score that no other exceeds; minus infinity if none.
 
     Args:
@@ -215,14 +215,14 @@ def _scored(
         items=items,
     )
     if judged is None:
-        return [], -math.inf
+        return Ranked.of_nothing(), -math.inf
     scored = _above(judged.rows, judged.scores, judged.cosines, judged.coverage, request)
     return scored, judged.rest_score
 
 
 def _scored_by_cosine(
     opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None
-) -> tuple[list[Score], float]:
+) -> tuple[Ranked, float]:
     """The same by the cosine alone."""
     rows, near = opened.nearest(request.vector, count, allowed=allowed)
     cosines = near.astype(np.float64)
@@ -233,12 +233,11 @@ def _scored_by_cosine(
 
 def _above(
     rows: Rows, scores: Floats, cosines: Floats, coverage: Floats, request: RecallRequest
-) -> list[Score]:
+) -> Ranked:
     """The rows at or above the threshold, by falling score."""
-    enough = int((scores >= request.threshold).sum())
+    enough = int(np.count_nonzero(scores >= request.threshold))
     best = np.argsort(-scores, kind="stable")[:enough]
-    columns = [each[best].tolist() for each in (rows, scores, cosines, coverage)]
-    return [*map(Score, *columns)]
+    return Ranked(rows[best], scores[best], cosines[best], coverage[best])
 
 
 def _matching(store: MemoryStore, connection: Connection, space: Space, condition: Filter) -> Rows:
