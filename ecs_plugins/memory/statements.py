@@ -70,7 +70,7 @@ _CYRILLIC_ENDING = re.compile(r"(?<=[а-яё]{3})[аеёиоуыэюяйь]{1,4}
 _SAME = ((" our ", " my "), (" il mio ", " mio "), (" la mia ", " mia "))
 
 
-class _Wording(NamedTuple):
+class _EverydayWording(NamedTuple):
     """An everyday wording and its plain form.
 
     Attributes:
@@ -84,8 +84,8 @@ class _Wording(NamedTuple):
     plain: str
 
 
-def _worded(signs: str, pattern: str, plain: str) -> _Wording:
-    return _Wording(frozenset(re.findall(r"\w+", signs)), re.compile(pattern), plain)
+def _worded(signs: str, pattern: str, plain: str) -> _EverydayWording:
+    return _EverydayWording(frozenset(re.findall(r"\w+", signs)), re.compile(pattern), plain)
 
 
 _EVERYDAY: Final = (

@@ -52,7 +52,7 @@ def test_signs_leave_out_only_what_changes_nothing(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("wording", statements._EVERYDAY, ids=lambda each: each.plain.strip())
 def test_every_wording_is_met(
-    wording: statements._Wording, monkeypatch: pytest.MonkeyPatch
+    wording: statements._EverydayWording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = [each for each in statements._EVERYDAY if each is not wording]
     with_it = [statements.spoken(sentence) for sentence in SAID]
