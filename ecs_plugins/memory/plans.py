@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ecs_plugins.memory.statements import Assertion, is_number, names_in
+from ecs_plugins.memory.statements import Assertion, is_number
 from ecs_plugins.memory.wording import IN_WORDS, word_list
 
 EVENTS = word_list(
@@ -20,12 +20,11 @@ _ON_AGAIN = re.compile(r" (?:back on|on again|is on after all) ")
 _EVENT_MODIFIERS = re.compile(r" (?:the|my|our|a|an|of|on|at|for|with|is|was|have|has|cancell?ed) ")
 
 
-def plans(clause: str, text: str) -> Iterator[Assertion]:
-    """That something planned is on, or off, by a clause and what `spoken` makes of it."""
+def plans(text: str, names: set[str]) -> Iterator[Assertion]:
+    """That something planned is on, or off, by what `spoken` makes of a clause, and its names."""
     words = text.split()
-    names = names_in(clause)
     if words[1:2] in (["cancelled"], ["canceled"]):  # by whoever leads the sentence
-        names.add(words[0])
+        names = {*names, words[0]}
     event = _event(words)
     if event is None:
         return

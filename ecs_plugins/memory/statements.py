@@ -354,12 +354,12 @@ def names_in(clause: str) -> set[str]:
     return {_CYRILLIC_ENDING.sub("", name) for name in names}
 
 
-def statement(clause: str, as_spoken: str) -> Statement | None:
+def statement(as_spoken: str, names: set[str]) -> Statement | None:
     """What a clause says; None if it says nothing of what is so now, or of something unclear.
 
     Args:
-        clause: As it is written.
-        as_spoken: What `spoken` makes of it.
+        as_spoken: What `spoken` makes of a clause.
+        names: What `names_in` finds in it.
     """
     text, endings = _ENDED.subn(" not", as_spoken)
     marks = {mark.strip() for mark in _MARKS.findall(text)} - _NO_MARKS
@@ -367,7 +367,6 @@ def statement(clause: str, as_spoken: str) -> Statement | None:
     text = _RELATION.sub(_plain_relation, text)
     text, negations = _NEGATION.subn("", text)
     words = text.split()
-    names = names_in(clause)
     if not _NOT_NOW.isdisjoint({*words} - names):
         return None
     if not _UNCLEAR.isdisjoint(words[:2]):

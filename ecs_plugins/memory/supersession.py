@@ -137,8 +137,9 @@ def _of_sentence(sentence: str) -> list[Assertion]:
     assertions: list[Assertion] = []
     for clause in clauses(sentence):
         text = whole if clause == sentence else spoken(clause)
-        assertions += plans(clause, text)
-        plain = statement(clause, text)
+        names = names_in(clause)
+        assertions += plans(text, names)
+        plain = statement(text, names)
         if plain is None:
             continue
         if not plain.negations:

@@ -348,8 +348,10 @@ class Acceptance:
             decisions = self.select(scored, kept)
             outcome.scored.update(scored)
             outcome.decisions.update(decisions)
+            if turn == rounds - 1:
+                break
             takeable = [index for index in by_score(scored) if decisions[index].kept]
-            if turn == rounds - 1 or not takeable:
+            if not takeable:
                 break
             kept.append(takeable[0])
             remaining = [index for index in scored if index != takeable[0]]

@@ -21,6 +21,9 @@ from ecs_plugins.shaping.flattery import beyond_question
 from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, split_passages
 from ecs_plugins.shaping.result import Verdict
 
+_LOOK_EVERY = 8
+"""Passages that are read between two looks whether anybody still waits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -90,6 +93,7 @@ def read_passages(question: Question, config: ShapingConfig, model: LanguageMode
         )
     tokens = counts[1 : len(passages) + 1]
     lengths = counts[len(passages) + 1 :] or tokens
+    most_tokens = longest_unit(model)
     settled = _settled(passages, texts, tokens)
     open_texts = list(texts)
     open_lengths = list(lengths)
@@ -99,7 +103,7 @@ def read_passages(question: Question, config: ShapingConfig, model: LanguageMode
     pieces = split_passages(
         open_texts,
         model.count_tokens,
-        longest_unit(model),
+        most_tokens,
         lengths=open_lengths,
     )
     units = [unit for unit in pieces if unit.source not in settled and unit.text.strip()]
@@ -167,8 +171,9 @@ def _texts(question: Question, config: ShapingConfig) -> tuple[Sequence[str], bo
     if not config.beyond_question:
         return texts, conversation
     beyond: list[str] = []
-    for text, passage in zip(texts, passages, strict=True):
-        check_awaited()
+    for index, (text, passage) in enumerate(zip(texts, passages, strict=True)):
+        if index % _LOOK_EVERY == 0:
+            check_awaited()
         # A turn that was joined with the question before it keeps that question.
         is_joined = text != passage
         beyond.append(text if is_joined else beyond_question(question.query, passage))

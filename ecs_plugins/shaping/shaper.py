@@ -274,9 +274,10 @@ class ContextShaper:
     ) -> Outcome:
         """Scores and decisions: stage 2."""
         config = self.config
+        scorer = self._scorer(scoring)
         pooled = {index: question.passages[index] for index in pool.units}
         repetitions = NearRepetitions(pooled, config.redundancy_similarity)
-        acceptance = Acceptance(self._scorer(scoring), limits, scoring.tokens, repetitions)
+        acceptance = Acceptance(scorer, limits, scoring.tokens, repetitions)
         if config.acceptance == "stream":
             return acceptance.stream(list(pool.units))
         # In time, only the first are scored: the best.

@@ -253,11 +253,12 @@ class Indexes(SpaceIndexes):
             return
         with opened.lock:
             opened.say(space.written)
-            opened.remove(numbers(space.gone))
+            if space.gone:
+                opened.remove(numbers(space.gone))
+            self._tidy(opened)
             was_current = opened.revision == space.revision - 1
             if was_current and len(opened.index) == space.items:
                 opened.revision = space.revision
-            self._tidy(opened)
 
     def rolled_back(self, space: Space, revision: int) -> None:
         """Take back the rows of a transaction that failed and began at a revision.

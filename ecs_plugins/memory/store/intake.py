@@ -71,7 +71,7 @@ def prepared(
         InvalidInputError: Something else was added under the key, or there is no room.
     """
     now = time.time()
-    ids = log.new_ids(len(messages))
+    ids: list[str] = []
     stored = 0
     left = [*messages]
     latest: Message | None = None
@@ -86,6 +86,8 @@ def prepared(
         if space is not None:
             last = log.log(connection, space.id, now=now, limit=1)
             latest = last[0] if last else None
+    if not ids:
+        ids = log.new_ids(len(messages))
     if store.config.rule != "paper":  # which knows no replies
         left = log.replies(left, ids[stored:], latest, now)
     texts = [as_reply(message.text, message.asked) for message in left]
@@ -179,21 +181,23 @@ class Intake:
             space.step += 1
             space.since_sleep += 1
             item = log.item_of(name, vector, space.step, message.text, message.asked)
+            at = self._now if message.at is None else message.at
+            row = TierRow(item, message.metadata, at, at, expiry(message, self._now))
             if self._pinned:
-                row = self._row(item, message)
                 insert_pinned(connection, space, row, [name], self._config)
             else:
-                self._admit(item, message)
+                self._admit(row, item)
         self._flush()
         tiers.join(connection, self._joined)
         evict_overflow(connection, space, self._config)
 
-    def _admit(self, new: HotItem, message: NewMessage) -> None:
+    def _admit(self, row: TierRow, new: HotItem) -> None:
+        """Let the row of a new item stand for itself, or support what it repeats."""
         near: dict[Tier, _Near] = {}
         if self._index is not None:
             near = self._near(self._index, new.vector)
         if not near:
-            self._write(self._row(new, message), new.id)
+            self._write(row, new.id)
             return
         hot = near.get("hot")
         cold = near.get("cold")
@@ -205,12 +209,12 @@ class Intake:
         )
         nearest = hot if isinstance(item, HotItem) else cold
         if item.id == new.id or nearest is None:
-            self._write(self._row(item, message), new.id)
+            self._write(replace(row, item=item), new.id)
         else:
-            self._replace(nearest.stored, item, message, new.id)
+            self._replace(nearest.stored, item, row, new.id)
 
     def _replace(
-        self, old: TierRow, item: HotItem | ColdMemory, message: NewMessage, name: str
+        self, old: TierRow, item: HotItem | ColdMemory, new: TierRow, message: str
     ) -> None:
         """Let an item stand where a message repeats it; a memory gets a version by that."""
         tiers.delete(self._connection, self._space, [old])
@@ -224,13 +228,13 @@ class Intake:
         changed = replace(
             old,
             item=item,
-            metadata=shared(old.metadata, message.metadata),
+            metadata=shared(old.metadata, new.metadata),
             changed=self._now,
-            expires=earliest(old.expires, expiry(message, self._now)),
+            expires=earliest(old.expires, new.expires),
             version=version,
             born=None,
         )
-        self._write(changed, name)
+        self._write(changed, message)
 
     def _near(self, opened: SpaceIndex, vector: Vector) -> dict[Tier, _Near]:
         """The item of each tier nearest to a vector, if it is near enough to be repeated."""
@@ -256,10 +260,6 @@ class Intake:
             return []
         stored = tiers.by_rows(self._connection, self._space.id, near, dimension)
         return sorted(stored.values(), key=lambda each: each.row)
-
-    def _row(self, item: HotItem | ColdMemory, message: NewMessage) -> TierRow:
-        at = self._now if message.at is None else message.at
-        return TierRow(item, message.metadata, at, at, expiry(message, self._now))
 
     def _write(self, new: TierRow, message: str) -> None:
         row = next(self._rows)

@@ -212,8 +212,8 @@ class MemoryStore:
         """One consistent view, and the namespace in it."""
         with self.database.read() as connection:
             space = find_space(connection, namespace)
-            if space is not None:
-                self._check_epoch(space.epoch)
+            if space is not None and space.epoch != self.epoch:
+                raise self._replaced_embedder()
             yield connection, space
 
     @contextmanager
@@ -233,7 +233,8 @@ class MemoryStore:
         with ExitStack() as stack:
             for scope in sorted(scopes):  # in one order, so that nobody waits for who waits for him
                 connection = stack.enter_context(self.database.write(scope=scope))
-            self._check_epoch(epoch_of(connection))
+            if epoch_of(connection) != self.epoch:
+                raise self._replaced_embedder()
             yield connection
 
     @contextmanager
@@ -243,7 +244,9 @@ class MemoryStore:
         """One write transaction on a namespace: pending recalls first, its row saved last."""
         with self.database.write(wait=wait, scope=scope_of(namespace)) as connection:
             space = find_space(connection, namespace)
-            self._check_epoch(epoch_of(connection) if space is None else space.epoch)
+            epoch = epoch_of(connection) if space is None else space.epoch
+            if epoch != self.epoch:
+                raise self._replaced_embedder()
             if space is None and create:
                 space = create_space(connection, namespace, time.time(), self.epoch)
             accesses = self.pending.take(namespace) if flush else []
@@ -298,12 +301,11 @@ class MemoryStore:
                 level = logging.WARNING if wait else logging.DEBUG
                 logger.log(level, "retrieval hits could not be written yet: %s", error)
 
-    def _check_epoch(self, epoch: int) -> None:
-        if epoch != self.epoch:
-            raise StorageError(
-                f"{self.database.path} was re-embedded by another process; open it again with "
-                "the new embedder"
-            )
+    def _replaced_embedder(self) -> StorageError:
+        return StorageError(
+            f"{self.database.path} was re-embedded by another process; open it again with "
+            "the new embedder"
+        )
 
     # Erasing
 

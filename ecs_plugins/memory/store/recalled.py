@@ -7,7 +7,7 @@ so its correction is shown in its place, with its score, however far its own wor
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -117,10 +117,11 @@ class Recalled(NamedTuple):
         )
 
 
+@dataclass(frozen=True, slots=True)
 class Reader:
     """Reads candidates as far as they are wanted, and remembers what it has read.
 
-    Args:
+    Attributes:
         store: Where they are.
         connection: Of the transaction.
         space: The namespace.
@@ -128,21 +129,13 @@ class Reader:
         allowed: The rows that its filter lets pass; None is all.
     """
 
-    def __init__(
-        self,
-        store: MemoryStore,
-        connection: Connection,
-        space: Space,
-        request: RecallRequest,
-        allowed: Rows | None,
-    ) -> None:
-        self._store = store
-        self._connection = connection
-        self._space = space
-        self._request = request
-        self._allowed = allowed
-        self._rows: dict[int, TierRow] = {}
-        self._validity: dict[str, claims.Validity] = {}
+    store: MemoryStore
+    connection: Connection
+    space: Space
+    request: RecallRequest
+    allowed: Rows | None
+    _rows: dict[int, TierRow] = field(default_factory=dict)
+    _validity: dict[str, claims.Validity] = field(default_factory=dict)
 
     def best(self, scored: Ranked) -> list[Recalled]:
         """The best ``k`` candidates that are wanted, best first.
@@ -151,7 +144,7 @@ class Reader:
         """
         wanted: list[Recalled] = []
         taken: set[int] = set()
-        k = self._request.k
+        k = self.request.k
         count = len(scored)
         start = 0
         stop = k
@@ -173,7 +166,7 @@ class Reader:
         candidates = self._recalled({each.row: each for each in scored})
         found = [each for each in candidates if self._is_shown(each)]
         fallen = [each for each in candidates if not each.validity.holds]
-        if fallen and not self._request.by_cosine:
+        if fallen and not self.request.by_cosine:
             found += self._in_place_of(fallen)
         shown: dict[int, Recalled] = {}
         for each in sorted(found, key=place):
@@ -184,7 +177,8 @@ class Reader:
         """Items by their rows, with their times; those that are not searched are left out."""
         stored = self._read([*scores])
         ids = [each.item.id for each in stored.values()]
-        self._validity |= claims.validity_of_live(self._connection, ids, self._request.at)
+        validity = claims.validity_of_live(self.connection, ids, self.request.at)
+        self._validity.update(validity)
         recalled = []
         for row, score in scores.items():
             if row in stored:
@@ -213,7 +207,7 @@ class Reader:
     def _corrected(self, fallen: Sequence[Recalled], seen: Container[int]) -> dict[int, Recalled]:
         """By the row of each correction that is not seen yet, the first of what it corrects."""
         messages = [each.validity.by for each in fallen if each.validity.by is not None]
-        rows = claims.live_rows(self._connection, self._space.id, messages)
+        rows = claims.live_rows(self.connection, self.space.id, messages)
         corrected: dict[int, Recalled] = {}
         for each in fallen:
             row = rows.get(each.validity.by or "")
@@ -224,33 +218,28 @@ class Reader:
         return corrected
 
     def _is_allowed(self, row: int) -> bool:
-        return self._allowed is None or row in self._allowed
+        return self.allowed is None or row in self.allowed
 
     def _read(self, rows: Sequence[int]) -> dict[int, TierRow]:
         """The rows that are in a tier that is searched, not excluded, and have not expired."""
-        request = self._request
+        request = self.request
         unread = [row for row in rows if row not in self._rows]
         if unread:
-            self._rows |= tiers.by_rows(self._connection, self._space.id, unread)
-        stored = self._searched([self._rows[row] for row in rows if row in self._rows])
+            self._rows.update(tiers.by_rows(self.connection, self.space.id, unread))
+        stored = []
+        for row in rows:
+            each = self._rows.get(row)
+            if each is None or each.tier not in request.tiers or each.item.id in request.exclude:
+                continue
+            stored.append(each)
         ends = [each.expires for each in stored if each.expires is not None]
         if ends and min(ends) <= request.now:
-            stored = [*alive(self._connection, stored, request.now, self._store)]
+            stored = [*alive(self.connection, stored, request.now, self.store)]
         return {each.row: each for each in stored}
-
-    def _searched(self, stored: Sequence[TierRow]) -> list[TierRow]:
-        """Those in a tier that is searched, and not excluded."""
-        request = self._request
-        standing = [each.tier for each in stored]
-        searched = []
-        for each, tier in zip(stored, standing, strict=True):
-            if tier in request.tiers and each.item.id not in request.exclude:
-                searched.append(each)
-        return searched
 
     def _is_shown(self, recalled: Recalled) -> bool:
         """Whether it holds, or is wanted though it does not; what is pinned stays now."""
-        request = self._request
+        request = self.request
         if recalled.validity.holds or request.by_cosine:
             return True
         if request.at is not None:

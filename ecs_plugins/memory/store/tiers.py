@@ -274,30 +274,28 @@ def insert_numbered(connection: Connection, space: Space, new: Sequence[TierRow]
 
 def _values(space: Space, new: Sequence[TierRow]) -> list[tuple[object, ...]]:
     """What is written of versions, in the order of the columns."""
-    metadata = [dump(each.metadata) for each in new]
-    noted_evidence = [dump_evidence(each.item.evidence) for each in new]
-    contents = [packed(each.item.vector) for each in new]
-    text_crcs = crcs_of([(each.item.asked, each.item.text) for each in new])
-    written = []
-    for at, each in enumerate(new):
+    noted = []
+    for each in new:
         item = each.item
         judged = item.judged if isinstance(item, HotItem) else 0
         entropy = item.entropy if isinstance(item, ColdMemory) else 0.0
-        vector, _ = contents[at]
+        metadata = dump(each.metadata)
+        evidence = dump_evidence(item.evidence)
         row = (
             0, item.id, space.id, each.tier, int(each.live), each.version, each.born, each.died,
-            item.text, metadata[at], each.created, each.changed, each.expires, int(each.is_pinned),
-            judged, *_energies(each.judged), entropy,
-            noted_evidence[at], vector,
+            item.text, metadata, each.created, each.changed, each.expires, int(each.is_pinned),
+            judged, *_energies(each.judged), entropy, evidence,
         )  # fmt: skip
-        written.append(row)
-    noted_crcs = crcs_of(map(_noted, written))
-    judged_crcs = crcs_of(map(_judged, written))
+        noted.append(row)
+    contents = [packed(each.item.vector) for each in new]
+    text_crcs = crcs_of([(each.item.asked, each.item.text) for each in new])
+    noted_crcs = crcs_of(map(_noted, noted))
+    judged_crcs = crcs_of(map(_judged, noted))
     values: list[tuple[object, ...]] = []
     for at, each in enumerate(new):
-        _, vector_crc = contents[at]
+        vector, vector_crc = contents[at]
         sums = (text_crcs[at], vector_crc, noted_crcs[at], judged_crcs[at])
-        values.append((*written[at][1:], *sums, each.item.asked))
+        values.append((*noted[at][1:], vector, *sums, each.item.asked))
     return values
 
 

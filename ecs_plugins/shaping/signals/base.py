@@ -291,20 +291,6 @@ class SignalAround:
         return self.signal.utilities(task, results)
 
 
-def pragmatic_utility(with_passage: float, without: float) -> float:
-    """Definition 3.1 before the price of length: the shift of the answer's log-probability.
-
-    Args:
-        with_passage: ``ln P(a | C, u, q)``.
-        without: ``ln P(a | C, q)``.
-
-    Returns:
-        Nats; negative where the passage makes the answer less likely. Two impossible answers
-        (both minus infinity) differ by nothing.
-    """
-    return 0.0 if with_passage == without else with_passage - without
-
-
 def marginal_logprob(logprobs: Sequence[float], log_weights: Sequence[float] = ()) -> float:
     """``ln sum_i w_i P(a_i)``: the log-probability of any of several answers.
 

@@ -21,7 +21,6 @@ from ecs_plugins.shaping.signals.base import (
     ScoringTask,
     UnitUtility,
     marginal_logprob,
-    pragmatic_utility,
 )
 
 ANSWER_TEMPLATE = PromptTemplate(
@@ -42,6 +41,20 @@ QUERY_TEMPLATE = PromptTemplate(
 """Passage, then the question that it answers (Sachan et al. 2022)."""
 JOINT_TEMPLATE = replace(QUERY_TEMPLATE, response=" {question}\nAnswer: {answer}")
 """As `QUERY_TEMPLATE`, going on to the answer."""
+
+
+def pragmatic_utility(with_passage: float, without: float) -> float:
+    """Definition 3.1 before the price of length: the shift of the answer's log-probability.
+
+    Args:
+        with_passage: ``ln P(a | C, u, q)``.
+        without: ``ln P(a | C, q)``.
+
+    Returns:
+        Nats; negative where the passage makes the answer less likely. Two impossible answers
+        (both minus infinity) differ by nothing.
+    """
+    return 0.0 if with_passage == without else with_passage - without
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from ecs_plugins.shaping import Verdict
 from ecs_plugins.shaping.acceptance import verdict_of
-from ecs_plugins.shaping.signals.base import marginal_logprob, pragmatic_utility
+from ecs_plugins.shaping.signals.base import marginal_logprob
+from ecs_plugins.shaping.signals.likelihood import pragmatic_utility
 from ecs_plugins.shaping.statistics import (
     auc,
     best_threshold,
