@@ -4,8 +4,9 @@ Nothing is marked as superseded: a statement falls while a later one of the same
 it, so it holds again when that is erased, and what is said again holds again.
 
 What was said of one thing may have been said thousands of times. So the first and the last message
-behind an item are looked at first, each by one seek, which decides nearly every item. For the
-others, the claims of the same keys are read once, in order.
+behind an item are looked at first, each by one seek, which decides nearly every item. Of the others
+the last one of each claim decides: what was said again falls no earlier. Only for what held at an
+earlier time are the claims of the same keys read, once, in order.
 """
 
 from __future__ import annotations
@@ -24,9 +25,16 @@ from ecs_plugins.common.files import statements
 from ecs_plugins.memory.types import ColdMemory, HotItem
 from ecs_plugins.storage.base import Connection
 
-_BEHIND, _ENDS, _SAID, _FIRST_CORRECTIONS, _FALLING, _CORRECTIONS, _LIVE = statements(
-    __package__, "claims.sql"
-)
+(
+    _BEHIND,
+    _ENDS,
+    _SAID,
+    _FIRST_CORRECTIONS,
+    _FALLING,
+    _CORRECTIONS,
+    _SAID_SINCE,
+    _LAST_WORDS,
+) = statements(__package__, "claims.sql")
 
 MOST_BEHIND = 100
 """Of so many messages behind an item a recollection tells, beside the first."""
@@ -104,7 +112,11 @@ def validity_of_live(
     connection: Connection, ids: Collection[str], at: float | None = None
 ) -> dict[str, Validity]:
     """The same of items in a tier, of which only some of the messages are told."""
-    return _judged(connection, _ends(connection, ids), at)
+    behind = _ends(connection, ids)
+    if at is not None:
+        cut = [item for item, joined in behind.items() if len(joined) > MOST_BEHIND]
+        behind |= _behind(connection, cut)
+    return _judged(connection, behind, at)
 
 
 def validity_of_messages(connection: Connection, ids: Collection[str]) -> dict[str, Validity]:
@@ -125,15 +137,69 @@ def _judged(
             validities[item] = _validity(joined, spans, moment)
         else:
             undecided[item] = joined
-    if undecided:
-        cut = [item for item, joined in undecided.items() if len(joined) > MOST_BEHIND]
-        undecided |= _behind(connection, cut)
-        every: set[str] = set()
-        every.update(*undecided.values())
-        spans = _spans(connection, every, _corrections(connection, every))
-        for item, joined in undecided.items():
-            validities[item] = _validity(joined, spans, moment)
+    if not undecided:
+        return validities
+    if at is None:
+        return validities | _judged_now(connection, undecided)
+    every: set[str] = set()
+    every.update(*undecided.values())
+    spans = _spans(connection, every, _corrections(connection, every))
+    for item, joined in undecided.items():
+        validities[item] = _validity(joined, spans, moment)
     return validities
+
+
+def _judged_now(connection: Connection, behind: Mapping[str, Sequence[str]]) -> dict[str, Validity]:
+    """Whether items hold now, by the last message of each claim that is behind them."""
+    said = _last_said(connection, behind)
+    last: set[str] = set()
+    last.update(*said.values())
+    corrections = _first_corrections(connection, last)
+    holding = last - corrections.keys()
+    first = _said_since(connection, holding)
+    spans = _spans(connection, last, corrections)
+    validities = {}
+    for item, messages in said.items():
+        told = {message: spans[message] for message in messages}
+        for message in holding.intersection(messages):
+            told[message] = spans[message]._replace(since=first.get(message, spans[message].since))
+        valid = _validity(messages, told, sys.float_info.max)
+        validities[item] = replace(valid, behind=tuple(behind[item]))
+    return validities
+
+
+def _last_said(connection: Connection, behind: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Of the messages behind each item the last one that claims the same, in their order.
+
+    What claims nothing that falls is one of them.
+    """
+    every: set[str] = set()
+    every.update(*behind.values())
+    rows = connection.execute(_FALLING, (json.dumps([*every]),))
+    claimed: dict[str, list[_Falling]] = {}
+    for row in rows:
+        falling = _Falling(*row)
+        claimed.setdefault(falling.message, []).append(falling)
+    last: dict[str, list[str]] = {}
+    for item, messages in behind.items():
+        placed: dict[frozenset[tuple[int, int]], tuple[float, int, str]] = {}
+        for message in messages:
+            falling_of = claimed.get(message, [])
+            said = frozenset((each.key, each.value) for each in falling_of)
+            place = max(((each.at, each.row) for each in falling_of), default=(0.0, 0))
+            placed[said] = max(placed.get(said, (*place, message)), (*place, message))
+        last[item] = [message for _, _, message in sorted(placed.values())]
+    return last
+
+
+def _said_since(connection: Connection, messages: Collection[str]) -> dict[str, float]:
+    """Since when what messages claim is said, and nothing else of the same things."""
+    if not messages:
+        return {}
+    since: dict[str, float] = {}
+    for message, created in connection.execute(_SAID_SINCE, (json.dumps([*messages]),)):
+        since[message] = max(created, since.get(message, -math.inf))
+    return since
 
 
 def _spans_of_ends(connection: Connection, behind: Mapping[str, Sequence[str]]) -> dict[str, _Span]:
@@ -176,10 +242,20 @@ def _ends(connection: Connection, items: Collection[str]) -> dict[str, list[str]
     return ends
 
 
-def live_rows(connection: Connection, space: int, messages: Collection[str]) -> dict[str, int]:
-    """The row of the live item of a namespace that each message is behind, where there is one."""
-    rows = connection.execute(_LIVE, (space, json.dumps([*messages])))
-    return dict(rows.fetchall())
+def last_words(
+    connection: Connection, messages: Collection[str], at: float | None
+) -> dict[str, list[int]]:
+    """The rows of live items with the last word until a time on what each message corrects.
+
+    A message that has it of one thing, and not of another, is no last word.
+    """
+    until = sys.float_info.max if at is None else at
+    values = (json.dumps([*messages]), until, time.time())
+    rows: dict[str, list[int]] = {}
+    for message, row, is_own in connection.execute(_LAST_WORDS, values):
+        if not is_own or message not in rows:
+            rows.setdefault(message, []).append(row)
+    return rows
 
 
 def _is_decided(joined: Sequence[str], spans: Mapping[str, _Span], at: float | None) -> bool:

@@ -26,13 +26,13 @@ UNION ALL SELECT message, min(at) FROM claims c WHERE message IN (SELECT value F
 -- time, or a later one. Of a comparison of both columns at once SQLite seeks by the first alone.
 -- Where no other value was ever claimed since, what was said again is not read through.
 
-SELECT c.message, n.at, n.message FROM claims c LEFT JOIN claims n ON (EXISTS (
+SELECT c.message, n.at, n.message FROM claims c LEFT JOIN claims n ON n.row = CASE WHEN EXISTS (
     SELECT 1 FROM claims other WHERE other.namespace = c.namespace AND other.key = c.key
         AND other.value < c.value AND other.at >= c.at
 ) OR EXISTS (
     SELECT 1 FROM claims other WHERE other.namespace = c.namespace AND other.key = c.key
         AND other.value > c.value AND other.at >= c.at
-)) AND n.row = coalesce((
+) THEN coalesce((
     SELECT later.row FROM claims later
     WHERE later.namespace = c.namespace AND later.key = c.key AND later.corrects = 1
         AND later.at = c.at AND later.row > c.row
@@ -46,7 +46,7 @@ SELECT c.message, n.at, n.message FROM claims c LEFT JOIN claims n ON (EXISTS (
         AND later.value != c.value AND later.message != c.message
         AND NOT EXISTS (SELECT 1 FROM messages x WHERE x.id = later.message AND x.expires <= ?2)
     ORDER BY later.at, later.row LIMIT 1
-))
+)) END
 WHERE c.falls = 1 AND c.message IN (SELECT value FROM json_each(?1));
 
 -- The claims of messages that fall when they are corrected:
@@ -61,8 +61,30 @@ WHERE namespace = ?1 AND key IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)
     AND NOT EXISTS (SELECT 1 FROM messages x WHERE x.id = c.message AND x.expires <= ?3)
 ORDER BY key, at, row;
 
--- The live items of a namespace ?1 that messages ?2 are behind:
+-- When what messages claim was said first since something else was said of the same thing:
 
-SELECT p.message, t.row FROM provenance p JOIN tiers t ON t.id = p.item
-WHERE t.namespace = ?1 AND t.live = 1 AND p.message IN (SELECT value FROM json_each(?2))
-ORDER BY t.row;
+SELECT c.message, coalesce(m.created, f.at) FROM claims c JOIN claims o ON o.row = (
+    SELECT other.row FROM claims other
+    WHERE other.namespace = c.namespace AND other.key = c.key AND other.corrects = 1
+        AND other.value != c.value AND other.at <= c.at AND (other.at < c.at OR other.row < c.row)
+    ORDER BY other.at DESC, other.row DESC LIMIT 1
+) JOIN claims f ON f.row = (
+    SELECT again.row FROM claims again
+    WHERE again.namespace = c.namespace AND again.key = c.key AND again.value = c.value
+        AND again.at >= o.at AND (again.at > o.at OR again.row > o.row)
+    ORDER BY again.at, again.row LIMIT 1
+) LEFT JOIN messages m ON m.id = f.message
+WHERE c.falls = 1 AND c.message IN (SELECT value FROM json_each(?1));
+
+-- The live items with the last word until ?2 on what messages ?1 correct, without what has expired
+-- by ?3; those with the messages themselves come last:
+
+SELECT DISTINCT c.message, t.row, c.message = last.message AS own FROM claims c JOIN claims last ON last.row = (
+    SELECT later.row FROM claims later
+    WHERE later.namespace = c.namespace AND later.key = c.key AND later.corrects = 1
+        AND later.at <= ?2
+        AND NOT EXISTS (SELECT 1 FROM messages x WHERE x.id = later.message AND x.expires <= ?3)
+    ORDER BY later.at DESC, later.row DESC LIMIT 1
+) JOIN provenance p ON p.message = last.message JOIN tiers t ON t.id = p.item
+WHERE c.corrects = 1 AND c.message IN (SELECT value FROM json_each(?1)) AND t.live = 1
+ORDER BY own, t.row;

@@ -176,9 +176,10 @@ class Reader:
     def _recalled(self, scores: Mapping[int, Score]) -> list[Recalled]:
         """Items by their rows, with their times; those that are not searched are left out."""
         stored = self._read([*scores])
-        ids = [each.item.id for each in stored.values()]
-        validity = claims.validity_of_live(self.connection, ids, self.request.at)
-        self._validity.update(validity)
+        ids = [each.item.id for each in stored.values() if each.item.id not in self._validity]
+        if ids:
+            validity = claims.validity_of_live(self.connection, ids, self.request.at)
+            self._validity.update(validity)
         recalled = []
         for row, score in scores.items():
             if row in stored:
@@ -205,16 +206,16 @@ class Reader:
         return holding
 
     def _corrected(self, fallen: Sequence[Recalled], seen: Container[int]) -> dict[int, Recalled]:
-        """By the row of each correction that is not seen yet, the first of what it corrects."""
+        """By the row of each last correction not seen yet, the first of what it corrects."""
         messages = [each.validity.by for each in fallen if each.validity.by is not None]
-        rows = claims.live_rows(self.connection, self.space.id, messages)
+        rows = claims.last_words(self.connection, messages, self.request.at)
         corrected: dict[int, Recalled] = {}
         for each in fallen:
-            row = rows.get(each.validity.by or "")
-            if row is None or row in seen or row in corrected or not self._is_allowed(row):
-                continue
             text = each.corrects or each.stored.item.text
-            corrected[row] = each._replace(score=each.score._replace(row=row), corrects=text)
+            for row in rows.get(each.validity.by or "", []):
+                if row not in seen and row not in corrected and self._is_allowed(row):
+                    score = each.score._replace(row=row)
+                    corrected[row] = each._replace(score=score, corrects=text)
         return corrected
 
     def _is_allowed(self, row: int) -> bool:

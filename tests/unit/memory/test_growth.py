@@ -47,26 +47,35 @@ def instructions(memory, action):
 SAME = "The build server is online."
 DIFFERENT = "The server load is {} percent."
 ENDED = "The build server is not online."
+BY_TURNS = "The build server is {0}line."
+
+
+def said(text, number):
+    """A text for the nth time, of which something else is said by turns."""
+    state = ("on", "off")[number % 2]
+    return text.format(state if text is BY_TURNS else number)
 
 
 def cost_of_recall(opened, count, text, *last):
     memory = opened(f"{count}.db")
     for start in range(0, count, 40):
-        memory.add([text.format(number) for number in range(start, start + 40)])
+        memory.add([said(text, number) for number in range(start, start + 40)])
     for each in last:
         memory.add(each)
-    question = text.format(3)
+    question = said(text, 3)
     memory.recall(question, threshold=0.0, record=False)
     return instructions(memory, lambda: memory.recall(question, threshold=0.0, record=False))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "said", [(SAME,), (DIFFERENT,), (SAME, ENDED), (SAME, ENDED, SAME)], ids=range(4)
+    "texts",
+    [(SAME,), (DIFFERENT,), (BY_TURNS,), (SAME, ENDED), (SAME, ENDED, SAME)],
+    ids=range(5),
 )
-def test_a_recall_takes_no_more_than_its_share_of_what_was_said_again(opened, said):
-    few, many = (cost_of_recall(opened, count, *said) for count in (80, 480))
-    assert many < 7 * few
+def test_a_recall_takes_hardly_more_where_more_was_said_again(opened, texts):
+    few, many = (cost_of_recall(opened, count, *texts) for count in (80, 480))
+    assert many < 3 * few
 
 
 def cost_of_deleting_half(opened, count):

@@ -208,6 +208,24 @@ def test_neither_what_was_said_before_nor_what_has_expired_corrects(memory, late
     assert texts(memory) == [ROME]
 
 
+def test_since_when_is_told_of_what_was_said_a_hundred_times_since(memory):
+    rome = [ROME] * 130
+    _, *_, newer = said(memory, ROME, OSLO, *rome, OSLO)
+    [fallen] = memory.recall(ROME, threshold=0.9, include_superseded=True, k=9)[1:]
+    assert (fallen.valid_until, fallen.superseded_by) == (133.0, newer)
+    memory.delete(newer)
+    [holds] = memory.recall(ROME, threshold=0.9)
+    assert (holds.valid_from, holds.valid_until) == (3.0, None)
+
+
+def test_what_fell_in_a_long_chain_is_answered_by_its_last_link(memory):
+    loads = [f"The server load is {load} percent." for load in range(30)]
+    said(memory, *loads)
+    [now] = memory.recall(loads[0], threshold=0.5, k=1)
+    [then] = memory.recall(loads[0], threshold=0.5, k=1, at=12.5)
+    assert (now.text, then.text) == (loads[29], loads[11])
+
+
 @pytest.mark.parametrize("asleep", [False, True])
 def test_who_asks_in_the_words_of_what_fell_is_told_what_corrects_it(memory, asleep):
     steps = ["I live in Porto.", "I moved to Oslo.", "We moved to Bergen."]
