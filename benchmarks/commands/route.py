@@ -7,15 +7,14 @@ new, and every query is routed and counted.
 from __future__ import annotations
 
 import random
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from benchmarks.commands.frontier import quantile
+from benchmarks.commands.load import place_of
 
 if TYPE_CHECKING:
     from ecs_plugins.frontier import ReuseLedger
@@ -33,32 +32,49 @@ def route(
     contexts: Annotated[int, typer.Option(min=1, help="In the ledger.")] = 1_000_000,
     queries: Annotated[int, typer.Option(min=10, help="That are timed.")] = 5_000,
     ledger: Annotated[
-        str, typer.Option(help="Address of an empty PostgreSQL schema; by default a new file.")
-    ] = "",
+        str | None,
+        typer.Option(
+            help='Address of an empty PostgreSQL schema, or "private" for a server of its own; '
+            "by default a new file.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """The time that `Router.route` takes, without a ledger and with one."""
     from benchmarks.deployment.month import PAPER_POINTS
     from ecs_plugins.frontier import EfficiencyFrontier, ReuseLedger, Router, RouterConfig
+    from ecs_plugins.storage.base import is_address
 
     frontier = EfficiencyFrontier(PAPER_POINTS)
     config = RouterConfig(target_f1=0.78)
     alone = Router(frontier, config)
     _report("without a ledger", _times(lambda _: alone.route(), ["a"] * queries))
-    with tempfile.TemporaryDirectory() as folder:
-        path = ledger or str(Path(folder) / "reuse.db")
-        with ReuseLedger(path) as counted:
-            began = time.perf_counter()
-            _fill(counted, contexts)
-            filled = time.perf_counter()
-            counted.model()
-            fitted = time.perf_counter()
-            typer.echo(
-                f"{contexts:,} contexts: filled in {filled - began:.1f} s, "
-                f"the forecast fitted in {fitted - filled:.2f} s"
-            )
-            router = Router(frontier, config, ledger=counted)
-            names = _asked(contexts, queries)
-            _report("with it", _times(lambda name: router.route(context_id=name), names))
+    with place_of(ledger) as place, ReuseLedger(place) as counted:
+        began = time.perf_counter()
+        _fill(counted, contexts)
+        filled = time.perf_counter()
+        counted.model()
+        fitted = time.perf_counter()
+        typer.echo(
+            f"{contexts:,} contexts: filled in {filled - began:.1f} s, "
+            f"the forecast fitted in {fitted - filled:.2f} s"
+        )
+        router = Router(frontier, config, ledger=counted)
+        names = _asked(contexts, queries)
+        if is_address(place):
+            _report("a bare round trip to the server", _round_trips(str(place), names))
+        _report("with it", _times(lambda name: router.route(context_id=name), names))
+
+
+def _round_trips(address: str, names: Sequence[str]) -> Iterator[float]:
+    """What no query about one row of a server is below."""
+    import psycopg
+
+    from ecs_plugins.storage.addresses import parsed
+
+    server, _ = parsed(address)
+    with psycopg.connect(server, autocommit=True) as connection:
+        yield from _times(lambda name: connection.execute("SELECT %s", (name,)).fetchone(), names)
 
 
 def _fill(ledger: ReuseLedger, contexts: int) -> None:
