@@ -17,7 +17,9 @@ _IN_THE_MAP = {
 }
 """Prices of a model, and their names in LiteLLM's map."""
 
-_TIER = re.compile(r"^(?P<price>.+)_above_(?P<thousands>\d+)k_tokens$")
+_TIER = re.compile(r"^(?P<price>.+)_above_(?P<thousands>\d{1,6})k_tokens$")
+_RANGES = "tiered_pricing"
+_LEAST = "prompt_cache_min_tokens"
 _BATCH = "_batches"
 _MOST_CANDIDATES = 8  # named in an error
 
@@ -36,12 +38,13 @@ def settings_of_map(
     if "compressor" in models:
         written_by = _entry(listed, models["compressor"], "compressor")
         compressor = _price(written_by)
+    if batch:
+        compressor = _price(_batched(written_by))
     return {
         "unit": "USD",
         "answer": _price(answer),
         "compressor": compressor,
         "scorer": 0.0,
-        "prepare_factor": _batch_factor(written_by) if batch else 1.0,
     }
 
 
@@ -51,14 +54,16 @@ def _entry(listed: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]
     Raises:
         ValueError: There is none, or several providers ask different prices.
     """
-    if not name:
-        raise ValueError(f"name the model of the role {role}, to find its price")
-    exact = listed.get(name)
+    if not name or not isinstance(name, str):
+        raise ValueError(f"name the model of the role {role}, to find its price; got {name!r:.60}")
+    exact = _flat(listed.get(name))
     if _is_priced(exact):
         return exact
-    by_provider = [key for key in listed if key.endswith(f"/{name}")]
-    candidates: dict[str, Mapping[str, Any]]
-    candidates = {key: listed[key] for key in by_provider if _is_priced(listed[key])}
+    candidates: dict[str, Mapping[str, Any]] = {}
+    for key in listed:
+        entry = _flat(listed[key])
+        if key.endswith(f"/{name}") and _is_priced(entry):
+            candidates[key] = entry
     if not candidates:
         raise ValueError(f"it has no price of {name!r}, the model of the role {role}")
     first, *others = candidates.values()
@@ -72,6 +77,31 @@ def _entry(listed: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]
     raise ValueError(
         f"{name!r}, the model of the role {role}, has different prices: name one of {shown}{rest}"
     )
+
+
+def _flat(entry: object) -> object:
+    """An entry whose prices stand in a list of ranges, in the names of the others."""
+    if not isinstance(entry, Mapping) or not isinstance(entry.get(_RANGES), list):
+        return entry
+    flat = {key: value for key, value in entry.items() if key != _RANGES}
+    for tier in entry[_RANGES]:
+        start = _start_of(tier)
+        if start is None:
+            return entry
+        suffix = f"_above_{start}k_tokens" if start else ""
+        for name in _IN_THE_MAP.values():
+            if tier.get(name) is not None:
+                flat[f"{name}{suffix}"] = tier[name]
+    return flat
+
+
+def _start_of(tier: object) -> int | None:
+    """The thousands of tokens that a range of prices begins above; None where it has no such."""
+    tokens = tier.get("range") if isinstance(tier, Mapping) else None
+    if not isinstance(tokens, list) or not tokens or not isinstance(tokens[0], int | float):
+        return None
+    thousands = tokens[0] / 1000
+    return int(thousands) if thousands == int(thousands) else None
 
 
 def _is_priced(entry: object) -> TypeIs[Mapping[str, Any]]:
@@ -107,13 +137,17 @@ def _given(entry: Mapping[str, Any]) -> dict[str, Any]:
         price = entry.get(name)
         if price is not None:
             prices[setting] = price
+    least = entry.get(_LEAST)
+    if least is not None:
+        prices["cache_least"] = int(least)
     return prices
 
 
-def _batch_factor(entry: Mapping[str, Any]) -> float:
-    """What a batch interface charges over the usual price; 1.0 where the map knows of none."""
-    usual = entry.get("input_cost_per_token")
-    batched = entry.get(f"input_cost_per_token{_BATCH}")
-    if not usual or batched is None:
-        return 1.0
-    return float(batched) / float(usual)
+def _batched(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry at the prices of its batch interface, where the map knows them."""
+    batched = dict(entry)
+    for name in _IN_THE_MAP.values():
+        price = entry.get(f"{name}{_BATCH}")
+        if price is not None:
+            batched[name] = price
+    return batched

@@ -167,7 +167,7 @@ class PriceVector(Config):
         LiteLLM's public price map is read, too (``model_prices_and_context_window.json``), with
         the names in ``models["answer"]`` and ``models["compressor"]``: the exact name, else that
         behind a provider's where all providers ask the same. ``batch`` prices stage 1 by the
-        map's batch interface.
+        map's batch interface. Shared prompts below its ``prompt_cache_min_tokens`` are not cached.
 
         Raises:
             StorageError: The file cannot be read.

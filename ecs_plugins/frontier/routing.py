@@ -47,6 +47,7 @@ from ecs_plugins.tokens import Role, Stage, TokenLedger
 _log = logging.getLogger(__name__)
 _LEARN_SECONDS = 60.0
 _LEASE_SECONDS = 120.0  # how long a preparation may take before the next may try
+_UNTIL = ", until a forecast that has shown its worth decides in place of this rule"
 
 
 class _Known(NamedTuple):
@@ -243,7 +244,10 @@ class Router:
             draw=draw,
         )
         effective = decision.stage2 + decision.stage1 / (1 + more)
-        return replace(decision, reuse=1 + more, effective=effective)
+        note = decision.note
+        if self.config.policy is None:
+            note += _UNTIL
+        return replace(decision, reuse=1 + more, effective=effective, note=note)
 
     def _by_forecast(
         self, frontier: EfficiencyFrontier, more: float, asked: Mapping[str, Any], known: _Known

@@ -48,6 +48,9 @@ def reported_usage(reply: Any) -> ReportedUsage:
     """What the reply of a framework or a provider reports, by the first report in it."""
     for report in _reports(reply):
         usage = _read(report)
+        if usage.prompt == 0:
+            # No call reads nothing: a framework has filled in what it was not told.
+            usage = usage._replace(prompt=None, written=usage.written or None)
         if usage.prompt is not None or usage.written is not None:
             return usage
     return ReportedUsage()
@@ -60,6 +63,7 @@ def _reports(reply: Any) -> Iterator[Any]:
     yield _part(reply, "usage_metadata")  # LangChain; Gemini's own replies
     yield _part(raw, "usage")  # LlamaIndex: the provider's own reply
     yield _part(raw, "usage_metadata")
+    yield _part(raw, "usageMetadata")  # Gemini over REST
     yield _part(reply, "usage")  # a provider's own reply
     yield _part(reply, "additional_kwargs")  # LlamaIndex, in the names of OpenAI
     yield _part(message, "additional_kwargs")
@@ -71,6 +75,8 @@ def _read(report: Any) -> ReportedUsage:
         return ReportedUsage()
     if _count(report, "prompt_token_count") is not None:
         return _gemini(report)
+    if _count(report, "promptTokenCount") is not None:
+        return _gemini({name: _part(report, over_rest) for name, over_rest in _OVER_REST.items()})
     if _count(report, "prompt_tokens") is not None:
         return _openai(report)
     if _part(report, "input_token_details") is not None:
@@ -90,14 +96,11 @@ def _read(report: Any) -> ReportedUsage:
 def _langchain(report: Any) -> ReportedUsage:
     """``usage_metadata``: ``input_tokens`` holds what was cached."""
     details = _part(report, "input_token_details")
-    hour = _count(details, "ephemeral_1h_input_tokens") or 0
-    short = _count(details, "ephemeral_5m_input_tokens")
-    if short is None:
-        short = max(0, (_count(details, "cache_creation") or 0) - hour)
+    writes = _writes(details, _count(details, "cache_creation"))
     return ReportedUsage(
         _count(report, "input_tokens"),
         _count(report, "output_tokens"),
-        CacheTokens(_count(details, "cache_read") or 0, short, hour),
+        writes._replace(read=_count(details, "cache_read") or 0),
     )
 
 
@@ -137,21 +140,43 @@ def _anthropic(report: Any) -> ReportedUsage:
 def _anthropic_writes(report: Any) -> CacheTokens:
     """Tokens written to Anthropic's cache, apart by how long they live."""
     lives = _part(report, "cache_creation")
+    return _writes(lives, _count(report, "cache_creation_input_tokens"))
+
+
+def _writes(lives: Any, total: int | None) -> CacheTokens:
+    """Tokens written to a cache: as they are told by how long they live, the others for short."""
     hour = _count(lives, "ephemeral_1h_input_tokens") or 0
-    short = _count(lives, "ephemeral_5m_input_tokens")
-    if short is None:
-        short = max(0, (_count(report, "cache_creation_input_tokens") or 0) - hour)
-    return CacheTokens(0, short, hour)
+    short = _count(lives, "ephemeral_5m_input_tokens") or 0
+    untold = (total or 0) - hour
+    return CacheTokens(0, max(short, untold), hour)
+
+
+_OVER_REST = {
+    "prompt_token_count": "promptTokenCount",
+    "candidates_token_count": "candidatesTokenCount",
+    "thoughts_token_count": "thoughtsTokenCount",
+    "tool_use_prompt_token_count": "toolUsePromptTokenCount",
+    "cached_content_token_count": "cachedContentTokenCount",
+}
+"""Gemini's names, and those of its REST interface."""
 
 
 def _gemini(report: Any) -> ReportedUsage:
-    """``usage_metadata`` of Gemini: ``prompt_token_count`` holds what was cached."""
-    written = _count(report, "candidates_token_count")
-    thoughts = _count(report, "thoughts_token_count")
-    if written is not None and thoughts is not None:
-        written += thoughts
+    """``usage_metadata`` of Gemini: ``prompt_token_count`` holds what was cached.
+
+    What is zero is left out: a reply of thoughts alone has no candidates.
+    """
+    prompt = _sum(report, "prompt_token_count", "tool_use_prompt_token_count")
+    written = _sum(report, "candidates_token_count", "thoughts_token_count")
     read = _count(report, "cached_content_token_count") or 0
-    return ReportedUsage(_count(report, "prompt_token_count"), written, CacheTokens(read, 0, 0))
+    return ReportedUsage(prompt, written, CacheTokens(read, 0, 0))
+
+
+def _sum(report: Any, *names: str) -> int | None:
+    """The sum of those counts that are there; None where none is."""
+    counts = [_count(report, name) for name in names]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _first(report: Any, *names: str) -> int | None:

@@ -21,12 +21,22 @@ def entry(price, **more):
 MAP = {
     "azure/eu/gpt-4o": entry(2.75e-6),
     "azure/gpt-4o": entry(2.5e-6),
-    "gpt-4o": entry(2.5e-6, input_cost_per_token_batches=1.25e-6),
+    "gpt-4o": entry(
+        2.5e-6, input_cost_per_token_batches=1.25e-6, output_cost_per_token_batches=8e-6
+    ),
     "one/only": entry(1e-6),
     "two/only": entry(1e-6),
     "one/torn": entry(1e-6),
     "two/torn": entry(2e-6),
     "image/gpt-4o": {"mode": "image_generation", "output_cost_per_image": 0.04},
+    "cached": entry(1e-6, cache_read_input_token_cost=1e-7, prompt_cache_min_tokens=1024.0),
+    "qwen/ranges": {
+        "tiered_pricing": [
+            {"input_cost_per_token": 1e-6, "output_cost_per_token": 4e-6, "range": [0, 32_000.0]},
+            {"input_cost_per_token": 2e-6, "output_cost_per_token": 9e-6, "range": [32_000.0, 9e5]},
+        ]
+    },
+    "odd/ranges": {"tiered_pricing": [{"input_cost_per_query": 1, "max_results_range": [0, 25]}]},
     "gemini/long": entry(
         1e-6,
         cache_read_input_token_cost=1e-7,
@@ -59,9 +69,28 @@ def test_a_name_with_several_prices_is_refused_with_the_candidates(path):
         PriceVector.read(path, {"answer": "torn"})
 
 
-def test_a_batch_interface_halves_stage_one(path):
-    assert PriceVector.read(path, {"answer": "gpt-4o"}).prepare_factor == 1.0
-    assert PriceVector.read(path, {"answer": "gpt-4o"}, batch=True).prepare_factor == 0.5
+def test_stage_one_has_the_prices_of_a_batch_interface(path):
+    written = Usage({(Stage.PREPARE, Role.COMPRESS_OUTPUT): 1e6})
+    read = Usage({(Stage.PREPARE, Role.COMPRESS_INPUT): 1e6, PROMPT: 1e6})
+    usual = PriceVector.read(path, {"answer": "gpt-4o"})
+    batched = PriceVector.read(path, {"answer": "gpt-4o"}, batch=True)
+    assert usual.stages(read) == pytest.approx((2.5, 2.5))
+    assert batched.stages(read) == pytest.approx((1.25, 2.5))
+    assert usual.stages(written)[0] == pytest.approx(10.0)
+    assert batched.stages(written)[0] == pytest.approx(8.0)
+
+
+def test_short_prompts_are_not_cached_where_the_map_says_so(path):
+    price = PriceVector.read(path, {"answer": "cached"})
+    short, long = (Usage({PROMPT: 1024.0}, shared_input=shared) for shared in (1023.0, 1024.0))
+    assert price.lapsing(short) == 0
+    assert price.lapsing(long) > 0
+
+
+def test_ranges_of_prices_are_tiers(path):
+    prices = PriceVector.read(path, {"answer": "ranges"}).answer
+    assert prices.input == 1e-6
+    assert prices.tiers == (PriceTier(above=32_000, input=2e-6, output=9e-6),)
 
 
 def test_long_prompts_have_the_prices_of_their_tier(path):

@@ -138,3 +138,28 @@ def test_the_fit_is_that_of_a_search_without_slopes(size):
     fast = np.log(fit_gaps(contexts))
     assert fast == pytest.approx(slow.x, abs=0.002)
     assert loss(fast) <= slow.fun + 0.001
+
+
+def notes_of_new_contexts(frontier, policy):
+    """What is said of a new context before and after it is known how often others were asked."""
+    clock = [1e9]
+    config = RouterConfig(target_f1=0.7, policy=policy)
+    with ReuseLedger(":memory:", clock=lambda: clock[0]) as ledger:
+        router = Router(frontier, config, ledger=ledger)
+        first = router.route(context_id="new").note
+        for number in range(60):
+            ledger.record(f"c{number}", 40)
+        clock[0] += 10 * 86_400
+        return first, router.route(context_id="newer").note
+
+
+def test_a_bound_is_said_to_hold_until_a_forecast_decides():
+    notes = StrategyPoint("notes", {}, 0.8, 1500, 409)
+    frontier = EfficiencyFrontier([StrategyPoint("retrieval", {}, 0.8, 0, 566), notes])
+    first, trusted = notes_of_new_contexts(frontier, None)
+    assert "times the optimum" in first
+    assert "until a forecast" in first
+    assert "times the optimum" not in trusted
+    for note in notes_of_new_contexts(frontier, "deterministic"):
+        assert "times the optimum" in note
+        assert "until a forecast" not in note

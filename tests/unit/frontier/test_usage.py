@@ -62,6 +62,15 @@ GEMINI = {
     "cached_content_token_count": 2048,
     "total_token_count": 2482,
 }
+GEMINI_OVER_REST = {
+    "promptTokenCount": 2400,
+    "toolUsePromptTokenCount": 59,
+    "thoughtsTokenCount": 23,
+    "cachedContentTokenCount": 2048,
+}
+UNTOLD = {"cache_creation": 455, "ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0}
+NOTHING = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+NULLS = dict.fromkeys(["cache_read_input_tokens", "prompt_tokens_details", "cache_creation"])
 
 
 @pytest.mark.parametrize(
@@ -79,6 +88,25 @@ GEMINI = {
         ({"raw": {"usage": LITELLM}}, ReportedUsage(2459, 23, CacheTokens(2455, 0, 0))),
         ({"raw": {"usage": DEEPSEEK}}, ReportedUsage(100, 5, CacheTokens(90, 0, 0))),
         ({"raw": {"usage_metadata": GEMINI}}, ReportedUsage(2459, 23, CacheTokens(2048, 0, 0))),
+        (
+            {"raw": {"usageMetadata": GEMINI_OVER_REST}},
+            ReportedUsage(2459, 23, CacheTokens(2048, 0, 0)),
+        ),
+        ({"raw": {"usage": {**OPENAI, **NULLS}}}, ReportedUsage(2459, 23)),
+        (
+            {"raw": {"usage": {**ANTHROPIC, **NULLS}}},
+            ReportedUsage(459, 23, CacheTokens(0, 455, 0)),
+        ),
+        (
+            {"usage_metadata": {**LANGCHAIN_ANTHROPIC, "input_token_details": UNTOLD}},
+            ReportedUsage(2459, 23, CacheTokens(0, 455, 0)),
+        ),
+        (
+            {"usage_metadata": NOTHING, "response_metadata": {"token_usage": OPENAI}},
+            ReportedUsage(2459, 23, CacheTokens(2432, 0, 0)),
+        ),
+        ({"additional_kwargs": {"prompt_tokens": 0, "completion_tokens": 0}}, ReportedUsage()),
+        ({"usage_metadata": {**NOTHING, "output_tokens": 23}}, ReportedUsage(None, 23)),
         ({"raw": {"usage": {"prompt_tokens": True}}}, ReportedUsage()),
         ({"raw": {"usage": {"tokens": 7}}}, ReportedUsage()),
         ("plain text", ReportedUsage()),
