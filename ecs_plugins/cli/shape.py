@@ -114,6 +114,13 @@ def shape(
         ),
     ] = "convex",
     pool_size: Annotated[int, typer.Option(help="How many passages it chooses.")] = 40,
+    scored_share: Annotated[
+        float, typer.Option(help="Share of these that the model scores, the best first, 0 to 1.")
+    ] = 1.0,
+    budget_s: Annotated[
+        float | None,
+        typer.Option(help="Seconds after which the rest of them stays unscored; two are scored."),
+    ] = None,
     model: ModelOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
@@ -137,6 +144,8 @@ def shape(
             signal=None if signal == "none" else signal,
             ranker=None if ranker == "none" else ranker,
             pool_size=pool_size,
+            scored_share=scored_share,
+            budget_s=budget_s,
             threshold=threshold,
             min_probability=min_probability,
             top_k=top_k,
@@ -150,8 +159,9 @@ def shape(
             resolve_signal(config.signal, has_answer=bool(answer))
         with Console(stderr=True).status("loading the model") as status:
             language_model = _setup.load_model(model, device=device, dtype=dtype)
-            scored = len(texts) if config.ranker is None else min(len(texts), config.pool_size)
-            status.update(f"scoring {scored} of {len(texts)} passages")
+            number = len(texts)
+            pool = number if config.ranker is None else min(number, config.pool_size)
+            status.update(f"scoring {config.scored_of(pool)} of {number} passages")
             shaper = ContextShaper(language_model, config)
             shaped = shaper.shape(query, texts, answer=answer)
             if html is not None:
