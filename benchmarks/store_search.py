@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from langgraph.store.base import BaseStore, PutOp
+from tqdm import tqdm
 
-from benchmarks.bounded_chat.chats import CachedEmbedder, Chat
+from benchmarks.bounded_chat.chats import CachedEmbedder, Chat, ChatQuestion
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store.messages import NewMessage
+from ecs_plugins.shaping.shaper import ContextShaper
 
 K = 5
 _SPACE = ("chat",)
@@ -82,6 +84,39 @@ def measured(chats: Iterable[Chat], embedder: CachedEmbedder) -> dict[str, Measu
     return results
 
 
+def shaped(
+    chats: Sequence[Chat], embedder: CachedEmbedder, shaper: ContextShaper, count: int
+) -> dict[str, list[float]]:
+    """Evidence recall@5 of the same questions by a recall alone, and with a second stage.
+
+    Args:
+        chats: All of them.
+        embedder: Of the memory.
+        shaper: The second stage.
+        count: How many questions are asked, evenly spaced over the chats.
+    """
+    step = max(1, sum(len(chat.questions) for chat in chats) // count)
+    recalls: dict[str, list[float]] = {"EntropicMemory.recall": [], "with a shaper": []}
+    stages = dict(zip(recalls, (None, shaper), strict=True))
+    for chat in tqdm(chats, desc="chats"):
+        with tempfile.TemporaryDirectory() as folder:
+            with _told(chat, embedder, Path(folder) / "m.db") as (memory, positions):
+                for question in chat.questions[::step]:
+                    for name, stage in stages.items():
+                        recalled = memory.recall(
+                            question.text, k=K, threshold=0.0, record=False, shaper=stage
+                        )
+                        found = [positions[each.provenance[0]] for each in recalled]
+                        recalls[name].append(_share_met(question, found))
+    return recalls
+
+
+def _share_met(question: ChatQuestion, found: Sequence[int]) -> float:
+    """The share of a question's evidence among the first turns that are found."""
+    met = set(question.evidence).intersection(found[:K])
+    return len(met) / len(question.evidence)
+
+
 def _measure(chat: Chat, embedder: CachedEmbedder, way: Way, result: MeasuredWay) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.db"
@@ -93,8 +128,7 @@ def _measure(chat: Chat, embedder: CachedEmbedder, way: Way, result: MeasuredWay
                 started = time.perf_counter()
                 found = find(question.text)
                 result.searches.append(time.perf_counter() - started)
-                met = set(question.evidence).intersection(found[:K])
-                result.recalls.append(len(met) / len(question.evidence))
+                result.recalls.append(_share_met(question, found))
         result.sizes.append(path.stat().st_size / len(chat.turns))
 
 
@@ -103,8 +137,11 @@ def _extensible() -> str:
     return "pysqlite3" if find_spec("pysqlite3") is not None else "sqlite3"
 
 
-def _recalling(chat: Chat, embedder: CachedEmbedder, path: Path) -> Iterator[Find]:
-    """The memory's own recall, of turns that are neither merged nor forgotten."""
+@contextmanager
+def _told(
+    chat: Chat, embedder: CachedEmbedder, path: Path
+) -> Iterator[tuple[EntropicMemory, dict[str, int]]]:
+    """A memory of turns that are neither merged nor forgotten, and their positions by id."""
     count = len(chat.turns)
     config = MemoryConfig(hot_capacity=2 * count, sleep_every=2 * count, merge_threshold=1.0)
     with EntropicMemory.open(path, embedder=embedder, config=config) as memory:
@@ -112,7 +149,12 @@ def _recalling(chat: Chat, embedder: CachedEmbedder, path: Path) -> Iterator[Fin
         drafts = [NewMessage(turn.text, at=_APART * turn.session) for turn in chat.turns]
         for start in range(0, count, _BATCH):
             ids += memory.add(drafts[start : start + _BATCH])
-        positions = {name: position for position, name in enumerate(ids)}
+        yield memory, {name: position for position, name in enumerate(ids)}
+
+
+def _recalling(chat: Chat, embedder: CachedEmbedder, path: Path) -> Iterator[Find]:
+    """The memory's own recall."""
+    with _told(chat, embedder, path) as (memory, positions):
 
         def find(question: str) -> list[int]:
             recalled = memory.recall(question, k=K, threshold=0.0, record=False)
