@@ -99,15 +99,17 @@ def shaped(
     recalls: dict[str, list[float]] = {"EntropicMemory.recall": [], "with a shaper": []}
     stages = dict(zip(recalls, (None, shaper), strict=True))
     for chat in tqdm(chats, desc="chats"):
-        with tempfile.TemporaryDirectory() as folder:
-            with _told(chat, embedder, Path(folder) / "m.db") as (memory, positions):
-                for question in chat.questions[::step]:
-                    for name, stage in stages.items():
-                        recalled = memory.recall(
-                            question.text, k=K, threshold=0.0, record=False, shaper=stage
-                        )
-                        found = [positions[each.provenance[0]] for each in recalled]
-                        recalls[name].append(_share_met(question, found))
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            _told(chat, embedder, Path(folder) / "m.db") as (memory, positions),
+        ):
+            for question in chat.questions[::step]:
+                for name, stage in stages.items():
+                    recalled = memory.recall(
+                        question.text, k=K, threshold=0.0, record=False, shaper=stage
+                    )
+                    found = [positions[each.provenance[0]] for each in recalled]
+                    recalls[name].append(_share_met(question, found))
     return recalls
 
 

@@ -65,6 +65,9 @@ _PERSON: Final = 5.4
 _DECAY: Final = 2.0
 """By how many nats an item is less likely per unit of fit below the best one's."""
 
+_SLOPE: Final = 18.8
+_OFFSET: Final = -10.0
+
 FOURTH: Final = 4
 """The item whose cosine the largest one is compared with."""
 
@@ -195,3 +198,14 @@ def relevance(fits: Floats, met: Encounter) -> Floats:
     decayed = np.exp(-_DECAY * np.maximum(met.fit - fits, 0.0))
     scores: Floats = (probability(met) * decayed).round(9)
     return scores
+
+
+def demand(fit: float) -> float:
+    """How much a recall that returns an item asks for it: were it evidence, seen by itself.
+
+    `relevance` says whether anything answers, and is much the same for all that is returned.
+
+    Args:
+        fit: Mean of cosine and coverage.
+    """
+    return float(1.0 / (1.0 + np.exp(-(_SLOPE * fit + _OFFSET))))

@@ -20,7 +20,7 @@ from ecs_plugins.common.text import as_reply, one_line
 from ecs_plugins.memory.filters import Filter, matches, without_joints
 from ecs_plugins.memory.recency import later_first
 from ecs_plugins.memory.records import Recollection
-from ecs_plugins.memory.relevance import FOURTH
+from ecs_plugins.memory.relevance import FOURTH, demand
 from ecs_plugins.memory.store.judging import judge
 from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
 from ecs_plugins.memory.store.namespaces import Space
@@ -95,9 +95,19 @@ def _note_hits(
 ) -> None:
     """Note a recall in the namespaces that were looked in, at their steps."""
     for namespace, step in steps.items():
-        scores = {each.id: each.score for each in best if each.namespace == namespace}
-        access = Access(step, time.time(), request.vector, scores, erasures)
+        found = [each for each in best if each.namespace == namespace]
+        demands = {each.id: _demand(each, request) for each in found}
+        access = Access(step, time.time(), request.vector, demands, erasures)
         store.pending.note(namespace, access)
+
+
+def _demand(recollection: Recollection, request: RecallRequest) -> float:
+    """How much it was asked for."""
+    if request.by_cosine:
+        return recollection.score
+    cosine = np.array([recollection.similarity])
+    (scaled,) = request.scale.to_default(cosine).tolist()
+    return demand((scaled + recollection.coverage) / 2)
 
 
 def _shaped(best: list[Recollection], query: str, shaper: Shaper) -> list[Recollection]:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.memory_words.cases import read_changes, read_questions
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory import MemoryConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.memory.relevance import (
     DEFAULT,
     Encounter,
@@ -18,6 +18,7 @@ from ecs_plugins.memory.relevance import (
     read,
     relevance,
 )
+from ecs_plugins.memory.store.queries import Access
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.test_supersession import corrects
 
@@ -158,3 +159,17 @@ class Narrow:
 
     def embed_query(self, text):
         return self.embed_documents([text])[0]
+
+
+def test_a_recall_asks_for_what_answers_and_hardly_for_what_comes_with_it(monkeypatch) -> None:
+    with EntropicMemory.open(":memory:", embedder=FakeEmbedder(64)) as memory:
+        answer, other = memory.add(["Ada keeps bees on the roof.", "Ben swims in the lake."])
+        noted: list[Access] = []
+        monkeypatch.setattr(memory._store.pending, "note", lambda _, access: noted.append(access))
+        found = memory.recall("Who keeps bees on the roof?", k=2, threshold=-1)
+    assert [each.id for each in found] == [answer, other]
+    (access,) = noted
+    assert access.items[answer] > 0.9
+    assert access.items[other] < 0.01
+    # As evidence for the answer they are ordered alike, but not told apart so sharply.
+    assert found[1].score > 0.01
