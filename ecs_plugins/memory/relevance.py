@@ -16,7 +16,7 @@ another embedder is brought to the units of that one first (`Scale`).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -200,12 +200,16 @@ def relevance(fits: Floats, met: Encounter) -> Floats:
     return scores
 
 
-def demand(fit: float) -> float:
-    """How much a recall that returns an item asks for it: were it evidence, seen by itself.
+def demands(similarities: Sequence[float], coverage: Sequence[float], scale: Scale) -> list[float]:
+    """How much a recall asks for each item that it returns: were it evidence, seen by itself.
 
     `relevance` says whether anything answers, and is much the same for all that is returned.
 
     Args:
-        fit: Mean of cosine and coverage.
+        similarities: Cosines of the items with the question [n].
+        coverage: How much of the question each covers [n].
+        scale: Of their embedder.
     """
-    return float(1.0 / (1.0 + np.exp(-(_SLOPE * fit + _OFFSET))))
+    fits = (scale.to_default(np.array(similarities)) + np.array(coverage)) / 2
+    asked: list[float] = (1.0 / (1.0 + np.exp(-(_SLOPE * fits + _OFFSET)))).tolist()
+    return asked

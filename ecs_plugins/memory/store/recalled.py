@@ -227,16 +227,20 @@ class Reader:
         unread = [row for row in rows if row not in self._rows]
         if unread:
             self._rows.update(tiers.by_rows(self.connection, self.space.id, unread))
-        stored = []
-        for row in rows:
-            each = self._rows.get(row)
-            if each is None or each.tier not in request.tiers or each.item.id in request.exclude:
-                continue
-            stored.append(each)
+        stored = self._searched([self._rows[row] for row in rows if row in self._rows])
         ends = [each.expires for each in stored if each.expires is not None]
         if ends and min(ends) <= request.now:
             stored = [*alive(self.connection, stored, request.now, self.store)]
         return {each.row: each for each in stored}
+
+    def _searched(self, stored: Sequence[TierRow]) -> list[TierRow]:
+        """Those in a tier that is searched, and not excluded."""
+        request = self.request
+        searched = []
+        for each in stored:
+            if each.tier in request.tiers and each.item.id not in request.exclude:
+                searched.append(each)
+        return searched
 
     def _is_shown(self, recalled: Recalled) -> bool:
         """Whether it holds, or is wanted though it does not; what is pinned stays now."""

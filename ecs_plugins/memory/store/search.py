@@ -20,7 +20,7 @@ from ecs_plugins.common.text import as_reply, one_line
 from ecs_plugins.memory.filters import Filter, matches, without_joints
 from ecs_plugins.memory.recency import later_first
 from ecs_plugins.memory.records import Recollection
-from ecs_plugins.memory.relevance import FOURTH, demand
+from ecs_plugins.memory.relevance import FOURTH, demands
 from ecs_plugins.memory.store.judging import judge
 from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
 from ecs_plugins.memory.store.namespaces import Space
@@ -96,18 +96,19 @@ def _note_hits(
     """Note a recall in the namespaces that were looked in, at their steps."""
     for namespace, step in steps.items():
         found = [each for each in best if each.namespace == namespace]
-        demands = {each.id: _demand(each, request) for each in found}
-        access = Access(step, time.time(), request.vector, demands, erasures)
+        ids = [each.id for each in found]
+        items = dict(zip(ids, _demands(found, request), strict=True))
+        access = Access(step, time.time(), request.vector, items, erasures)
         store.pending.note(namespace, access)
 
 
-def _demand(recollection: Recollection, request: RecallRequest) -> float:
-    """How much it was asked for."""
+def _demands(found: Sequence[Recollection], request: RecallRequest) -> list[float]:
+    """How much each is asked for."""
     if request.by_cosine:
-        return recollection.score
-    cosine = np.array([recollection.similarity])
-    (scaled,) = request.scale.to_default(cosine).tolist()
-    return demand((scaled + recollection.coverage) / 2)
+        return [each.score for each in found]
+    similarities = [each.similarity for each in found]
+    coverage = [each.coverage for each in found]
+    return demands(similarities, coverage, request.scale)
 
 
 def _shaped(best: list[Recollection], query: str, shaper: Shaper) -> list[Recollection]:
