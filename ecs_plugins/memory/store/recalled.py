@@ -235,12 +235,10 @@ class Reader:
 
     def _searched(self, stored: Sequence[TierRow]) -> list[TierRow]:
         """Those in a tier that is searched, and not excluded."""
-        request = self.request
-        searched = []
-        for each in stored:
-            if each.tier in request.tiers and each.item.id not in request.exclude:
-                searched.append(each)
-        return searched
+        tiers_searched = self.request.tiers
+        standing = [each for each in stored if each.tier in tiers_searched]
+        excluded = self.request.exclude
+        return [each for each in standing if each.item.id not in excluded]
 
     def _is_shown(self, recalled: Recalled) -> bool:
         """Whether it holds, or is wanted though it does not; what is pinned stays now."""
