@@ -70,6 +70,9 @@ def add(
     role: Annotated[str, typer.Option(help="Who said it.")] = "user",
     pinned: Annotated[bool, typer.Option("--pinned", help="Never displace it.")] = False,
     ttl: Annotated[float | None, typer.Option(help="Seconds until it is erased.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Added again with it within a day, they are stored once.")
+    ] = None,
     embedder: EmbedderName = None,
     config: ConfigFile = None,
     as_json: JsonOption = False,
@@ -78,7 +81,12 @@ def add(
     messages = texts or [line for line in map(str.strip, read_text(STDIN).splitlines()) if line]
     with _open(db, embedder, config) as memory:
         ids = memory.add(
-            list(messages), namespace=_namespace(namespace), role=role, pinned=pinned, ttl=ttl
+            list(messages),
+            namespace=_namespace(namespace),
+            role=role,
+            pinned=pinned,
+            ttl=ttl,
+            idempotency_key=key,
         )
     _print(ids, as_json, ids)
 

@@ -84,8 +84,16 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
 
     @override
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Log messages, and remember what the user and the assistant said in them."""
-        self._session.append([_entry(message) for message in messages])
+        """Log messages, and remember what the user and the assistant said in them.
+
+        A message that has an id, and is in the log with it, is not logged again: a turn that is
+        tried anew is stored once.
+        """
+        logged: set[tuple[str, str]] = set()
+        if any(message.id for message in messages):
+            logged = {_identity(message) for message in self.messages if message.id}
+        fresh = [message for message in messages if _identity(message) not in logged]
+        self._session.append([_entry(message) for message in fresh])
 
     @override
     def clear(self) -> None:
@@ -156,6 +164,11 @@ def speaker_metadata(message: BaseMessage) -> dict[str, object]:
     if message.name:
         metadata["name"] = well_formed(message.name)
     return metadata
+
+
+def _identity(message: BaseMessage) -> tuple[str, str]:
+    """The id of a message and what it says: an edited one may keep its id."""
+    return message.id or "", text_of(message)
 
 
 def _entry(message: BaseMessage) -> Entry:

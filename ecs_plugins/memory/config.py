@@ -160,7 +160,10 @@ class StoreConfig(Config):
         "tiers as they were and raise.",
     )
     max_messages: int | None = Field(
-        default=None, ge=1, description="Messages in the log of a namespace at most. None: any."
+        default=None,
+        ge=1,
+        description="Messages in the log of a namespace at most. None: any. Items by key that are "
+        "no messages are not counted: who puts them decides how many keys there are.",
     )
     max_bytes: int | None = Field(
         default=None,

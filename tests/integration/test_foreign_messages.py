@@ -110,6 +110,17 @@ def test_a_text_that_is_too_long_to_be_remembered_stays_in_the_log(memory):
     assert texts_of(remembered) == ["short"]
 
 
+def test_a_turn_that_is_tried_again_is_stored_once_by_the_ids_of_its_messages(memory):
+    history = EntropicChatMessageHistory(memory, USER, "s")
+    turn = [HumanMessage("ok"), AIMessage("an answer", id="run-1")]
+    history.add_messages(turn)
+    history.add_messages(turn[1:])
+    history.add_messages([AIMessage("another answer", id="run-1"), HumanMessage("ok")])
+    said = ["ok", "an answer", "another answer", "ok"]
+    assert texts_of(history.messages) == said
+    assert texts_of(memory.messages(USER)) == said
+
+
 def test_blocks_of_text_are_parted():
     blocks = [
         {"type": "text", "text": "I live in Rome"},

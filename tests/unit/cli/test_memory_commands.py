@@ -38,6 +38,8 @@ def run(tmp_path, monkeypatch):
 def test_a_memory_can_be_used_from_the_command_line(run, tmp_path):
     ids = run("add", "the boat is blue", "the boat is blue", "--json")
     assert len(ids) == 2
+    once = [run("add", "--key", "a", "the boat is blue", "--json", file="b.db") for _ in "ab"]
+    assert once[0] == once[1]
     assert "the boat is blue" in run("recall", "the boat is blue")
     assert "nothing" in run("sleep", "--due")
     assert run("sleep", "--json")[0]["counts"] == {"insert": 1}
