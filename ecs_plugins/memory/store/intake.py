@@ -303,7 +303,7 @@ def insert_pinned(
         pinned=True,
         asked=item.asked,
     )
-    pinned = replace(hot, item=memory, row=0)
+    pinned = replace(hot, item=memory)
     tiers.insert(connection, space, pinned, members)
 
 

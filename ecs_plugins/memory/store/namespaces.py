@@ -83,8 +83,8 @@ class Space:
     cycle: int  # sleep phases so far
     revision: int  # counts the transactions that changed it
     count: dict[Tier, int]  # live items
-    messages: int = 0
-    bytes: int = 0  # of the texts and metadata of the messages
+    messages: int
+    bytes: int  # of the texts and metadata of the messages
     gone: list[int] = field(default_factory=list)  # rows that left in this transaction
     written: dict[int, str] = field(default_factory=dict)  # rows in the index, and their texts
 

@@ -196,12 +196,13 @@ def test_a_candidate_of_contradicting_outcomes_is_rejected():
     assert kinds(plan) == ["replace"]
 
 
-def test_a_rejected_item_is_not_proposed_again_without_new_support():
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_rejected_item_is_not_proposed_again_without_new_support(pinned):
     config = SMALL.replace(temperature=0.0)
     items = [hot("m1", axis(2), support=2, demand=0.0, step=0)]
     store = [
-        cold("a", axis(0), demand=30.0),
-        cold("b", axis(1), demand=30.0),
+        cold("a", axis(0), demand=30.0, pinned=pinned),
+        cold("b", axis(1), demand=30.0, pinned=pinned),
     ]
     plan = sleep(items, store, config)
     assert kinds(plan) == ["reject"]
@@ -213,6 +214,14 @@ def test_a_rejected_item_is_not_proposed_again_without_new_support():
     grown = replace(item, evidence=supported)
     plan = sleep([grown], store, config)
     assert kinds(plan) == ["reject"]
+
+
+def test_a_single_item_without_a_rival_of_its_kind_waits_and_is_not_judged():
+    supported = [cold(name, axis(at), support=2) for at, name in enumerate("ab", start=6)]
+    plan = sleep(SINGLE, supported, FILLING)
+    assert plan.decisions == ()
+    items, _ = apply_plan(plan, SINGLE, supported)
+    assert [item.judged for item in items] == [0, 0, 0]
 
 
 def test_the_paper_discards_clusters_below_three_and_inserts_the_medoid_as_it_is():

@@ -196,6 +196,11 @@ def test_an_export_that_cannot_be_written_leaves_nothing(filled, tmp_path, monke
         ("sleeps", {"report": "{}"}),
         ("provenance", {"message": "stranger"}),
         ("items", {"message": "stranger"}),
+        # Without a checksum:
+        ("namespaces", {"step": 1.5}),
+        ("namespaces", {"cycle": True}),
+        ("items", {"value": "[1]"}),
+        ("items", {"created": "today"}),
     ],
     ids=str,
 )
@@ -205,6 +210,7 @@ def test_an_import_of_what_no_memory_wrote_is_refused_and_changes_nothing(
     kind, values = change
     there = open_memory(path=tmp_path / "there.db")
     (stranger,) = there.add("The safe opens with 4711.", namespace=("somebody",))
+    put(there, namespace=("somebody",))
     *written, _ = exported(filled, tmp_path).read_text().splitlines()
     lines = [json.loads(line) for line in written]
     first = next(line for line in lines if line["kind"] == kind)
@@ -216,6 +222,24 @@ def test_an_import_of_what_no_memory_wrote_is_refused_and_changes_nothing(
         there.admin.import_(edited)
     assert there.namespaces() == [("somebody",)]
     assert there.admin.verify().ok
+
+
+def test_an_import_counts_the_messages_of_a_namespace_itself(filled, open_memory, tmp_path):
+    *written, _ = exported(filled, tmp_path).read_text().splitlines()
+    lines = [json.loads(line) for line in written]
+    for line in lines:
+        if line["kind"] == "namespaces":
+            line.update(messages=0, bytes=0)
+    edited = tmp_path / "edited.jsonl"
+    edited.write_text(sealed(lines))
+    copy = open_memory(path=tmp_path / "copy.db")
+    copy.add("mine", namespace=("somebody",))
+    copy.admin.import_(edited)
+    sizes = []
+    for memory in (filled, copy):
+        with memory._store.reading(("default",)) as (_, space):
+            sizes.append((space.messages, space.bytes))
+    assert sizes[0] == sizes[1]
 
 
 def sealed(lines):

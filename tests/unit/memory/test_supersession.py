@@ -386,3 +386,23 @@ def test_a_version_is_that_of_where_it_is_used():
 
 def test_what_only_looks_like_a_record_is_read_as_a_sentence():
     assert claims("{I live in Rome.") != []
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("The rent is 900 in Oslo.", "rent be number in oslo"),
+        ("The rent is 900 in May.", "rent be number"),
+        ("The boat is at Oslo.", "boat be at name"),
+        ("Ada works at Sato.", "ada work name"),
+        ("My name is Ada Berg.", "my name be name"),
+        ("Do you swim? I live in Rome.", "i live name"),
+    ],
+)
+def test_a_claim_is_of_what_a_later_one_may_replace(text, key):
+    assert key in {claim.key for claim in claims(text)}
+
+
+@pytest.mark.parametrize("text", ["My name is short.", "My name is Ada for now."])
+def test_what_is_said_of_a_name_is_no_name(text):
+    assert "my name be name" not in {claim.key for claim in claims(text)}

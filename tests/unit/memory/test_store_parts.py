@@ -1,0 +1,256 @@
+"""Parts of the store by themselves, where a whole memory would hide a fault in them."""
+
+from contextlib import contextmanager
+from itertools import combinations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ecs_plugins.memory.store.calibration import measured_scale
+from ecs_plugins.memory.store.claims import _Correction, _first_after, _next_different
+from ecs_plugins.memory.store.inspection import _is_damaged
+from ecs_plugins.memory.store.items import NewItem
+from ecs_plugins.memory.store.namespaces import Space
+from ecs_plugins.memory.store.recalled import Ranked
+from ecs_plugins.memory.store.server_index import ServerIndex, ServerIndexes
+from ecs_plugins.memory.store.values import pack, packed
+from ecs_plugins.memory.store.vector_index import VectorIndex, search_width
+from tests.unit.memory.factories import DIMENSION, axis
+from tests.unit.values import changeable, unslotted
+
+EYE = np.eye(DIMENSION, dtype=np.float32)
+
+
+class Answering:
+    """A connection that answers every statement alike, and notes them."""
+
+    def __init__(self, rows=()):
+        self.rows = rows
+        self.statements = []
+        self.written = []
+
+    def executemany(self, _sql, values):
+        self.written += values
+
+    def execute(self, sql, _values=()):
+        self.statements.append(sql)
+        return self
+
+    def __iter__(self):
+        return iter(self.rows)
+
+    def fetchall(self):
+        return [*self.rows]
+
+    def fetchone(self):
+        return self.rows[0]
+
+
+def space(items=0):
+    return Space(
+        id=1,
+        namespace=("default",),
+        epoch=0,
+        step=0,
+        since_sleep=0,
+        cycle=0,
+        revision=0,
+        count={"hot": items, "cold": 0},
+        messages=items,
+        bytes=0,
+    )
+
+
+def test_what_threads_share_cannot_be_changed():
+    assert changeable("memory") == {"Erased", "MessageBatch", "OpenIndex", "Space"}
+
+
+def test_no_attribute_is_taken_that_nobody_declared():
+    assert unslotted("memory") == set()
+
+
+@pytest.mark.parametrize(
+    ("dimension", "is_damaged"), [(0, False), (4, False), (3, True), (5, True)]
+)
+def test_a_vector_of_another_length_is_damaged_whatever_its_checksum(dimension, is_damaged):
+    content, checksum = packed(np.ones(4))
+    row = {"vector": content, "vector_crc": checksum}
+    assert _is_damaged(row, "vector", (), dimension) == is_damaged
+
+
+# What is recalled
+
+
+@pytest.mark.parametrize(("stop", "end"), [(1, 1), (2, 4), (3, 4), (4, 4), (5, 5)])
+def test_equals_are_read_together_and_nothing_behind_them(stop, end):
+    scores = np.array([0.9, 0.5, 0.5, 0.5, 0.1])
+    ranked = Ranked(np.arange(5), scores, scores, scores)
+    assert ranked.end_of_equals(stop) == end
+
+
+@pytest.mark.parametrize(
+    ("said", "by"),
+    [
+        ([], None),
+        ([(2, "oslo", "b"), (3, "bergen", "a")], None),
+        ([(2, "oslo", "b"), (3, "bergen", "a"), (4, "bergen", "c"), (5, "rome", "d")], "c"),
+        ([(0, "rome", "b"), (2, "bergen", "c")], "c"),
+    ],
+)
+def test_a_claim_is_corrected_by_what_another_message_says_else_later(said, by):
+    claim = _Correction(1.0, 1, "oslo", "a")
+    timeline = [_Correction(float(at), at, value, message) for at, value, message in said]
+    first = _first_after(claim, timeline, _next_different(timeline))
+    assert (first and first.message) == by
+
+
+def test_the_scale_is_that_of_the_cosines_of_all_pairs():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(60, DIMENSION)).astype(np.float32)
+    rows = [(f"m{at}", *packed(vector)) for at, vector in enumerate(vectors)]
+    scale = measured_scale(Answering(rows), DIMENSION)
+    cosines = [a @ b for a, b in combinations(vectors, 2)]
+    assert scale.mean == pytest.approx(np.mean(cosines), rel=1e-4)
+    assert scale.deviation == pytest.approx(np.std(cosines), rel=1e-4)
+
+
+# An index in the process
+
+
+def test_a_small_graph_is_searched_as_widely_as_one_of_thousands_and_none_without_end():
+    assert [search_width(linked) for linked in (0, 2844, 40_000, 10**7)] == [64, 64, 240, 512]
+
+
+@pytest.mark.parametrize(("dimension", "rows"), [(DIMENSION, 2), (DIMENSION + 1, 3)])
+def test_links_that_do_not_fit_are_refused(dimension, rows):
+    index = VectorIndex(DIMENSION)
+    index.add(np.arange(3), EYE[:3])
+    index._link()
+    _, links = index.links()
+    with pytest.raises(ValueError, match="does not fit"):
+        VectorIndex(dimension).restore(np.arange(rows), links, {})
+
+
+def test_an_index_that_followed_a_commit_is_not_read_anew(open_memory):
+    memory = open_memory()
+    memory.add("the boat is blue")
+    memory.recall("a boat")
+    memory.add("the mill is red")
+    store = memory._store
+    with store.reading(("default",)) as (_, read):
+        opened = store.indexes._open[read.id]
+        assert opened.revision == read.revision
+
+
+def test_no_other_row_is_nearer_than_the_last_candidate(open_memory):
+    memory = open_memory()
+    memory.add(["the boat is blue", "the mill is red", "cats chase birds", "snow falls"])
+    store = memory._store
+    query = "a blue boat at the mill"
+    vector = store.embedder.embed_query(query)
+    with store.reading(("default",)) as (connection, read):
+        opened = store.indexes.current(connection, read)
+        candidates = opened.candidates(query, vector, 3)
+    nearest = np.sort(candidates.cosines)[::-1]
+    assert candidates.rest[0] == pytest.approx(nearest[2])
+
+
+def test_a_delete_of_an_item_is_finished_by_whoever_opens_the_file_next(open_memory, monkeypatch):
+    memory = open_memory()
+    noted = []
+    monkeypatch.setattr(memory._store, "note_scrub", noted.append)
+    monkeypatch.setattr(memory._store, "scrub", lambda: None)
+    item = NewItem(("notes",), "k", {"text": "the boat is blue"}, {"text": "the boat is blue"})
+    memory.items.write([item])
+    assert len(noted) == 0
+    memory.items.write(deletes=[(("notes",), "k")])
+    assert len(noted) == 1
+
+
+# An index on a server, without one
+
+
+@pytest.mark.parametrize(("dimension", "is_made"), [(2000, True), (2001, False)])
+def test_vectors_get_a_graph_as_far_as_the_server_indexes_them(dimension, is_made):
+    connection = Answering()
+    ServerIndexes(None, dimension)._make(connection)
+    graphs = [sql for sql in connection.statements if "hnsw" in sql]
+    assert bool(graphs) == is_made
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 6])
+def test_many_vectors_are_compared_here_with_every_row(count):
+    rows = [(number, pack(axis(number, 7, cosine=0.9))) for number in range(count)]
+    connection = Answering(rows)
+    index = ServerIndex(connection, space(count), "entries", linked=True)
+    many = np.tile(EYE[:4], (8, 1))
+    index.expect(many, 3)
+    for at in range(min(count, 4)):
+        nearest, cosines = index.nearest(EYE[at], 3)
+        assert len(nearest) == min(3, count)
+        assert nearest[0] == at
+        assert cosines[0] == pytest.approx(0.9)
+    assert len(connection.statements) == 1
+
+
+def test_many_vectors_are_looked_up_in_a_graph_where_there_is_one():
+    connection = Answering()
+    index = ServerIndex(connection, space(10_000), "entries", linked=True)
+    index.expect(np.tile(EYE[:4], (8, 1)), 3)
+    assert any("hnsw.ef_search" in sql for sql in connection.statements)
+
+
+@pytest.mark.parametrize(
+    ("counts", "in_step"),
+    [
+        ((3, 3, 1, 1, 1), True),
+        ((4, 3, 1, 1, 1), False),
+        ((3, 4, 1, 1, 1), False),
+        ((3, 3, 2, 1, 1), False),
+        ((3, 3, 1, 1, 2), False),
+    ],
+)
+def test_an_index_that_counts_otherwise_than_the_rows_is_out_of_step(counts, in_step):
+    problems = [*ServerIndexes(None, DIMENSION).problems(Answering([counts]), space())]
+    assert (problems == []) == in_step
+
+
+@pytest.mark.parametrize(("items", "is_large"), [(1999, 0), (2000, 1)])
+def test_rows_of_a_large_namespace_are_written_to_the_graph(items, is_large):
+    connection = Answering([(1, *packed(EYE[0]), "m", "", "the boat")])
+    ServerIndexes(None, DIMENSION).settle(connection, space(items))
+    assert [entry[2] for entry in connection.written] == [is_large]
+
+
+def test_a_namespace_is_cleared_without_the_others():
+    connection = Answering([("entries_8",)])
+    indexes = ServerIndexes(SimpleNamespace(schema="public"), DIMENSION)
+    indexes.clear(connection, 7)
+    assert [sql.split()[0] for sql in connection.statements] == ["DELETE"] * 3
+    indexes.clear(connection)
+    assert connection.statements[-2:] == ["DROP TABLE entries_8", "TRUNCATE words, postings"]
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_only_who_may_write_makes_the_table_of_a_dimension(read_only):
+    written = []
+
+    class Server:
+        def has_table(self, _connection, _table):
+            return False
+
+        @contextmanager
+        def read(self):
+            yield Answering()
+
+        @contextmanager
+        def write(self):
+            connection = Answering()
+            yield connection
+            written.extend(connection.statements)
+
+    server = Server()
+    server.read_only = read_only
+    ServerIndexes(server, DIMENSION).prepare()
+    assert bool(written) != read_only
