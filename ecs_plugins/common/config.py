@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError
 
+from ecs_plugins.common.checks import shown
 from ecs_plugins.errors import ConfigurationError
 
 P = ParamSpec("P")
@@ -44,6 +45,8 @@ class Config(BaseModel):
             super().__init__(**plain)
         except ValidationError as error:
             raise ConfigurationError(explained(type(self), error)) from None
+        except TypeError as error:  # a setting that is a mapping, and not of names
+            raise ConfigurationError(f"{type(self).__name__}: {error}") from None
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some settings changed, checked like a new one."""
@@ -73,7 +76,7 @@ class Config(BaseModel):
         """
         if not isinstance(data, Mapping):
             raise ConfigurationError(
-                f"{cls.__name__} is made from an object of settings, got {data!r:.80}"
+                f"{cls.__name__} is made from an object of settings, got {shown(data, 80)}"
             )
         settings = {str(name): value for name, value in data.items()}
         return cls(**settings)
@@ -139,7 +142,7 @@ def _require_known(owner: str, given: Iterable[str], known: Collection[str]) -> 
 def _plain(value: Any) -> Any:
     """The Python number behind a scalar of NumPy."""
     module = type(value).__module__
-    if module == "numpy" and hasattr(value, "item"):
+    if module == "numpy" and getattr(value, "ndim", None) == 0:
         return value.item()
     return value
 
@@ -162,7 +165,7 @@ def _explained_one(kind: type[BaseModel], fault: ErrorDetails) -> str:
     if not name:
         return message
     if ", got" not in message:
-        message += f", got {fault['input']!r:.80}"
+        message += f", got {shown(fault['input'], 80)}"
     return message if message.startswith(name) else f"{name} {message}"
 
 

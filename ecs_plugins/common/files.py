@@ -51,16 +51,32 @@ def is_open_database(path: str | os.PathLike[str]) -> bool:
     return any(database.owns(file) for database in list(open_databases))
 
 
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """A path that can be one of a file.
+
+    Raises:
+        StorageError: It is none, or holds NUL or lone surrogates.
+    """
+    try:
+        file = Path(path)
+        if b"\0" in os.fsencode(file):
+            raise ValueError("it holds NUL")
+    except (TypeError, ValueError) as error:
+        raise StorageError(f"{path!r:.80} names no file: {error}; give a path") from error
+    return file
+
+
 def read_text(path: str | os.PathLike[str], what: str = "") -> str:
     """The text of a UTF-8 file, without a byte order mark; errors say ``what`` it is to the user.
 
     Raises:
         StorageError: It cannot be read, or is a database that this process has open.
     """
-    refuse_open_database(path)
+    file = as_path(path)
+    refuse_open_database(file)
     name = f"{what} {path}".strip()
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return file.read_text(encoding="utf-8-sig")
     except OSError as error:
         reason = error.strerror or error
         raise StorageError(f"cannot read {name}: {reason}; check the path") from error
@@ -174,8 +190,10 @@ def beside(path: Path, name: str) -> Path:
     return path.with_name(name)
 
 
-def write_atomically(path: Path, content: str | bytes | Iterable[bytes]) -> Path:
-    """Write all of a file, or its parts in order, beside ``path``, then replace it.
+def write_atomically(
+    target: str | os.PathLike[str], content: str | bytes | Iterable[bytes]
+) -> Path:
+    """Write all of a file, or its parts in order, beside ``target``, then replace it.
 
     It is flushed to disk before, and only its owner may read it.
 
@@ -183,6 +201,7 @@ def write_atomically(path: Path, content: str | bytes | Iterable[bytes]) -> Path
         StorageError: It cannot be written, for example because the disk is full, or it is a
             database that this process has open.
     """
+    path = as_path(target)
     refuse_open_database(path)
     temporary = beside(path, f".{path.name}.{uuid.uuid4().hex}.tmp")
     content = content.encode() if isinstance(content, str) else content

@@ -22,6 +22,7 @@ from pydantic import AfterValidator, Field, TypeAdapter
 from tqdm import tqdm
 
 from ecs_plugins import __version__
+from ecs_plugins.common.checks import check_each, check_kind, check_several, shown
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.answering import (
@@ -121,9 +122,13 @@ def calibrate(
         StorageError: The journal cannot be written; what it holds is kept.
         ModelError: The answering model failed; run again to go on.
     """
-    chosen = config or CalibrationConfig()
-    arms = _by_key(strategies)
-    questions = list(questions)
+    chosen = CalibrationConfig.from_any(config)
+    if prices is not None:
+        check_kind("prices", prices, PriceVector)
+    check_kind("models", models or {}, Mapping)  # type: ignore[type-abstract]
+    check_kind("settings", settings or {}, Mapping)  # type: ignore[type-abstract]
+    arms = _by_key(check_several("strategies", strategies))
+    questions = check_each("questions", questions, CalibrationQuestion)
     if not questions:
         raise InvalidInputError("there is no question to calibrate with")
     check_unique(questions)
@@ -206,7 +211,7 @@ def _by_key(
             strategy = as_strategy()
         if any(not hasattr(strategy, member) for member in _MEMBERS):
             raise ConfigurationError(
-                f"{strategy!r:.60} is no strategy; a chain of your own is measured as "
+                f"{shown(strategy, 60)} is no strategy; a chain of your own is measured as "
                 "RoutedChain('its name', answer=chain) of ecs_plugins.langchain, or as a "
                 "RoutedEngine of ecs_plugins.llama_index"
             )

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
+from ecs_plugins.common.checks import shown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.prices import ModelPrice as ModelPrice
 from ecs_plugins.frontier.prices import PriceVector
@@ -26,12 +27,21 @@ from ecs_plugins.tokens import Account, flat, nested
 
 _LARGEST_EXPONENT = 700.0
 _MOST_QUESTIONS = 2**53
+_NUMBERS = {
+    "f1": "F1",
+    "stage1": "stage 1",
+    "stage2": "stage 2",
+    "n": "n",
+    "f1_se": "the standard error",
+    "em": "exact match",
+}
+"""The numbers of a point, and what they are called."""
 
 
 def check_number(name: str, value: object) -> float:
     """Return a number, or refuse what is none; whole numbers beyond a float are infinite."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise InvalidInputError(f"{name} must be a number, got {value!r:.60}")
+        raise InvalidInputError(f"{name} must be a number, got {shown(value, 60)}")
     try:
         return float(value)
     except OverflowError:
@@ -43,7 +53,7 @@ def check_reuse(reuse: float) -> float:
     value = check_number("reuse", reuse)
     if not value >= 1:
         raise InvalidInputError(
-            f"reuse N must be at least 1 (this query counts), got {reuse!r}; "
+            f"reuse N must be at least 1 (this query counts), got {value!r}; "
             "pass the number of queries that will share one prepared context"
         )
     return value
@@ -54,7 +64,7 @@ def check_weight(weight: float) -> float:
     value = check_number("weight", weight)
     if not 0 <= value <= 1:
         raise InvalidInputError(
-            f"the performance weight w must lie in [0, 1], got {weight!r:.60}; "
+            f"the performance weight w must lie in [0, 1], got {value!r}; "
             "0 looks at cost alone, 1 at quality alone"
         )
     return value
@@ -170,18 +180,26 @@ class StrategyPoint:
         object.__setattr__(self, "key", (self.strategy, config_json(self.config)))
         object.__setattr__(self, "label", label_of(self.strategy, self.config))
         object.__setattr__(self, "config", dict(self.config))
+        for name, called in _NUMBERS.items():
+            given = getattr(self, name)
+            if given is None and name == "em":
+                continue
+            number = check_number(f"{self.label}: {called}", given)
+            object.__setattr__(self, name, number)
         fault = self._fault()
         if fault:
             raise InvalidInputError(f"{self.label}: {fault}")
+        object.__setattr__(self, "n", int(self.n))
 
     def _check_name(self) -> None:
         if not isinstance(self.strategy, str) or not self.strategy:
             raise InvalidInputError(
-                f"a point needs the name of its strategy, got {self.strategy!r:.60}"
+                f"a point needs the name of its strategy, got {shown(self.strategy, 60)}"
             )
         if not isinstance(self.config, Mapping):
             raise InvalidInputError(
-                f"the configuration of {self.strategy!r} must be a mapping, got {self.config!r:.60}"
+                f"the configuration of {self.strategy!r} must be a mapping, "
+                f"got {shown(self.config, 60)}"
             )
         if any(not isinstance(name, str) for name in self.config):
             raise InvalidInputError(
@@ -197,24 +215,23 @@ class StrategyPoint:
 
     def _fault(self) -> str:
         """What is wrong with the numbers; empty where nothing is."""
-        f1 = check_number(f"{self.label}: F1", self.f1)
-        stage1 = check_number(f"{self.label}: stage 1", self.stage1)
-        stage2 = check_number(f"{self.label}: stage 2", self.stage2)
-        questions = check_number(f"{self.label}: n", self.n)
-        check_number(f"{self.label}: the standard error", self.f1_se)
-        if self.em is not None:
-            check_number(f"{self.label}: exact match", self.em)
-        if not 0 <= f1 <= 1:
+        if not 0 <= self.f1 <= 1:
             return f"F1 must lie in [0, 1], got {self.f1!r}; divide percentages by 100"
-        if not 0 <= stage1 < math.inf:
-            return f"stage 1 must be >= 0, got {stage1!r}"
-        if not 0 < stage2 < math.inf:
+        if self.em is not None and not 0 <= self.em <= 1:
+            return f"exact match must lie in [0, 1], got {self.em!r}; divide percentages by 100"
+        if not 0 <= self.f1_se < math.inf:
+            return f"the standard error must be >= 0, got {self.f1_se!r}"
+        if not 0 <= self.stage1 < math.inf:
+            return f"stage 1 must be >= 0, got {self.stage1!r}"
+        if not 0 < self.stage2 < math.inf:
             return (
-                f"stage 2 must be positive, got {stage2!r}; every query reads a prompt, so count "
-                "its tokens"
+                f"stage 2 must be positive, got {self.stage2!r}; every query reads a prompt, so "
+                "count its tokens"
             )
-        if not 1 <= questions <= _MOST_QUESTIONS:
-            return "the number of questions n must lie in [1, 2**53]"
+        if not 1 <= self.n <= _MOST_QUESTIONS or self.n % 1:
+            return "the number of questions n must be a whole number in [1, 2**53]"
+        if not isinstance(self.routable, bool):
+            return f"routable must be True or False, got {type(self.routable).__name__}"
         if self.usage is not None and not isinstance(self.usage, Usage):
             return f"usage must be a Usage, got {type(self.usage).__name__}"
         return ""

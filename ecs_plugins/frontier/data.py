@@ -6,10 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator
 
+from ecs_plugins.common.checks import check_each, check_kind
 from ecs_plugins.common.files import digest, read_records, sampled
 from ecs_plugins.errors import InvalidInputError
 
@@ -46,7 +48,7 @@ class Context:
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "documents", tuple(self.documents))
+        object.__setattr__(self, "documents", check_each("documents", self.documents, Document))
         if not any(document.text.strip() for document in self.documents):
             raise InvalidInputError("a context needs at least one document with text")
         contents = [[document.title, document.text] for document in self.documents]
@@ -55,7 +57,7 @@ class Context:
     @classmethod
     def of(cls, texts: Sequence[str]) -> Context:
         """From plain texts."""
-        documents = [Document(text) for text in texts]
+        documents = [Document(text) for text in check_each("texts", texts, str)]
         return cls(tuple(documents))
 
     @property
@@ -85,6 +87,11 @@ class CalibrationQuestion:
     supporting: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        name = check_kind("the id of a question", self.id, str)
+        check_kind(f"question {name!r}", self.question, str)
+        check_each(f"the answers of {name!r}", self.answers, str)
+        check_each(f"the supporting documents of {name!r}", self.supporting, Integral)  # type: ignore[type-abstract]
+        check_kind(f"the context of {name!r}", self.context, Context)
         if not self.question.strip():
             raise InvalidInputError(f"question {self.id!r} is empty")
         if not any(answer.strip() for answer in self.answers):

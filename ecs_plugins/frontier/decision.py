@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from ecs_plugins.common.checks import shown
 from ecs_plugins.common.pages import folded, preformatted, rendered
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import (
@@ -100,7 +101,7 @@ def due_of(prepared: Iterable[PointKey] | Mapping[PointKey, float]) -> Mapping[P
         return dict.fromkeys(prepared, 0.0)
     except TypeError as error:
         raise InvalidInputError(
-            f"prepared must hold keys of points, such as point.key, got {prepared!r:.60}"
+            f"prepared must hold keys of points, such as point.key, got {shown(prepared, 60)}"
         ) from error
 
 

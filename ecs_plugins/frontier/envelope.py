@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from ecs_plugins.common.checks import check_kind, check_several
 from ecs_plugins.common.files import read_text, write_atomically
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier import artefact
@@ -111,11 +112,11 @@ class EfficiencyFrontier(MeasuredPoints):
 
     def regimes(self, reuses: Sequence[float] = (1, 10, 100)) -> tuple[Regime, ...]:
         """The regimes of Table I for some N; see `regimes.regimes`."""
-        return regimes(self.routable, reuses)
+        return regimes(self.routable, check_several("reuses", reuses))
 
     def look_up(self, reuses: Sequence[float] = (1, 10, 100)) -> tuple[LookUp, ...]:
         """The look-up table: for every F1 that is reached, the cheapest point for each N."""
-        return look_up(self.routable, reuses)
+        return look_up(self.routable, check_several("reuses", reuses))
 
     # Decisions.
 
@@ -183,7 +184,7 @@ class EfficiencyFrontier(MeasuredPoints):
         prepared: Iterable[PointKey] | Mapping[PointKey, float] = (),
         run: float | None = None,
         max_seconds: float | None = None,
-        without: Container[PointKey] = (),
+        without: Iterable[PointKey] = (),
     ) -> RoutingDecision:
         """Choose by exactly one of target F1, budget per query, and weight.
 
@@ -216,8 +217,9 @@ class EfficiencyFrontier(MeasuredPoints):
             pool = self.in_time(max_seconds)
         else:
             pool = self.reaching(target_f1, max_seconds)
-        if without:
-            pool = self._others(pool, without)
+        left_out = frozenset(check_several("without", without))
+        if left_out:
+            pool = self._others(pool, left_out)
         costs = effective_costs(pool, terms, self.lapsing)
         choices = [_PricedPoint(cost, point) for cost, point in zip(costs, pool, strict=True)]
         ((name, given),) = asked.items()
@@ -293,7 +295,7 @@ class EfficiencyFrontier(MeasuredPoints):
         Raises:
             InvalidInputError: See `artefact.read`.
         """
-        return cls(**artefact.read(text, source))
+        return cls(**artefact.read(check_kind(source, text, str), source))
 
     def save(self, path: str | os.PathLike[str], *, measurements: bool = True) -> Path:
         """Write the artefact; a file of that name is replaced whole or not at all.
@@ -301,7 +303,7 @@ class EfficiencyFrontier(MeasuredPoints):
         Raises:
             StorageError: It cannot be written.
         """
-        return write_atomically(Path(path), self.to_json(measurements=measurements))
+        return write_atomically(path, self.to_json(measurements=measurements))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

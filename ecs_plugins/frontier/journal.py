@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from ecs_plugins.common.files import as_path
 from ecs_plugins.errors import ConfigurationError, StorageError
 from ecs_plugins.storage.base import Schema
 from ecs_plugins.storage.sqlite import MEMORY, Database
@@ -52,7 +53,7 @@ class Journal:
     ) -> None:
         head = {"format": kind[0], "version": kind[1], "identity": dict(identity or {})}
         with ExitStack() as failed:
-            self._database = Database(MEMORY if path is None else path, _FILE)
+            self._database = Database(MEMORY if path is None else as_path(path), _FILE)
             failed.callback(self.close)
             with self._database.read() as connection:
                 rows = connection.execute("SELECT value FROM journal ORDER BY key").fetchall()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from ecs_plugins.common.checks import shown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -90,7 +91,7 @@ def as_metric(metric: object) -> Metric:
         return lambda judged: _checked(scorer(_sample(judged)))
     if not callable(metric):
         raise ConfigurationError(
-            f"a metric is 'f1', 'exact', a function or an evaluator, got {metric!r:.60}"
+            f"a metric is 'f1', 'exact', a function or an evaluator, got {shown(metric, 60)}"
         )
     if "outputs" in _parameters(metric):
         return _of_langsmith(metric)
@@ -143,7 +144,7 @@ def _checked(result: Any) -> float:
     try:
         score = float(result)
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"a metric must give a number, got {result!r:.60}") from error
+        raise InvalidInputError(f"a metric must give a number, got {shown(result, 60)}") from error
     if not 0 <= score <= 1:
         raise InvalidInputError(f"a metric must give a number in [0, 1], got {score!r}")
     return score

@@ -8,8 +8,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import PointKey
+from ecs_plugins.common.checks import check_each, check_kind, shown
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.frontier.cost import PointKey, check_number
 from ecs_plugins.frontier.forecast import ReuseModel
 
 
@@ -137,17 +138,71 @@ def stored_id(context: str) -> str:
     Lone surrogates and NUL have no place in UTF-8 or PostgreSQL: such an id is kept as its hash.
     """
     if not isinstance(context, str) or not context:
-        raise InvalidInputError(f"a context needs an id, a text, got {context!r:.60}")
-    if "\0" not in context and context.isascii():
+        raise InvalidInputError(f"a context needs an id, a text, got {shown(context, 60)}")
+    if "\0" not in context and is_utf8(context):
         return context
-    try:
-        context.encode()
-    except UnicodeEncodeError:
-        pass
-    else:
-        if "\0" not in context:
-            return context
     return hashlib.sha256(context.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text has no lone surrogates."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def stored_key(key: PointKey) -> PointKey:
+    """The key of a point, as every database can keep it."""
+    parts = check_each("the key of a point", key, str)
+    if len(parts) != 2:
+        raise InvalidInputError("the key of a point is its strategy and its configuration as JSON")
+    strategy, config = parts
+    return check_text("strategy", strategy), check_text("config", config)
+
+
+def check_text(name: str, value: str) -> str:
+    """A text that every database can keep."""
+    text = check_kind(name, value, str)
+    if "\0" in text or not is_utf8(text):
+        raise InvalidInputError(
+            f"{name} must be without NUL and lone surrogates, got {shown(text, 60)}"
+        )
+    return text
+
+
+def check_finite(name: str, value: float) -> float:
+    """A number that is neither infinite nor none."""
+    number = check_number(name, value)
+    if not math.isfinite(number):
+        raise InvalidInputError(f"{name} must be finite, got {number!r}")
+    return number
+
+
+def check_settings(namespace: object, idle_seconds: float, expire_seconds: float) -> None:
+    """Refuse the settings of a ledger that cannot be.
+
+    Raises:
+        ConfigurationError: A time is none, or out of range, or the namespace is no tuple of names.
+    """
+    if not isinstance(namespace, tuple) or any(not isinstance(name, str) for name in namespace):
+        raise ConfigurationError(f"a namespace is a tuple of names, got {shown(namespace, 60)}")
+    times = {"idle_seconds": idle_seconds, "expire_seconds": expire_seconds}
+    for name, value in times.items():
+        try:
+            times[name] = check_finite(name, value)
+        except InvalidInputError as error:
+            raise ConfigurationError(str(error)) from None
+    idle, expire = times.values()
+    if idle <= 0:
+        raise ConfigurationError(f"idle_seconds must be positive, got {idle}")
+    if expire < idle:
+        raise ConfigurationError(
+            f"expire_seconds ({expire}) must not be below idle_seconds ({idle})"
+        )
 
 
 def observed_of(n: int, mean: float, square: float) -> Observed:

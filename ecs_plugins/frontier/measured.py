@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from ecs_plugins.common.checks import check_each, check_kind
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import ConfigValue, Dropped, PointKey, Provenance, StrategyPoint
 from ecs_plugins.frontier.intervals import FEW_QUESTIONS, Bootstrap, Interval, normal, wilson
@@ -66,7 +67,9 @@ class MeasuredPoints:
         provenance: Provenance | None = None,
         dropped: Sequence[Dropped] = (),
     ) -> None:
-        self.points: tuple[StrategyPoint, ...] = tuple(points)
+        self.points = check_each("points", points, StrategyPoint)
+        if prices is not None:
+            check_kind("prices", prices, PriceVector)
         self.measurements = measurements
         self.prices = prices or PriceVector()
         self.unit = self.prices.unit
@@ -103,6 +106,7 @@ class MeasuredPoints:
         Raises:
             InvalidInputError: A point has no usage to price.
         """
+        check_kind("prices", prices, PriceVector)
         if self.measurements is None:
             points = tuple(point.priced(prices) for point in self.points)
         else:
@@ -118,7 +122,7 @@ class MeasuredPoints:
             InvalidInputError: A name was not measured, or fewer than two routable points are
                 left.
         """
-        wanted = set(names)
+        wanted = set(check_each("names", names, str))
         unknown = set(wanted)
         points = []
         for point in self.points:

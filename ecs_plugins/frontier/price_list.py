@@ -8,6 +8,8 @@ from typing import Any
 
 from typing_extensions import TypeIs
 
+from ecs_plugins.common.checks import check_kind, shown
+
 _IN_THE_MAP = {
     "input": "input_cost_per_token",
     "output": "output_cost_per_token",
@@ -32,6 +34,7 @@ def settings_of_map(
     Raises:
         ValueError: It has no price of a model, or several.
     """
+    check_kind("models", models, Mapping)  # type: ignore[type-abstract]
     answer = _entry(listed, models.get("answer", ""), "answer")
     compressor = None
     written_by = answer
@@ -55,7 +58,9 @@ def _entry(listed: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]
         ValueError: There is none, or several providers ask different prices.
     """
     if not name or not isinstance(name, str):
-        raise ValueError(f"name the model of the role {role}, to find its price; got {name!r:.60}")
+        raise ValueError(
+            f"name the model of the role {role}, to find its price; got {shown(name, 60)}"
+        )
     exact = _flat(listed.get(name))
     if _is_priced(exact):
         return exact
@@ -71,11 +76,11 @@ def _entry(listed: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]
     if all(_quoted(entry) == quoted for entry in others):
         return first
     names = sorted(candidates)
-    shown = ", ".join(names[:_MOST_CANDIDATES])
+    first_names = ", ".join(names[:_MOST_CANDIDATES])
     more = len(candidates) - _MOST_CANDIDATES
     rest = f" and {more} more" if more > 0 else ""
     raise ValueError(
-        f"{name!r}, the model of the role {role}, has different prices: name one of {shown}{rest}"
+        f"{name!r}, the model of the role {role}, has different prices: name one of {first_names}{rest}"
     )
 
 

@@ -17,11 +17,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from ecs_plugins.common.files import statements
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.common.files import as_path, statements
+from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey
 from ecs_plugins.frontier.forecast import ReuseModel
 from ecs_plugins.frontier.ledger import (
@@ -30,9 +29,13 @@ from ecs_plugins.frontier.ledger import (
     DaySpend,
     Observed,
     Preparation,
+    check_finite,
+    check_settings,
+    check_text,
     day_spend,
     observed_of,
     stored_id,
+    stored_key,
 )
 from ecs_plugins.frontier.ledger_tables import BUSY_SECONDS, open_tables
 from ecs_plugins.frontier.tally import Times, read_model
@@ -69,6 +72,7 @@ _TIDY_SECONDS = 3600.0
 _FORGOTTEN_AT_ONCE = 500
 _FOREVER = 1e18  # seconds that no gap is longer than
 _DAY = 86_400.0
+_MOST = 2**53
 
 
 class ReuseLedger:
@@ -97,17 +101,10 @@ class ReuseLedger:
         expire_seconds: float = 30 * 86_400.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if idle_seconds <= 0:
-            raise ConfigurationError(f"idle_seconds must be positive, got {idle_seconds}")
-        if expire_seconds < idle_seconds:
-            raise ConfigurationError(
-                f"expire_seconds ({expire_seconds}) must not be below idle_seconds ({idle_seconds})"
-            )
-        if isinstance(namespace, str):
-            raise ConfigurationError(f"a namespace is a tuple of names, got {namespace!r}")
+        check_settings(namespace, idle_seconds, expire_seconds)
         # Absolute: a later connection is to the same file, wherever the process has gone.
         stays = str(path) == MEMORY or is_address(path)
-        self._path = str(path if stays else Path(path).absolute())
+        self._path = str(path if stays else as_path(path).absolute())
         settings: dict[str, Any] = {"idle_seconds": idle_seconds, "expire_seconds": expire_seconds}
         self._again = partial(ReuseLedger, self._path, namespace=namespace, clock=clock, **settings)
         # As JSON, so that ("a", "b") and ("a/b",) can never be one namespace.
@@ -135,8 +132,8 @@ class ReuseLedger:
             InvalidInputError: No id, or ``queries`` < 1.
             StorageError: It cannot be written; nothing was counted.
         """
-        if not isinstance(queries, int) or queries < 1:
-            raise InvalidInputError(f"count at least one query, got {queries!r:.60}")
+        if not isinstance(queries, int) or not 1 <= queries <= _MOST:
+            raise InvalidInputError(f"count a whole number of queries in [1, {_MOST}]")
         return self._count(context, queries, "", None).queries
 
     def count_query(
@@ -171,7 +168,7 @@ class ReuseLedger:
         now = self._clock()
         self._tidy_when_due(now)
         name = stored_id(context)
-        gap = _FOREVER if life is None else life
+        gap = _FOREVER if life is None else check_finite("life", life)
         values = (self._namespace, name, game, queries, queries, now, now, gap, gap, gap)
         with self._database.write(scope=(self._namespace,)) as connection:
             total, run, lapses, ended = connection.execute(_COUNT, values).fetchone()
@@ -197,7 +194,8 @@ class ReuseLedger:
 
     def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
         """Note that stage 1 of a point was paid for this context, so it is sunk from now on."""
-        self._run(_PREPARE, (self._namespace, stored_id(context), *key, cost, self._clock()))
+        where = (self._namespace, stored_id(context), *stored_key(key))
+        self._run(_PREPARE, (*where, check_finite("cost", cost), self._clock()))
 
     def begin_preparation(self, context: str, key: PointKey, seconds: float) -> bool:
         """Say that stage 1 of a point is being paid here; False where somebody else does so.
@@ -206,8 +204,8 @@ class ReuseLedger:
         """
         now = self._clock()
         holder = f"{self._name}-{os.getpid()}"
-        where = (self._namespace, stored_id(context), *key)
-        values = (*where, holder, now + seconds, now)
+        where = (self._namespace, stored_id(context), *stored_key(key))
+        values = (*where, holder, now + check_finite("seconds", seconds), now)
         with self._database.write(scope=(self._namespace,)) as connection:
             return connection.execute(_LEASE, values).fetchone() is not None
 
@@ -216,12 +214,14 @@ class ReuseLedger:
         self._run(
             "DELETE FROM leases WHERE namespace = ? AND context = ? AND strategy = ? "
             "AND config = ?",
-            (self._namespace, stored_id(context), *key),
+            (self._namespace, stored_id(context), *stored_key(key)),
         )
 
     def observe(self, key: PointKey, kind: str, value: float) -> None:
         """Add a value to what was observed of a point: a ``"score"``, or a ``"cost"`` ratio."""
-        self._run(_OBSERVE, (self._namespace, *key, kind, value, value * value))
+        seen = check_finite("value", value)
+        where = (self._namespace, *stored_key(key), check_text("kind", kind))
+        self._run(_OBSERVE, (*where, seen, seen * seen))
 
     def book(
         self,
@@ -296,7 +296,7 @@ class ReuseLedger:
         rows = self._run(
             "SELECT strategy, config, n, total / n, squares / n FROM observed "
             "WHERE namespace = ? AND kind = ?",
-            (self._namespace, kind),
+            (self._namespace, check_text("kind", kind)),
         )
         return {(strategy, config): observed_of(*row) for strategy, config, *row in rows}
 
@@ -321,7 +321,7 @@ class ReuseLedger:
         day = int(self._clock() // _DAY)
         rows = self._run(
             "SELECT sum(cost) FROM spent WHERE namespace = ? AND day = ? AND unit = ?",
-            (self._namespace, day, unit),
+            (self._namespace, day, check_text("unit", unit)),
         )
         return float(rows[0][0] or 0.0)
 
@@ -342,7 +342,7 @@ class ReuseLedger:
         ``life`` of a prompt cache's entries in seconds it knows their runs as well.
         """
         if life is not None:
-            self._life = life
+            self._life = check_finite("life", life)
         if self._due():
             self._refit()
         return self._model

@@ -15,6 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from ecs_plugins.common.checks import check_kind, shown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey, StrategyPoint, check_number, check_reuse
 from ecs_plugins.frontier.decision import (
@@ -41,7 +42,7 @@ from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.settlement import Settlement, newly_prepared, prepared_by, settled
 from ecs_plugins.frontier.spending import is_capped
 from ecs_plugins.frontier.trust import trusted_gain
-from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens
+from ecs_plugins.frontier.usage import NO_CACHE
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
@@ -91,6 +92,10 @@ class Router:
     _lifetimes: Lifetimes = field(init=False)
 
     def __post_init__(self) -> None:
+        check_kind("frontier", self.frontier, EfficiencyFrontier)
+        check_kind("config", self.config, RouterConfig)
+        if self.ledger is not None:
+            check_kind("ledger", self.ledger, Ledger)  # type: ignore[type-abstract]
         self._lifetimes = Lifetimes.of(self.frontier)
 
     def route(
@@ -127,7 +132,7 @@ class Router:
         asked = self._asked(target_f1, budget, weight)
         ready = frozenset(due_of(prepared))
         if context_id is not None and not isinstance(context_id, str):
-            raise InvalidInputError(f"context_id must be a text, got {context_id!r:.60}")
+            raise InvalidInputError(f"context_id must be a text, got {shown(context_id, 60)}")
         queries = 1.0
         note = ""
         if reuse is None:
@@ -159,9 +164,8 @@ class Router:
         given = objectives(target_f1, budget, weight)
         if len(given) > 1:
             raise InvalidInputError("give at most one of target_f1, budget and weight")
-        for name, value in given.items():
-            check_number(name, value)
-        chosen = given or self._configured
+        chosen = {name: check_number(name, value) for name, value in given.items()}
+        chosen = chosen or dict(self._configured)
         if not chosen:
             raise ConfigurationError(f"exactly one objective is needed: {', '.join(Objective)}")
         return {**chosen, "max_seconds": self.config.max_seconds}
@@ -334,9 +338,7 @@ class Router:
         Raises:
             InvalidInputError: More cached prompt tokens than prompt tokens.
         """
-        settlement = settled(
-            decision, actual, self.frontier, CacheTokens(*cache), seconds, whole=whole
-        )
+        settlement = settled(decision, actual, self.frontier, cache, seconds, whole=whole)
         if self.ledger is None:
             return settlement
         if prepared is None:
@@ -391,7 +393,7 @@ class Router:
         """
         value = check_number("score", score)
         if self.ledger is None or not 0 <= value <= 1:
-            raise InvalidInputError(f"a score in [0, 1] and a ledger are needed, got {score!r}")
+            raise InvalidInputError(f"a score in [0, 1] and a ledger are needed, got {value!r}")
         self.ledger.observe(key_of(decision), "score", value)
         self._lower = None
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ecs_plugins.common.checks import check_kind, check_several
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import PointKey, Usage
+from ecs_plugins.frontier.cost import PointKey, Usage, check_number
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.measured import MeasuredPoints
 from ecs_plugins.frontier.usage import CacheTokens
@@ -37,7 +39,7 @@ def settled(
     decision: RoutingDecision,
     actual: TokenLedger,
     measured: MeasuredPoints,
-    cache: CacheTokens,
+    cache: tuple[int, int, int],
     seconds: float,
     *,
     whole: bool = False,
@@ -51,20 +53,24 @@ def settled(
     there. Where the entry was taken for alive it was not forecast, and stage 2 shows it.
 
     Raises:
-        InvalidInputError: More cached prompt tokens than prompt tokens, or a negative number.
+        InvalidInputError: More cached prompt tokens than prompt tokens, a negative number, or
+            something of the wrong kind.
     """
-    read = actual.total(Stage.QUERY, Role.ANSWER_INPUT)
-    if min(cache) < 0 or cache.total > read:
-        raise InvalidInputError(f"{tuple(cache)} of {read} prompt tokens cannot be cached")
+    check_kind("decision", decision, RoutingDecision)
+    read = check_kind("actual", actual, TokenLedger).total(Stage.QUERY, Role.ANSWER_INPUT)
+    cached = _checked_cache(cache, read)
+    lasted = check_number("seconds", seconds)
+    if not 0 <= lasted < math.inf:
+        raise InvalidInputError(f"seconds must be >= 0, got {lasted!r}")
     prices = measured.prices
     if prices.answer.tiers:
         prices = prices.replace(answer=prices.answer.without_tiers(read))
-    one, two = prices.stages(Usage(dict(actual), query_seconds=seconds))
-    two += prices.answer.cache_extra(*cache)
+    one, two = prices.stages(Usage(dict(actual), query_seconds=lasted))
+    two += prices.answer.cache_extra(*cached)
     entry = measured.lapsing.get(decision.point.key, 0.0)
     if entry and decision.stage1 > 0:
-        as_read = CacheTokens(cache.total, 0, 0)
-        written = prices.answer.cache_extra(*cache) - prices.answer.cache_extra(*as_read)
+        as_read = CacheTokens(cached.total, 0, 0)
+        written = prices.answer.cache_extra(*cached) - prices.answer.cache_extra(*as_read)
         one += written
         two -= written
     if whole:
@@ -72,6 +78,18 @@ def settled(
         one += prepared
         two -= prepared
     return Settlement(decision.stage1, decision.stage2, one, two, measured.unit)
+
+
+def _checked_cache(cache: tuple[int, int, int], read: int) -> CacheTokens:
+    """The tokens of a prompt cache, or a refusal."""
+    counts = [check_number("cache", count) for count in check_several("cache", cache)]
+    if len(counts) != len(CacheTokens._fields):
+        raise InvalidInputError(
+            f"cache must be tokens read, written for 5 minutes and for an hour, got {len(counts)}"
+        )
+    if not (min(counts) >= 0 and sum(counts) <= read) or any(count % 1 for count in counts):
+        raise InvalidInputError(f"{counts} of {read} prompt tokens cannot be cached")
+    return CacheTokens(*map(int, counts))
 
 
 def prepared_by(decision: RoutingDecision, actual: TokenLedger) -> dict[PointKey, TokenLedger]:
@@ -92,7 +110,9 @@ def newly_prepared(
     """
     stage1 = {point.key: point.stage1 for point in measured.points}
     noted = {}
+    check_kind("prepared", prepared, Mapping)  # type: ignore[type-abstract]
     for key, tokens in prepared.items():
+        check_kind("what a preparation used", tokens, TokenLedger)
         found = bool(stage1.get(key)) and key not in decision.due
         if tokens.total(Stage.PREPARE) or found:
             one, _ = measured.prices.stages(Usage(dict(tokens)))

@@ -138,4 +138,4 @@ def write_spending(ledger: ReuseLedger, path: str | os.PathLike[str]) -> Path:
     page = rendered(
         "spending.html.j2", "Spent and saved", columns=COLUMNS, rows=rows, totals=list(total(rows))
     )
-    return write_atomically(Path(path), page)
+    return write_atomically(path, page)

@@ -9,10 +9,12 @@ import logging
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from numbers import Real
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, PlainValidator, Strict, model_validator
 
+from ecs_plugins.common.checks import shown
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.answering import TokenCounter
@@ -79,9 +81,9 @@ def _check_setting(name: str, value: object) -> None:
         fits = isinstance(value, str) and value != ""
     else:
         kind = "a number"
-        fits = isinstance(value, int | float) and not isinstance(value, bool)
+        fits = isinstance(value, Real) and not isinstance(value, bool)
     if not fits:
-        raise InvalidInputError(f"{name} must be {kind}, got {value!r:.60}")
+        raise InvalidInputError(f"{name} must be {kind}, got {shown(value, 60)}")
 
 
 @lru_cache(maxsize=32)

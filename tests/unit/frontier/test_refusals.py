@@ -1,0 +1,109 @@
+"""What is of the wrong kind is refused with an error of the package, and nothing is written."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from ecs_plugins.errors import EcsPluginsError
+from ecs_plugins.frontier import (
+    CalibrationQuestion,
+    Context,
+    EfficiencyFrontier,
+    PriceVector,
+    ReuseLedger,
+    Router,
+    RouterConfig,
+    SpendCap,
+    StrategyPoint,
+    calibrate,
+)
+from ecs_plugins.frontier.prices import ModelPrice
+from ecs_plugins.tokens import Role, Stage, TokenLedger
+
+HUGE = 10**5000  # too long to be written as digits
+NUMBERS = [None, True, "1", b"1", [1], {("a",): 1}, complex(1, 1), Decimal("nan"), np.ones(2)]
+IMPOSSIBLE = [*NUMBERS, math.nan, math.inf, -1.0, -HUGE]
+PATHS = [None, 1.5, b"x", "\ud800", "a\0b"]
+THINGS = [None, 1, HUGE, "x", b"x", [None], np.array(0.5), object()]
+KEY = ("notes", "{}")
+
+
+@pytest.fixture
+def kept():
+    with ReuseLedger(":memory:") as made:
+        yield made
+
+
+@pytest.fixture
+def router(frontier, kept):
+    return Router(frontier, RouterConfig(target_f1=0.7), ledger=kept)
+
+
+@pytest.mark.parametrize("value", IMPOSSIBLE, ids=lambda value: type(value).__name__)
+def test_numbers_that_cannot_be(value, frontier, router, kept):
+    decision = router.route(context_id="c")
+    used = TokenLedger()
+    used.book(Stage.QUERY, Role.ANSWER_INPUT, 10)
+    calls = [
+        lambda: StrategyPoint("s", {}, value, 0, 1),
+        lambda: StrategyPoint("s", {}, 0.5, value, 1),
+        lambda: StrategyPoint("s", {}, 0.5, 0, value),
+        lambda: StrategyPoint("s", {}, 0.5, 0, 1, f1_se=value),
+        lambda: ModelPrice(input=value, output=1.0),
+        lambda: SpendCap(per_day=value),
+        lambda: router.settle(decision, used, context_id="c", seconds=value),
+        lambda: router.settle(decision, used, context_id="c", cache=(0, value, 0)),
+        lambda: ReuseLedger(":memory:", idle_seconds=value),
+        lambda: router.observe(decision, value),
+    ]
+    for call in calls:
+        with pytest.raises(EcsPluginsError):
+            call()
+    assert kept.count("c") == 1
+    assert not kept.observed("score")
+    assert not kept.observed("cost")
+
+
+@pytest.mark.parametrize("value", THINGS, ids=lambda value: type(value).__name__)
+def test_things_of_another_kind(value, frontier, router, kept):
+    decision = router.route(context_id="c")
+    question = CalibrationQuestion("q", "Who?", ("a",), Context.of(["text"]))
+    calls = [
+        lambda: EfficiencyFrontier(value),
+        lambda: EfficiencyFrontier([value, value]),
+        lambda: frontier.priced(value),
+        lambda: frontier.only(value),
+        lambda: frontier.regimes(value),
+        lambda: Router(value, RouterConfig(target_f1=0.5)),
+        lambda: Router(frontier, value),
+        lambda: router.settle(value, TokenLedger(), context_id="c"),
+        lambda: router.settle(decision, value, context_id="c"),
+        lambda: kept.mark_prepared("c", value),
+        lambda: ReuseLedger(":memory:", namespace=value),
+        lambda: Context.of(value),
+        lambda: CalibrationQuestion("q", "Who?", ("a",), value),
+        lambda: calibrate(value, []),
+        lambda: calibrate([question], value),
+    ]
+    for call in calls:
+        with pytest.raises(EcsPluginsError):
+            call()
+    assert not kept.prepared("c")
+
+
+@pytest.mark.parametrize("path", PATHS, ids=repr)
+def test_paths_that_name_no_file(path, frontier):
+    for call in (EfficiencyFrontier.load, frontier.save, PriceVector.read, ReuseLedger):
+        with pytest.raises(EcsPluginsError):
+            call(path)
+
+
+def test_other_numbers_are_the_numbers_that_they_hold():
+    odd = StrategyPoint("s", {}, Fraction(1, 2), np.int64(3), np.float64(4), n=np.int64(2))
+    other = StrategyPoint("t", {}, 0.25, 0, 1)
+    frontier = EfficiencyFrontier.from_json(EfficiencyFrontier([odd, other]).to_json())
+    assert frontier.get("s") == StrategyPoint("s", {}, 0.5, 3.0, 4.0, n=2)
+    assert "0.5" in frontier.decide(reuse=1, target_f1=Fraction(1, 2)).explain()
