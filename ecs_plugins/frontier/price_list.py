@@ -76,11 +76,11 @@ def _entry(listed: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]
     if all(_quoted(entry) == quoted for entry in others):
         return first
     names = sorted(candidates)
-    first_names = ", ".join(names[:_MOST_CANDIDATES])
+    several = ", ".join(names[:_MOST_CANDIDATES])
     more = len(candidates) - _MOST_CANDIDATES
     rest = f" and {more} more" if more > 0 else ""
     raise ValueError(
-        f"{name!r}, the model of the role {role}, has different prices: name one of {first_names}{rest}"
+        f"{name!r}, the model of the role {role}, has different prices: name one of {several}{rest}"
     )
 
 
