@@ -264,10 +264,11 @@ class EntropicMemory(MemoryReader):
         check_wanted(k, threshold, at)
         searched = searched_tiers(tiers, config)
         excluded = frozenset(listed(exclude, "exclude"))
+        vector = self._store.embed_query(query)
         request = RecallRequest(
             query=query,
             question=read(query),
-            vector=self._store.embed_query(query),
+            vector=vector,
             k=config.top_k if k is None else int(k),
             threshold=config.threshold if threshold is None else float(threshold),
             tiers=searched,

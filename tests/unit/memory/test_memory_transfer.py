@@ -164,6 +164,18 @@ def test_an_export_that_is_not_whole_is_refused(filled, tmp_path, open_memory, h
     assert copy.namespaces() == []
 
 
+@pytest.mark.parametrize("change", [{"kind": "footer"}, {"format": "another"}], ids=str)
+def test_a_file_of_another_program_is_no_export(filled, tmp_path, open_memory, change):
+    *written, _ = exported(filled, tmp_path).read_text().splitlines()
+    lines = [json.loads(line) for line in written]
+    lines[0].update(change)
+    other = tmp_path / "other.jsonl"
+    other.write_text(sealed(lines))
+    copy = open_memory(path=tmp_path / "copy.db")
+    with pytest.raises(InvalidInputError, match="is no memory export"):
+        copy.admin.import_(other)
+
+
 def test_an_export_that_cannot_be_written_leaves_nothing(filled, tmp_path, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ecs_plugins.errors import ModelError
+from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.integrations.recall import RecallFields, recall
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage
 from ecs_plugins.memory.relevance import encounter, read, relevance
@@ -433,3 +433,13 @@ def test_a_recall_that_another_process_wrote_is_completed(memory, open_memory):
     later = open_memory()
     later.observe(QUESTION, "in the harbour", used)
     assert len(events(later)) == 1
+
+
+@pytest.mark.parametrize("query", ["", "  ", None, 7])
+def test_what_is_no_question_is_refused(open_memory, query):
+    memory = open_memory()
+    memory.add("the boat is blue")
+    with pytest.raises(InvalidInputError, match="a query needs text"):
+        memory.recall(query)
+    with pytest.raises(InvalidInputError, match="a query needs text"):
+        memory.items.embed_query(query)

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.store.calibration import measured_scale
 from ecs_plugins.memory.store.claims import _Correction, _first_after, _next_different
+from ecs_plugins.memory.store.engines import restore
 from ecs_plugins.memory.store.inspection import _is_damaged
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.memory.store.namespaces import Space
@@ -16,6 +18,7 @@ from ecs_plugins.memory.store.recalled import Ranked
 from ecs_plugins.memory.store.server_index import ServerIndex, ServerIndexes
 from ecs_plugins.memory.store.values import pack, packed
 from ecs_plugins.memory.store.vector_index import VectorIndex, search_width
+from ecs_plugins.storage.sqlite import Database
 from tests.unit.memory.factories import DIMENSION, axis
 from tests.unit.values import changeable, unslotted
 
@@ -166,6 +169,13 @@ def test_a_delete_of_an_item_is_finished_by_whoever_opens_the_file_next(open_mem
     assert len(noted) == 0
     memory.items.write(deletes=[(("notes",), "k")])
     assert len(noted) == 1
+
+
+def test_a_damaged_backup_is_refused_by_what_is_wrong_with_it(open_memory, db, monkeypatch):
+    open_memory().close()
+    monkeypatch.setattr(Database, "integrity", lambda *_: ["row 3 is missing from an index"])
+    with pytest.raises(StorageError, match="damaged: row 3 is missing"):
+        restore(db, db.with_name("restored.db"))
 
 
 # An index on a server, without one
