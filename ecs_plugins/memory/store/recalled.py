@@ -134,7 +134,7 @@ class Reader:
     space: Space
     request: RecallRequest
     allowed: Rows | None
-    _rows: dict[int, TierRow] = field(default_factory=dict)
+    _rows: dict[int, TierRow | None] = field(default_factory=dict)
     _validity: dict[str, claims.Validity] = field(default_factory=dict)
 
     def best(self, scored: Ranked) -> list[Recalled]:
@@ -226,19 +226,16 @@ class Reader:
         request = self.request
         unread = [row for row in rows if row not in self._rows]
         if unread:
-            self._rows.update(tiers.by_rows(self.connection, self.space.id, unread))
-        stored = self._searched([self._rows[row] for row in rows if row in self._rows])
+            self._rows.update(dict.fromkeys(unread))
+            space = self.space.id
+            read = tiers.by_rows(self.connection, space, unread, among=request.tiers)
+            self._rows.update(read)
+        searched_rows = filter(None, map(self._rows.get, rows))
+        stored = [each for each in searched_rows if each.item.id not in request.exclude]
         ends = [each.expires for each in stored if each.expires is not None]
         if ends and min(ends) <= request.now:
             stored = [*alive(self.connection, stored, request.now, self.store)]
         return {each.row: each for each in stored}
-
-    def _searched(self, stored: Sequence[TierRow]) -> list[TierRow]:
-        """Those in a tier that is searched, and not excluded."""
-        tiers_searched = self.request.tiers
-        standing = [each for each in stored if each.tier in tiers_searched]
-        excluded = self.request.exclude
-        return [each for each in standing if each.item.id not in excluded]
 
     def _is_shown(self, recalled: Recalled) -> bool:
         """Whether it holds, or is wanted though it does not; what is pinned stays now."""

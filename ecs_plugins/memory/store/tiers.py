@@ -215,12 +215,17 @@ def _row(
 
 
 def by_rows(
-    connection: Connection, space: int, rows: Collection[int], dimension: int = 0
+    connection: Connection,
+    space: int,
+    rows: Collection[int],
+    dimension: int = 0,
+    *,
+    among: Collection[Tier] = TIERS,
 ) -> dict[int, TierRow]:
-    """Live items by row number, hot ones without members."""
+    """Live items of some tiers by row number, hot ones without members."""
     values = (dump(list(rows)), space)
     stored = select(connection, _BY_ROWS, values, dimension=dimension)
-    return {each.row: each for each in stored}
+    return {each.row: each for each in stored if each.tier in among}
 
 
 def tier_rows(

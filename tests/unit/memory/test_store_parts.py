@@ -7,14 +7,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ecs_plugins.errors import StorageError
+from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.memory import MemoryConfig
+from ecs_plugins.memory.relevance import DEFAULT, read
 from ecs_plugins.memory.store.calibration import measured_scale
 from ecs_plugins.memory.store.claims import _Correction, _first_after, _next_different
 from ecs_plugins.memory.store.engines import restore
+from ecs_plugins.memory.store.erased_record import ERASED, without
 from ecs_plugins.memory.store.inspection import _is_damaged
 from ecs_plugins.memory.store.items import NewItem
+from ecs_plugins.memory.store.judging import judge
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.recalled import Ranked
+from ecs_plugins.memory.store.seam import Candidates
 from ecs_plugins.memory.store.server_index import ServerIndex, ServerIndexes
 from ecs_plugins.memory.store.values import pack, packed
 from ecs_plugins.memory.store.vector_index import VectorIndex, search_width
@@ -118,6 +123,36 @@ def test_the_scale_is_that_of_the_cosines_of_all_pairs():
     assert scale.deviation == pytest.approx(np.std(cosines), rel=1e-4)
 
 
+def test_what_no_candidate_exceeds_is_a_mean_like_theirs():
+    rest = (0.4, 0.2)
+    candidates = Candidates(np.array([1]), EYE[0, :1], np.array([1.0]), rest)
+    opened = SimpleNamespace(candidates=lambda *_, **__: candidates)
+    question = read("which boat")
+    judged = judge(opened, question, EYE[0], DEFAULT, count=1, allowed=None, items=5)
+    assert judged.fits == pytest.approx([1.0])
+    assert judged.rest == pytest.approx(0.3)
+
+
+def test_an_erased_item_is_named_nowhere_in_a_decision_and_the_others_are():
+    record = {"candidate_id": "a", "target_id": "b", "members": ["a", "c"]}
+    told = without(record, {"a"})
+    assert told == {"candidate_id": ERASED, "target_id": "b", "members": [ERASED, "c"]}
+
+
+def test_only_what_is_pinned_anew_needs_room(open_memory):
+    memory = open_memory(config=MemoryConfig(cold_capacity=2))
+    memory.add(["the boat is blue"] * 2)
+    memory.sleep()
+    (plain,) = memory.memories()
+    memory.add("cats chase birds", pinned=True)
+    memory.add("snow falls in winter", pinned=True)
+    (held,) = [each for each in memory.memories() if each.text == "cats chase birds"]
+    memory.update(held.id, pinned=True)
+    memory.update(plain.id, metadata={"k": 1})
+    with pytest.raises(InvalidInputError, match="pin"):
+        memory.update(plain.id, pinned=True)
+
+
 # An index in the process
 
 
@@ -209,6 +244,16 @@ def test_many_vectors_are_looked_up_in_a_graph_where_there_is_one():
     index = ServerIndex(connection, space(10_000), "entries", linked=True)
     index.expect(np.tile(EYE[:4], (8, 1)), 3)
     assert any("hnsw.ef_search" in sql for sql in connection.statements)
+
+
+def test_rows_of_the_transaction_itself_are_found_until_they_are_taken_back():
+    index = ServerIndex(Answering(), space(), "entries", linked=False)
+    for row in range(100):
+        index.add(row, axis(row % DIMENSION, (row + 1) % DIMENSION, cosine=0.9))
+    index.take_back(3)
+    rows, cosines = index.nearest(EYE[3], 12)
+    assert sorted(rows.tolist()) == list(range(11, 100, DIMENSION))
+    assert cosines == pytest.approx([0.9] * 12, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -412,6 +412,7 @@ def test_a_claim_is_of_what_a_later_one_may_replace(text, key):
         ("My name is Ada for now.", "my name be name"),
         ("The shop is open source.", "shop state 1"),
         ("The meeting moved to 9.", "meeting be in number"),
+        ("The boat is blue.", "boat be word"),
     ],
 )
 def test_what_is_only_said_of_a_thing_is_no_claim_of_what_it_is(text, key):
