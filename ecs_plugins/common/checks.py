@@ -46,6 +46,30 @@ def check_each(name: str, values: Iterable[object], kind: type[T]) -> tuple[T, .
     return tuple(check_kind(f"each of {name}", value, kind) for value in several)
 
 
+def check_text(name: str, value: object) -> str:
+    """Return a text that every database and every file can keep.
+
+    Raises:
+        InvalidInputError: It is none, or holds NUL or lone surrogates.
+    """
+    text = check_kind(name, value, str)
+    if "\0" in text or not is_utf8(text):
+        given = shown(text, 60)
+        raise InvalidInputError(f"{name} must be without NUL and lone surrogates, got {given}")
+    return text
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text has no lone surrogates."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def shown(value: object, most: int) -> str:
     """A value as an error shows it, with the first characters of it."""
     try:

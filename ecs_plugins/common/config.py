@@ -108,6 +108,8 @@ class StrictFields(BaseModel):
             super().__init__(*args, **fields)
         except ValidationError as error:
             raise ConfigurationError(explained(kind, error)) from None
+        except TypeError as error:  # a field that is a mapping, and not of names
+            raise ConfigurationError(f"{kind.__name__}: {error}") from error
 
     # LlamaIndex's own deletes what cannot be pickled, such as a live model, and the copy silently
     # works with a default in place of it. Here a pickle holds all of the fields, or fails.

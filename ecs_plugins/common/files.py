@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from ecs_plugins.common.checks import shown
 from ecs_plugins.errors import InvalidInputError, StorageError
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ def as_path(path: str | os.PathLike[str]) -> Path:
         if b"\0" in os.fsencode(file):
             raise ValueError("it holds NUL")
     except (TypeError, ValueError) as error:
-        raise StorageError(f"{path!r:.80} names no file: {error}; give a path") from error
+        raise StorageError(f"{shown(path, 80)} names no file: {error}; give a path") from error
     return file
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from cachetools import LRUCache
 
-from ecs_plugins.common.files import private, write_atomically
+from ecs_plugins.common.files import as_path, private, write_atomically
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.cost import PointKey
@@ -145,7 +145,7 @@ class PreparationStore:
     """
 
     def __init__(self, directory: str | Path | None = None) -> None:
-        self.directory = None if directory is None else Path(directory)
+        self.directory = None if directory is None else as_path(directory)
         self._kept: LRUCache[tuple[PointKey, str], _KeptPreparation] = LRUCache(_KEPT)
         self._lock = threading.Lock()
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
-from ecs_plugins.common.checks import shown
+from ecs_plugins.common.checks import check_text, shown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.prices import ModelPrice as ModelPrice
 from ecs_plugins.frontier.prices import PriceVector
@@ -196,6 +196,7 @@ class StrategyPoint:
             raise InvalidInputError(
                 f"a point needs the name of its strategy, got {shown(self.strategy, 60)}"
             )
+        check_text("the name of a strategy", self.strategy)
         if not isinstance(self.config, Mapping):
             raise InvalidInputError(
                 f"the configuration of {self.strategy!r} must be a mapping, "

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from ecs_plugins.common.checks import check_each, check_kind, shown
+from ecs_plugins.common.checks import check_each, check_text, is_utf8, shown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.cost import PointKey, check_number
 from ecs_plugins.frontier.forecast import ReuseModel
@@ -144,17 +144,6 @@ def stored_id(context: str) -> str:
     return hashlib.sha256(context.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def is_utf8(text: str) -> bool:
-    """Whether a text has no lone surrogates."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def stored_key(key: PointKey) -> PointKey:
     """The key of a point, as every database can keep it."""
     parts = check_each("the key of a point", key, str)
@@ -162,16 +151,6 @@ def stored_key(key: PointKey) -> PointKey:
         raise InvalidInputError("the key of a point is its strategy and its configuration as JSON")
     strategy, config = parts
     return check_text("strategy", strategy), check_text("config", config)
-
-
-def check_text(name: str, value: str) -> str:
-    """A text that every database can keep."""
-    text = check_kind(name, value, str)
-    if "\0" in text or not is_utf8(text):
-        raise InvalidInputError(
-            f"{name} must be without NUL and lone surrogates, got {shown(text, 60)}"
-        )
-    return text
 
 
 def check_finite(name: str, value: float) -> float:

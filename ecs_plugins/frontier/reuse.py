@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ecs_plugins.common.checks import check_text
 from ecs_plugins.common.files import as_path, statements
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey
@@ -31,7 +32,6 @@ from ecs_plugins.frontier.ledger import (
     Preparation,
     check_finite,
     check_settings,
-    check_text,
     day_spend,
     observed_of,
     stored_id,

@@ -24,6 +24,7 @@ from langchain_core.runnables.config import patch_config, run_in_executor
 from pydantic import Field, PrivateAttr
 from typing_extensions import override
 
+from ecs_plugins.common.checks import check_text
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.building import building
@@ -80,6 +81,7 @@ class RoutedChain(WritableFields, AnsweringRunnable):
     @override
     def model_post_init(self, context: Any, /) -> None:
         """Make what keeps preparations."""
+        check_text("the name of a chain", self.name)
         self._store = PreparationStore(self.directory)
 
     @property

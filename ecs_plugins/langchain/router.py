@@ -26,6 +26,7 @@ from pydantic import BeforeValidator
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.checks import check_several
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
 from ecs_plugins.frontier.building import ContextBuilder
@@ -340,11 +341,14 @@ class _RoutedRun:
     def _route(self, documents: Sequence[Document] | None) -> Self:
         # Another attempt of `with_retry` is the same query.
         again = any(tag.startswith("retry:attempt:") for tag in self.manager.tags)
-        self.query = self.router._routed(self.input, self.config, documents, count=not again)
+        several = None
         if documents is not None:
+            several = list(check_several("documents", documents))
+        self.query = self.router._routed(self.input, self.config, documents, count=not again)
+        if several is not None:
             rest = self.input if isinstance(self.input, Mapping) else {}
             question = question_of(self.input)
-            self.input = {**rest, "question": question, "documents": list(documents)}
+            self.input = {**rest, "question": question, "documents": several}
         self.asked = self.input
         summary = self.query.decision.summary()
         dispatch_custom_event(DECISION_EVENT, summary, config=self.config)

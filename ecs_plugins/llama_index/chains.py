@@ -16,6 +16,7 @@ from llama_index.core.schema import BaseNode, QueryBundle, TextNode
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.checks import check_kind, check_text
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.chains import (
@@ -56,7 +57,8 @@ class RoutedEngine(BaseQueryEngine):
         routable: Whether a router may choose it.
 
     Raises:
-        ConfigurationError: It prepares, and nothing makes an engine of that.
+        ConfigurationError: It prepares, and nothing makes an engine of that, or an argument
+            cannot be used.
     """
 
     def __init__(
@@ -71,6 +73,12 @@ class RoutedEngine(BaseQueryEngine):
         count_tokens: TokenCounter | None = None,
         routable: bool = True,
     ) -> None:
+        if not check_text("the name of an engine", name):
+            raise ConfigurationError("an engine needs the name of its strategy")
+        if not isinstance(answer, BaseQueryEngine) and not callable(answer):
+            raise ConfigurationError(f"{name}: answer is neither a query engine nor makes one")
+        if prepare is not None and not callable(prepare):
+            raise ConfigurationError(f"{name}: prepare is no function of the nodes")
         if prepare is not None and isinstance(answer, BaseQueryEngine):
             raise ConfigurationError(
                 f"{name} prepares something and its engine is never given it; let answer make the "
@@ -81,7 +89,7 @@ class RoutedEngine(BaseQueryEngine):
         self.answer = answer
         self.prepare = prepare
         self.nodes = list(nodes)
-        self.settings = dict(settings or {})
+        self.settings = dict(check_kind("settings", settings or {}, Mapping))  # type: ignore[type-abstract]
         self.directory = directory
         self.count_tokens = count_tokens
         self.routable = routable

@@ -24,6 +24,7 @@ from llama_index.core.tools import ToolMetadata
 from typing_extensions import override
 
 from ecs_plugins.common.aio import bridged, run_sync
+from ecs_plugins.common.checks import check_each, check_kind
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
@@ -203,10 +204,13 @@ class FrontierQueryEngine(BaseQueryEngine):
         count_tokens: TokenCounter | None = None,
         callback_manager: CallbackManager | None = None,
     ) -> None:
+        check_kind("selector", selector, FrontierSelector)
+        if not isinstance(engines, Mapping):
+            routed = check_each("engines", engines, RoutedEngine)
+            engines = {engine.label: engine for engine in routed}
         if not engines:
             raise ConfigurationError("engines is empty; give at least one strategy's engine")
-        if not isinstance(engines, Mapping):
-            engines = {engine.label: engine for engine in engines}
+        check_each("the names of engines", engines, str)
         for engine in engines.values():
             if isinstance(engine, RoutedEngine):
                 engine.check_lasting(lasting=isinstance(selector.ledger, str))

@@ -16,7 +16,7 @@ from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import Document as LlamaDocument
 
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.errors import ConfigurationError, EcsPluginsError
 from ecs_plugins.frontier import (
     CalibrationQuestion,
     Context,
@@ -310,6 +310,30 @@ def test_without_any_id_the_data_of_the_chains_is_the_context_and_the_note_says_
     assert len(router.core.ledger) == 1
     decision = router.decide("Who?")
     assert "all queries of these chains count as one context" in decision.note
+
+
+@pytest.mark.parametrize("value", [None, True, 1.5, "\ud800"], ids=repr)
+def test_parts_of_another_kind_are_refused_and_no_query_is_counted(value):
+    chains = LlamaIndex().chains()
+    frontier = measured(LlamaIndex())
+    ledger = ReuseLedger(":memory:")
+    selector = FrontierSelector(frontier, target_f1=0.9, ledger=ledger)
+    router = LangChain().routed(frontier, LangChain().chains(), target_f1=0.9, ledger=ledger)
+    router.context_id = "handbook"
+    calls = [
+        lambda: RoutedEngine(value, answer=str),
+        lambda: RoutedEngine("notes", answer=value),
+        lambda: RoutedEngine("notes", answer=str, prepare=value or 1),
+        lambda: RoutedEngine("notes", answer=str, settings=value or 1),
+        lambda: LangChainChain(value, answer=RunnableLambda(str)),
+        lambda: FrontierQueryEngine(value, chains),
+        lambda: FrontierQueryEngine(selector, value),
+        lambda: router.invoke({"question": QUESTION, "documents": value or 1}),
+    ]
+    for call in calls:
+        with pytest.raises(EcsPluginsError):
+            call()
+    assert ledger.count("handbook") == 0
 
 
 def words(texts):
