@@ -14,6 +14,7 @@ from ecs_plugins.frontier.forecast import ReuseModel, fit_reuse
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.routing import Router
+from tests.unit.values import changeable
 
 BOTH_ENGINES = True
 KEY = ("memory_compression", '{"ratio":0.25}')
@@ -265,3 +266,19 @@ def test_the_forecast_equals_the_plain_sum_of_survival_probabilities(a, b):
                 total += alive
             expected = model.remaining(seen, horizon)
             assert expected == pytest.approx(total, rel=1e-4)
+
+
+def test_what_has_expired_is_looked_for_once_an_hour(monkeypatch):
+    now = [0.0]
+    looked = []
+    with ReuseLedger(":memory:", clock=lambda: now[0]) as ledger:
+        monkeypatch.setattr(ledger, "_in_background", lambda name, _: looked.append(name))
+        for seconds in (0.0, 10.0, 3600.0, 3601.0, 3700.0, 7300.0):
+            now[0] = seconds
+            ledger._tidy_when_due(seconds)
+    assert looked == ["tidy"] * 3
+
+
+def test_what_threads_share_cannot_be_changed():
+    working = {"CallCounter", "ContextBuilder", "Router", "_Calibration", "_Preparation"}
+    assert changeable("frontier") == working

@@ -6,6 +6,7 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig, UnitUtility
 from ecs_plugins.shaping.acceptance import Acceptance, Limits, NearRepetitions
 from tests.unit.shaping.outcomes import accepted, kept, verdicts
+from tests.unit.values import changeable
 
 QUESTION = "In which country was the founder of the firm born?"
 FOUNDER = "The firm was founded by Mia Lund."
@@ -84,6 +85,7 @@ def test_stream_does_not_score_what_cannot_be_kept():
         top_k=1,
     )
     assert verdicts(result) == ["helps", "unscored", "unscored"]
+    assert kept(result) == [0]
     assert "top_k" in result.verdicts[1].reason
     assert len(model.requests) == 1
 
@@ -220,3 +222,7 @@ def test_a_passage_that_helped_by_just_the_threshold_is_redundant_once_it_adds_n
     assert str(outcome.decisions[1].verdict) == "redundant"
     assert outcome.decisions[1].reason.endswith("once 0 is known")
     assert str(outcome.decisions[2].verdict) == "neutral"
+
+
+def test_what_threads_share_cannot_be_changed():
+    assert changeable("shaping") == {"PassageScoring"}
