@@ -25,6 +25,8 @@ INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?)
     SET holder = excluded.holder, until = excluded.until
     WHERE leases.holder = excluded.holder OR leases.until < ?
     RETURNING holder;
+DELETE FROM leases WHERE namespace = ? AND context = ? AND strategy = ? AND config = ?
+    AND holder = ?;
 INSERT INTO observed VALUES (?, ?, ?, ?, 1, ?, ?)
     ON CONFLICT (namespace, strategy, config, kind) DO UPDATE
     SET n = observed.n + 1, total = observed.total + excluded.total,

@@ -107,6 +107,9 @@ class Ledger(Protocol):
     def begin_preparation(self, context: str, key: PointKey, seconds: float) -> bool:
         """Whether nobody else prepares it now."""
 
+    def end_preparation(self, context: str, key: PointKey) -> None:
+        """Let the next prepare it, if this one said that it does."""
+
     def observe(self, key: PointKey, kind: str, value: float) -> None:
         """Add to what was observed."""
 

@@ -48,6 +48,7 @@ from ecs_plugins.storage.sqlite import MEMORY
     _UNIT,
     _PREPARE,
     _LEASE,
+    _END_LEASE,
     _OBSERVE,
     _SPEND,
     _IDLE_CONTEXTS,
@@ -203,19 +204,19 @@ class ReuseLedger:
         Who does not note it as prepared within ``seconds`` has failed, and the next may try.
         """
         now = self._clock()
-        holder = f"{self._name}-{os.getpid()}"
         where = (self._namespace, stored_id(context), *stored_key(key))
-        values = (*where, holder, now + check_finite("seconds", seconds), now)
+        values = (*where, self._holder, now + check_finite("seconds", seconds), now)
         with self._database.write(scope=(self._namespace,)) as connection:
             return connection.execute(_LEASE, values).fetchone() is not None
 
+    @property
+    def _holder(self) -> str:
+        return f"{self._name}-{os.getpid()}"
+
     def end_preparation(self, context: str, key: PointKey) -> None:
-        """It was not paid after all: the next may try."""
-        self._run(
-            "DELETE FROM leases WHERE namespace = ? AND context = ? AND strategy = ? "
-            "AND config = ?",
-            (self._namespace, stored_id(context), *stored_key(key)),
-        )
+        """It was not paid here after all: the next may try."""
+        where = (self._namespace, stored_id(context), *stored_key(key))
+        self._run(_END_LEASE, (*where, self._holder))
 
     def observe(self, key: PointKey, kind: str, value: float) -> None:
         """Add a value to what was observed of a point: a ``"score"``, or a ``"cost"`` ratio."""
@@ -242,7 +243,7 @@ class ReuseLedger:
             StorageError: It cannot be written; nothing of it was.
         """
         now = self._clock()
-        name = stored_id(context)
+        name = stored_id(context) if context else ""
         with self._database.write(scope=(self._namespace,)) as connection:
             for key, cost in prepared.items():
                 values = (self._namespace, name, *key, cost, now)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ecs_plugins.common.checks import check_kind, shown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.cost import PointKey, StrategyPoint, check_number, check_reuse
+from ecs_plugins.frontier.cost import PointKey, check_number, check_reuse
 from ecs_plugins.frontier.decision import (
     Objective,
     RoutingDecision,
@@ -27,7 +27,7 @@ from ecs_plugins.frontier.decision import (
 )
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.forecast import ReuseModel
-from ecs_plugins.frontier.ledger import Booking, Ledger, Observed
+from ecs_plugins.frontier.ledger import Ledger, Observed
 from ecs_plugins.frontier.lifetimes import Lifetimes
 from ecs_plugins.frontier.observing import (
     cautious_frontier,
@@ -39,7 +39,14 @@ from ecs_plugins.frontier.observing import (
 from ecs_plugins.frontier.online import Position, coin, decide_online, game_of
 from ecs_plugins.frontier.readings import ContextReadings
 from ecs_plugins.frontier.router_config import RouterConfig
-from ecs_plugins.frontier.settlement import Settlement, newly_prepared, prepared_by, settled
+from ecs_plugins.frontier.settlement import (
+    Settlement,
+    booking_of,
+    has_failed,
+    newly_prepared,
+    prepared_by,
+    settled,
+)
 from ecs_plugins.frontier.spending import is_capped
 from ecs_plugins.frontier.trust import trusted_gain
 from ecs_plugins.frontier.usage import NO_CACHE
@@ -139,15 +146,19 @@ class Router:
             note = self._why_alone()
         else:
             queries = check_reuse(reuse)
-        if self.ledger is not None and context_id:
+        if self.ledger is not None:
             try:
-                given = None if reuse is None else queries
-                known = self._known(self.ledger, context_id, asked, ready, given, count=count)
                 cap = self.config.spend_cap
-                if cap is not None and is_capped(cap, self.ledger, self.frontier.unit):
-                    return self._cheapest(known)
-                decision = self._by_ledger(context_id, asked, known)
-                return self._unless_leased(decision, context_id, asked, known, count=count)
+                capped = is_capped(cap, self.ledger, self.frontier.unit)
+                if context_id:
+                    given = None if reuse is None else queries
+                    known = self._known(self.ledger, context_id, asked, ready, given, count=count)
+                    if capped:
+                        return self._cheapest(known.due)
+                    decision = self._by_ledger(context_id, asked, known)
+                    return self._unless_leased(decision, context_id, asked, known, count=count)
+                if capped:
+                    return self._cheapest(dict.fromkeys(ready, 0.0))
             except StorageError as failure:
                 note = (
                     f"N = {queries:g}, as the ledger failed and the query was not counted: "
@@ -217,9 +228,9 @@ class Router:
         forecast = ledger.latest_model(life)
         return _Known(position, due, frozenset(free), reuse, forecast, ledger.unfitted)
 
-    def _cheapest(self, known: _Known) -> RoutingDecision:
+    def _cheapest(self, due: Mapping[PointKey, float]) -> RoutingDecision:
         """What costs the least for this query, whatever was asked for."""
-        decision = self._judged.decide(reuse=1, weight=0.0, prepared=known.due)
+        decision = self._judged.decide(reuse=1, weight=0.0, prepared=due)
         return replace(
             decision, note="the spend cap of the day is reached: what costs the least for a query"
         )
@@ -351,36 +362,19 @@ class Router:
             self._read.note(context_id or "", key, noted.pop(key))
         is_counted = answered and bool(context_id)
         ratio = settlement.ratio if is_counted else None
-        spent = self._booking(decision, settlement, shadow)
+        spent = booking_of(decision, settlement, self.frontier)
+        if shadow:
+            spent = spent.as_shadow()
         if not context_id:
             noted = {}
         try:
             self.ledger.book(context_id or "", noted, ratio, spent)
+            if context_id and not shadow and has_failed(decision, noted, self.frontier):
+                self.ledger.end_preparation(context_id, decision.point.key)
         except StorageError as failure:
             _log.warning("what a routed query prepared could not be noted: %s", failure)
             return replace(settlement, ledger_error=str(failure))
         return settlement
-
-    def _booking(self, decision: RoutingDecision, settlement: Settlement, shadow: bool) -> Booking:
-        total = settlement.actual_stage1 + settlement.actual_stage2
-        spent = Booking(decision.point.key, settlement.unit, total, self._baseline(decision))
-        return spent.as_shadow() if shadow else spent
-
-    def _baseline(self, decision: RoutingDecision) -> float:
-        """What this query would have cost with always the full context, or with the dearest."""
-        full = self._full_context
-        if decision.due.get(full.key) == 0:
-            return full.stage2
-        written = self.frontier.lapsing.get(full.key, 0.0)
-        return full.stage2 + written
-
-    @cached_property
-    def _full_context(self) -> StrategyPoint:
-        points = self.frontier.routable
-        for point in points:
-            if point.strategy == "full_context":
-                return point
-        return max(points, key=lambda point: point.stage2)
 
     def observe(self, decision: RoutingDecision | Mapping[str, Any], score: float) -> None:
         """Note how good an answer was, in [0, 1], as F1 is measured; kept in the ledger.

@@ -10,6 +10,7 @@ from ecs_plugins.common.checks import check_kind, check_several
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import PointKey, Usage, check_number
 from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.frontier.ledger import Booking
 from ecs_plugins.frontier.measured import MeasuredPoints
 from ecs_plugins.frontier.usage import CacheTokens
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -90,6 +91,29 @@ def _checked_cache(cache: tuple[int, int, int], read: int) -> CacheTokens:
     if not (min(counts) >= 0 and sum(counts) <= read) or any(count % 1 for count in counts):
         raise InvalidInputError(f"{counts} of {read} prompt tokens cannot be cached")
     return CacheTokens(*map(int, counts))
+
+
+def booking_of(
+    decision: RoutingDecision, settlement: Settlement, measured: MeasuredPoints
+) -> Booking:
+    """What a query cost, beside always the full context, or the dearest where there is none."""
+    points = measured.routable
+    full = next((point for point in points if point.strategy == "full_context"), None)
+    if full is None:
+        full = max(points, key=lambda point: point.stage2)
+    baseline = full.stage2
+    if decision.due.get(full.key) != 0:
+        baseline += measured.lapsing.get(full.key, 0.0)
+    total = settlement.actual_stage1 + settlement.actual_stage2
+    return Booking(decision.point.key, settlement.unit, total, baseline)
+
+
+def has_failed(
+    decision: RoutingDecision, noted: Mapping[PointKey, float], measured: MeasuredPoints
+) -> bool:
+    """Whether a choice that prepares its context has not done so."""
+    written = measured.lapsing.get(decision.point.key, 0.0)
+    return decision.stage1 > written and decision.point.key not in noted
 
 
 def prepared_by(decision: RoutingDecision, actual: TokenLedger) -> dict[PointKey, TokenLedger]:

@@ -56,6 +56,16 @@ def test_one_of_many_workers_prepares_a_new_context_and_the_others_answer_withou
     assert routers[3].route(context_id="new", reuse=100).sunk
 
 
+def test_who_fails_to_prepare_lets_the_next_try_at_once(frontier, tmp_path, located):
+    first, second = workers(frontier, tmp_path, located, 2)
+    failing = first.route(context_id="new", reuse=100)
+    waiting = second.route(context_id="new", reuse=100)
+    second.settle(waiting, TokenLedger(), context_id="new", answered=False)
+    assert asked_at_once([second]) == ["tfidf"]
+    first.settle(failing, TokenLedger(), context_id="new", answered=False)
+    assert asked_at_once([second, first]) == ["memory", "tfidf"]
+
+
 def test_who_never_says_that_it_has_prepared_is_not_waited_for(frontier, tmp_path, located):
     routers = workers(frontier, tmp_path, located, 2)
     for now, expected in ((0.0, ["memory", "tfidf"]), (200.0, ["memory", "tfidf"])):

@@ -54,6 +54,18 @@ def test_when_the_cap_of_a_day_is_reached_the_cheapest_answers_until_the_next(fr
         assert ask(router, 600).label == expected
 
 
+def test_a_cap_holds_for_queries_about_no_context_too(frontier, ledger):
+    cap = SpendCap(per_day=1000, then="refuse")
+    router = Router(frontier, RouterConfig(target_f1=0.78, spend_cap=cap), ledger=ledger)
+    router.settle(router.route(), spent(1000))
+    assert ledger.spent_today("tokens") == 1000
+    with pytest.raises(SpendCapError):
+        router.route()
+    with pytest.raises(SpendCapError):
+        router.route(context_id="a")
+    assert ledger.count("a") == 0
+
+
 def test_a_cap_may_refuse_and_holds_for_one_tenant(frontier, tmp_path, located):
     cap = SpendCap(per_day=1000, then="refuse")
     routers = []
