@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import multiprocessing
 import os
 import resource
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -36,6 +38,9 @@ LIBRARIES = (
     "transformers",
 )
 """What tests import that takes long, and what of it is not installed is left out."""
+
+_BUSY = 5
+"""How many times as long work takes by the clock, at most, where others compute too."""
 
 _OPTIONS = ("-q", "-p", "no:cacheprovider")
 
@@ -82,17 +87,19 @@ class Covering:
 
         Args:
             tests: In the order in which they run.
-            patience: Seconds that one or all may take longer than five times what they took here;
-                then they are taken for endless, which is a failure.
+            patience: Seconds of a processor that all may take beyond five times what they took
+                here; then they are taken for endless, which is a failure. So are those that wait:
+                by the clock it is five times as much, since a busy machine makes nothing endless.
         """
         if not tests:
             return False
         seconds = [self.seconds[test] for test in tests]
-        of_one = patience + 5 * max(seconds)
+        of_one = _BUSY * (patience + 5 * max(seconds))
         files = dict.fromkeys(test.partition("::")[0] for test in tests)
         options = [*_OPTIONS, "-x", f"--timeout={of_one:.0f}", *files]
         of_all = patience + 5 * sum(seconds)
-        code = _forked(lambda: _run(options, tests), of_all, Path(os.devnull))
+        work = partial(_run, options, tests, of_all)
+        code = _forked(work, _BUSY * of_all, Path(os.devnull))
         return code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
     def _by_time(self, tests: Iterable[str]) -> list[str]:
@@ -233,7 +240,9 @@ def _record(tests: str, marks: str, files: Sequence[str], kept: Path) -> int:
     return int(code)
 
 
-def _run(options: Sequence[str], tests: Sequence[str]) -> int:
+def _run(options: Sequence[str], tests: Sequence[str], seconds: float) -> int:
+    whole = math.ceil(seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (whole, whole))
     sys.dont_write_bytecode = True  # within a second, faults of one length would share it
     return int(pytest.main(list(options), plugins=[_Choice(tests)]))
 

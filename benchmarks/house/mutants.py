@@ -42,7 +42,7 @@ QUICK = "not model and not slow and not gpu"
 REST = "(model or slow) and not gpu"
 
 PATIENCE = 60.0
-"""Seconds that tests may take longer than five times what they took without a fault.
+"""Seconds of a processor that tests may take beyond five times what they took without a fault.
 
 Then they are taken for endless, which kills the mutant.
 """

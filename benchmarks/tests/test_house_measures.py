@@ -132,10 +132,16 @@ def test_what_runs_on_import_is_executed_by_every_test(covered):
 def test_chosen_tests_run_alone_and_show_whether_one_fails(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", "utf-8")
-    tests = "def test_good(): pass\ndef test_bad(): assert False\n"
-    (tmp_path / "test_both.py").write_text(tests, "utf-8")
-    good, bad = "test_both.py::test_good", "test_both.py::test_bad"
-    noted = Covering({good: 0.1, bad: 0.1}, (), {}, {})
+    tests = """
+def test_good(): pass
+def test_bad(): assert False
+def test_endless():
+    while True: pass
+"""
+    (tmp_path / "test_some.py").write_text(tests, "utf-8")
+    good, bad, endless = (f"test_some.py::test_{name}" for name in ("good", "bad", "endless"))
+    noted = Covering({good: 0.1, bad: 0.1, endless: 0.0}, (), {}, {})
     assert not noted.one_fails([good], patience=30)
     assert noted.one_fails([good, bad], patience=30)
     assert not noted.one_fails([], patience=30)
+    assert noted.one_fails([endless], patience=0.1)
