@@ -199,6 +199,7 @@ def test_an_export_that_cannot_be_written_leaves_nothing(filled, tmp_path, monke
         ("messages", {"created": float("inf")}),
         ("messages", {"metadata": "[1]"}),
         ("messages", {"asker": "stranger"}),
+        ("messages", {"vector": "strewn"}),
         ("messages", {"step": 2**70}),
         ("tiers", {"evidence": "{}"}),
         ("tiers", {"tier": "warm"}),
@@ -227,7 +228,8 @@ def test_an_import_of_what_no_memory_wrote_is_refused_and_changes_nothing(
     lines = [json.loads(line) for line in written]
     first = next(line for line in lines if line["kind"] == kind)
     for column, value in values.items():
-        first[column] = stranger if value == "stranger" else value
+        told = {"stranger": stranger, "strewn": f"!{first[column]}"}
+        first[column] = told.get(value, value)
     edited = tmp_path / "edited.jsonl"
     edited.write_text(sealed(lines))
     with pytest.raises(InvalidInputError):
