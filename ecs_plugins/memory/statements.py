@@ -1,7 +1,7 @@
 """What a sentence says in its plain form, so that statements of one thing have the same words.
 
-Everyday wordings are brought to one form: "relocated to" and "based in" become "lives in", "they
-changed the code to" becomes "the code is", "now" is left out and remembered as a mark of a change.
+Behind everyday wordings (`ecs_plugins.memory.everyday`), relations are brought to one form:
+"relocated to" becomes "moved", "now" is left out and remembered as a mark of a change.
 Relations are known in English, and some in German, French, Spanish, Italian and Russian.
 """
 
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ecs_plugins.common.text import WORD
+from ecs_plugins.memory.everyday import CHANGING, reworded
 from ecs_plugins.memory.wording import IN_WORDS, word_list
 
 _TOKEN = re.compile(r"\w+(?:'s\b|[.,:/@-]\w+)*")
@@ -27,214 +28,37 @@ _CLAUSE = re.compile(
 )
 _LABEL = re.compile(r"(?P<label>[^\W\d][\w' ]{2,38}):\s+(?P<value>\S.*)")
 _LEAST_WORDS = 3
-_CONTRACTED = ("can't", "can not"), ("won't", "will not"), ("n't", " not"), ("'m ", " am ")
+_CONTRACTED = (
+    ("can't", "can not"),
+    ("won't", "will not"),
+    ("n't", " not"),
+    ("'m ", " am "),
+    ("'ve ", " have "),
+)
 
-_CHANGING = (
-    "moved|relocated|rescheduled|postponed|pushed|changed|upgraded|switched|migrated|updated|raised"
-    "|lowered|cut|extended|increased|dropped|rose|went up|went down"
-)
-_PUT_OFF = "postponed|rescheduled|moved|pushed|shifted|delayed|brought forward"
-_HAVE_NEW = "(?:just |have |now )*(?:got|have) an? new"
-_THINGS = "laptop|computer|phone|car|bike|tablet|camera|printer|motorbike|scooter"
-_RUSSIAN: Final = (
-    (r"^ (?:our )?(?=мо[йяё] |наш)", " "),  # behind a label
-    (r"^ мы (?=переехали |развелись |поженились )", " я "),
-    (r"^ our у меня нов(?:ый|ая|ое) (?P<what>\D+?) is ", r" мой \g<what> is now "),
-    (r" номер телефона | телефон(?= (?:is )?\d)", " номер "),
-    (r"^ (?P<what>мой (?:\w+ ){0,2}номер) (?=\d)", r" \g<what> is "),
-    (r" (?:живу|живём|живем|живёт|живет) в ", " lives in "),
-    (r" переехал[аи]? в ", " moved to "),
-    (r" работа(?:ю|ет) в ", " works at "),
-    (r" (?:устроил(?:ся|ась)|переш(?:ёл|ел|ла)) (?:на работу )?в ", " now works at "),
-    (r" (?:уволил(?:ся|ась)) из ", " no longer works at "),
-    (r"^ я (?:холост|не женат|не замужем) ", " я is single "),
-    (r"^ я (?:женился|вышла замуж|женат|замужем|поженились) ", " я is married "),
-    (r"^ я (?:разв[её]лся|развелась|развелись|в разводе) ", " я is divorced "),
-    (r"^ я бросила? курить ", " я больше не курю "),
-    (r" (?:отменен[аоы]?|отмен[её]н[аоы]?|отменили|не состоится) ", " is off "),
-    (r" перенес(?:ен[аоы]?|ён|ли) на ", " moved to "),
-    (
-        r"^ (?P<what>(?:встреча|приём|прием|ужин|обед|концерт)(?: с \w+)?) в (?=\d)",
-        r" \g<what> is ",
-    ),
-)
-_ARABIC: Final = (
-    (r"^ لم أعد (\w+?)ا? $", r" أنا no longer \1 "),
-    (r"^ (?=لا [أآ])", " أنا "),
-    (r"^ أصبحت ", " أنا الآن "),
-    (r"^ (أ\w+) $", r" أنا \1 "),
-)
 _CYRILLIC_ENDING = re.compile(r"(?<=[а-яё]{3})[аеёиоуыэюяйь]{1,4}(?=\s|$)")
 """What Russian words are inflected by, mostly."""
 
 _SAME = ((" our ", " my "), (" il mio ", " mio "), (" la mia ", " mia "))
 
 
-class _EverydayWording(NamedTuple):
-    """An everyday wording and its plain form.
-
-    Attributes:
-        signs: Words one of which a sentence has that is worded so; the others are not looked at.
-        pattern: The wording.
-        plain: What takes its place.
-    """
-
-    signs: frozenset[str]
-    pattern: re.Pattern[str]
-    plain: str
-
-
-def _worded(signs: str, pattern: str, plain: str) -> _EverydayWording:
-    return _EverydayWording(frozenset(re.findall(r"\w+", signs)), re.compile(pattern), plain)
-
-
-_EVERYDAY: Final = (
-    # Who found out is no part of what is so.
-    _worded(
-        "test tests doctor result results vet",
-        r" the (?:test|tests|doctor|results?|vet) (?:says?|said|shows?|showed)(?: that)? ",
-        " ",
-    ),
-    _worded("out", r" it (?:turns|turned) out(?: that)? ", " "),
-    # Somebody changed it.
-    _worded(
-        "changed updated reset",
-        r" (?:they|we|i|someone|he|she|the \w+) (?:have |has |just )*(?:changed|updated|reset) "
-        r"(?P<what>(?:the|my|our) \S+(?: \S+){0,5}?) to ",
-        r" \g<what> is now ",
-    ),
-    _worded(
-        "change",
-        r"^ change (?P<what>(?:the|my|our) \S+(?: \S+){0,3}?) to ",
-        r" \g<what> is now ",
-    ),
-    # What one has one of
-    _worded(
-        _THINGS,
-        rf"^ my (?P<what>new |)(?P<thing>{_THINGS}) is an? ",
-        r" my \g<what>\g<thing> is ",
-    ),
-    _worded("drive own ride", r"^ i (?:drive|own|ride) an? ", " i have a "),
-    _worded(
-        "traded swapped exchanged",
-        r"^ (?:i|we) (?:traded|swapped|exchanged) (?:in )?my (?P<old>\w+) for .* $",
-        r" i no longer have a \g<old> ",
-    ),
-    _worded(
-        "size",
-        r"^ i (?:am|wear|take)(?: a| now)? size (?=\w+ (?:now )?$)",
-        " my size is ",
-    ),
-    _worded(
-        "plan",
-        r"^ (?:i|we) (?:am|are) on (?:the|an?) (?P<plan>\w+) plan ",
-        r" my tier is \g<plan> ",
-    ),
-    _worded(
-        "plan",
-        r"^ (?:i|we) (?:have |just )*(?:up|down)graded to (?:the|an?) (?P<plan>\w+) plan ",
-        r" my tier is now \g<plan> ",
-    ),
-    # Somebody put it off.
-    _worded(
-        _PUT_OFF,
-        r" (?:they|we|i|someone|he|she|the \w+) (?:have |has |had |just |to )*"
-        rf"(?:{_PUT_OFF}) (?P<what>(?:the|my|our) \S+(?: \S+){{0,3}}?) "
-        r"(?:back |forward |out )?to ",
-        r" \g<what> moved to ",
-    ),
-    # There is a new one.
-    _worded(
-        "new",
-        rf"^ our (?:i|we) {_HAVE_NEW} (?P<what>\S+(?: \S+){{0,2}}?) is ",
-        r" my \g<what> is now ",
-    ),
-    _worded(
-        "new",
-        rf"^ (?:i|we) {_HAVE_NEW} (?P<what>\w+(?: (?:number|address|code))?) (?=\S*[\d@])",
-        r" my \g<what> is now ",
-    ),
-    _worded(
-        "use",
-        r"^ use (?P<value>\S+(?: \S+){0,2}?) as (?P<what>(?:my|our|the) \S+(?: \S+)?) "
-        r"(?:from now on |instead |now )*$",
-        r" \g<what> is now \g<value> ",
-    ),
-    _worded(_CHANGING, rf" (?P<verb>{_CHANGING}) from \S+(?: \S+){{0,2}}? to ", r" \g<verb> to "),
-    # Health
-    _worded(
-        "allergy",
-        r" (?:outgrew|got over|lost) (?:my|the) (\w+) allergy ",
-        r" am not allergic to \1 ",
-    ),
-    _worded("allergy", r" (?:have|has) an? (\w+) allergy ", r" am allergic to \1 "),
-    # Habits
-    _worded(
-        "started began took", r" (?:have |has )?(?:started|began|took up) (?=\w+ing )", " now "
-    ),
-    # Marriage
-    _worded(
-        "divorced separated married engaged",
-        r"^ \w+ and i (?:have |are |were |got )*(?=(?:divorced|separated|married|engaged) )",
-        " i am ",
-    ),
-    _worded(
-        "up",
-        r"^ \w+ and i (?:have |are |were |got )*(?:split up|broke up) ",
-        " i am separated ",
-    ),
-    _worded("got", r" got (?=divorced |separated |married |engaged )", " am "),
-    # Work
-    _worded(
-        "quit resigned retired laid",
-        r" (?:quit my job at|resigned from|retired from|(?:was |got )?laid off (?:from|by)) ",
-        " no longer work at ",
-    ),
-    _worded(
-        "hired employed switched",
-        r" (?:(?:was|got) (?:hired|employed) (?:by|at)|switched to a job at) ",
-        " work at ",
-    ),
-    _worded("left", r"^ i (?:have |just )*left (?=\w+ $)", " i no longer work at "),
-    # Names
-    _worded("call", r"^ call me ", " my call name is "),
-    # Homes in other languages
-    _worded("bin", r" bin (?:\w+ ){0,2}nach (\w+) (?:um)?gezogen ", r" moved to \1 "),
-    _worded("ai", r" ai déménagé à ", " moved to "),
-    _worded("mi", r" mi sono trasferit[oa] a ", " io live "),
-    _worded("abito vivo", r" (?:abito|vivo) a ", " io live "),
-    _worded(
-        "ich",
-        r"^ ich (?:habe geheiratet|bin (?:jetzt )?verheiratet) ",
-        " ich is married ",
-    ),
-    _worded(
-        "ich",
-        r"^ ich (?:bin (?:jetzt )?geschieden|habe mich scheiden lassen) ",
-        " ich is divorced ",
-    ),
-    _worded("ich", r"^ ich bin (?:single|ledig) ", " ich is single "),
-)
-_EVERYDAY_IN_OTHER_SCRIPTS: Final = tuple(
-    (re.compile(pattern), plain) for pattern, plain in (*_RUSSIAN, *_ARABIC)
-)
 _ENDED = re.compile(
     r" (?:no longer|stopped|quit|gave up|nicht mehr|ya no|not(?= .* any ?more | .* any longer )"
     r"|kein(?:e|en)?(?= .*mehr )|ne?(?= .* plus )|больш нет?|لم أعد)(?= )"
 )
 _MARKS = re.compile(
     " (?:now|currently|actually|any ?more|any longer|these days|from now on|instead|again|sorry"
-    "|oops|correction|update|new|the|just|recently|jetzt|nun|inzwischen|mehr|neue[rs]?|maintenant"
-    "|plus|ahora|perdón|nuev[oa]|nuovo|nuova|ora|adesso"
+    "|oops|correction|update|new|the|just|recently|finally|after all|jetzt|nun|inzwischen|mehr"
+    "|neue[rs]?|maintenant|nouve(?:au|lle|l)|plus|ahora|perdón|nuev[oa]|nuovo|nuova|ora|adesso"
     "|тепер|сейчас|уже|снов|опят|нов|أصبحت|الآن|مجددا)(?= )"
 )
-_NO_MARKS = word_list("the just recently")
+_NO_MARKS = word_list("the just recently finally")
 _NEGATION = re.compile(
     " (?:do |does )?(?:not|never|no|nicht|keine?n?|nie|ne|n|pas|nunca|нет?|لا|لست)(?= )"
 )
 _RELATIONS = {
     " moved": "(?:am |are )moving to|(?:(?:has|have|had|been|is|was|are|were|got) )*(?:(?:"
-    + _CHANGING
+    + CHANGING
     + ")(?: back| over| away| forward)?|brought forward) (?:in)?to",
     " live": "(?:am |is |are )?(?:lives?|living|resides?|based) in"
     "|(?:wohn|leb)e?[nt]? in|habite à|vive en",
@@ -329,23 +153,10 @@ def spoken(clause: str) -> str:
     for short, full in _CONTRACTED:
         text = text.replace(short, full)
     text = f" {' '.join(_TOKEN.findall(text))} "
-    text = _reworded(text)
-    if not text.isascii():
-        for pattern, plain in _EVERYDAY_IN_OTHER_SCRIPTS:
-            text = pattern.sub(plain, text)
+    text = reworded(text)
     for one, other in _SAME:
         text = text.replace(one, other)
     return text if text.isascii() else _CYRILLIC_ENDING.sub("", text)
-
-
-def _reworded(text: str) -> str:
-    """A text with everyday wordings in their plain form."""
-    words = {*text.split()}
-    for wording in _EVERYDAY:
-        if not wording.signs.isdisjoint(words):
-            text = wording.pattern.sub(wording.plain, text)
-            words.update(text.split())
-    return text
 
 
 def names_in(clause: str) -> set[str]:

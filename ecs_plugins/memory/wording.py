@@ -47,6 +47,10 @@ _DATED = word_list(
     twice first second third last today tonight tomorrow yesterday
     monday tuesday wednesday thursday friday saturday sunday
     january february april june july august september october november december
+    montag dienstag mittwoch donnerstag freitag samstag sonntag
+    lundi mardi mercredi jeudi vendredi samedi dimanche
+    lunes martes miércoles jueves viernes sábado domingo
+    lunedì martedì mercoledì giovedì venerdì sabato domenica
     """
 )
 IN_WORDS = {word: str(value) for value, word in enumerate(_COUNTED.split(), start=2)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ecs_plugins.memory import statements
+from ecs_plugins.memory import everyday, statements
 
 SAID = """
 The test shows that I am immune.
@@ -39,22 +39,49 @@ Vivo a Roma.
 Ich bin jetzt verheiratet.
 Ich habe mich scheiden lassen.
 Ich bin ledig.
+I quit my job at Siemens last week.
+The deadline is Thursday, not Monday.
+My number is 555-0199.
+You can reach me at 555-0199 from now on.
+I get up at 6.
+My parcel has been delivered.
+The peanut allergy is gone.
+I stopped being vegan.
+I moved into a flat in Cardiff.
+We have settled in Bristol.
+My new place is in Bristol.
+Je suis célibataire.
+Je me suis mariée.
+J'ai divorcé.
+Estoy soltera.
+Me casé el sábado.
+Me divorcié.
+Sono single.
+Mi sono sposata.
+Ho divorziato.
+Der Termin ist am Montag.
+Trabajo en Iberia.
+Lavoro alla Fiat.
+Der Termin wurde auf Mittwoch verschoben.
+La réunion est reportée à jeudi.
+La reunión se aplazó al jueves.
+La riunione è stata spostata a giovedì.
 """.strip().splitlines()
 
 
 def test_signs_leave_out_only_what_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     known_by_signs = [statements.spoken(sentence) for sentence in SAID]
     every_word = frozenset(" ".join([*known_by_signs, *SAID]).casefold().split())
-    unsigned = [wording._replace(signs=every_word) for wording in statements._EVERYDAY]
-    monkeypatch.setattr(statements, "_EVERYDAY", unsigned)
+    unsigned = [wording._replace(signs=every_word) for wording in everyday._EVERYDAY]
+    monkeypatch.setattr(everyday, "_EVERYDAY", unsigned)
     assert [statements.spoken(sentence) for sentence in SAID] == known_by_signs
 
 
-@pytest.mark.parametrize("wording", statements._EVERYDAY, ids=lambda each: each.plain.strip())
+@pytest.mark.parametrize("wording", everyday._EVERYDAY, ids=lambda each: each.plain.strip())
 def test_every_wording_is_met(
-    wording: statements._EverydayWording, monkeypatch: pytest.MonkeyPatch
+    wording: everyday._EverydayWording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = [each for each in statements._EVERYDAY if each is not wording]
+    others = [each for each in everyday._EVERYDAY if each is not wording]
     with_it = [statements.spoken(sentence) for sentence in SAID]
-    monkeypatch.setattr(statements, "_EVERYDAY", others)
+    monkeypatch.setattr(everyday, "_EVERYDAY", others)
     assert [statements.spoken(sentence) for sentence in SAID] != with_it

@@ -67,6 +67,29 @@ Ich bin Single. > Ich habe geheiratet.
 أنا أعزب. > تزوجت.
 رحلتي إلى روما في مايو. > تم إلغاء رحلتي إلى روما.
 لا آكل اللحم. > أصبحت آكل اللحم مجددا.
+I live in Leeds. > My new place is in Bristol.
+I live in Leeds. > We finally relocated to Bristol.
+I work at Siemens. > I quit my job at Siemens last week.
+I work at Siemens. > I was let go by Siemens.
+My phone number is 555-0101. > You can reach me at 555-0199 from now on.
+My phone number is 555-0101. > I changed my number to 555-0199.
+I'm allergic to peanuts. > Turns out I'm not allergic to peanuts after all.
+I'm allergic to peanuts. > My doctor says the peanut allergy is gone.
+I'm vegan. > I stopped being vegan.
+My flight to Oslo is on 3 May. > I rebooked my flight to Oslo to 5 May.
+The deadline is Monday. > Deadline is Thursday, not Monday.
+The rent is 900 euros. > The landlord raised the rent to 980 euros.
+I drive a Golf. > I sold my Golf and bought a Tesla.
+My order is packed. > My order has been shipped.
+I go to bed at 11. > I go to bed at 10 now.
+Der Termin ist am Montag. > Der Termin wurde auf Mittwoch verschoben.
+La réunion est lundi. > La réunion est reportée à jeudi.
+Je suis célibataire. > Je me suis mariée.
+Trabajo en Telefónica. > Ahora trabajo en Iberia.
+Estoy soltera. > Me casé el sábado.
+Lavoro alla Fiat. > Adesso lavoro alla Ferrari.
+Мой номер 555-0101. > Я сменил номер на 555-0199.
+أعيش في القاهرة. > انتقلت للعيش في دبي.
 我住在北京。 > 我搬到上海了。
 我的电话是555-0101。 > 我的新电话是555-0199。
 """
@@ -115,6 +138,12 @@ My username is tomcat7. > My username is public.
 أعيش في القاهرة. > أخي انتقل إلى دبي.
 أعيش في القاهرة. > أريد أن أنتقل إلى دبي.
 رحلتي إلى روما في مايو. > تم إلغاء رحلتي إلى باريس.
+我住在北京。 > 我弟弟搬到上海了。
+I live in Leeds. > My new office is in Bristol.
+My phone number is 555-0101. > My number is 7 on the team.
+I work at Siemens. > My boss was fired by Siemens.
+I drive a Golf. > I sold my Golf clubs.
+The rent is 900 euros. > The landlord raised the deposit to 980 euros.
 """
 
 ROME, OSLO = "Ada lives in Rome.", "Ada lives in Oslo now."
