@@ -217,9 +217,8 @@ class EfficiencyFrontier(MeasuredPoints):
             pool = self.in_time(max_seconds)
         else:
             pool = self.reaching(target_f1, max_seconds)
-        left_out = frozenset(check_several("without", without))
-        if left_out:
-            pool = self._others(pool, left_out)
+        if without:
+            pool = self._others(pool, frozenset(check_several("without", without)))
         costs = effective_costs(pool, terms, self.lapsing)
         choices = [_PricedPoint(cost, point) for cost, point in zip(costs, pool, strict=True)]
         ((name, given),) = asked.items()

@@ -142,7 +142,7 @@ def stored_id(context: str) -> str:
     """
     if not isinstance(context, str) or not context:
         raise InvalidInputError(f"a context needs an id, a text, got {shown(context, 60)}")
-    if "\0" not in context and is_utf8(context):
+    if "\0" not in context and (context.isascii() or is_utf8(context)):
         return context
     return hashlib.sha256(context.encode("utf-8", "surrogatepass")).hexdigest()
 

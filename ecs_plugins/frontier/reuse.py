@@ -169,7 +169,7 @@ class ReuseLedger:
         now = self._clock()
         self._tidy_when_due(now)
         name = stored_id(context)
-        gap = _FOREVER if life is None else check_finite("life", life)
+        gap = _FOREVER if life is None else life
         values = (self._namespace, name, game, queries, queries, now, now, gap, gap, gap)
         with self._database.write(scope=(self._namespace,)) as connection:
             total, run, lapses, ended = connection.execute(_COUNT, values).fetchone()
@@ -204,8 +204,8 @@ class ReuseLedger:
         Who does not note it as prepared within ``seconds`` has failed, and the next may try.
         """
         now = self._clock()
-        where = (self._namespace, stored_id(context), *stored_key(key))
-        values = (*where, self._holder, now + check_finite("seconds", seconds), now)
+        where = (self._namespace, stored_id(context), *key)
+        values = (*where, self._holder, now + seconds, now)
         with self._database.write(scope=(self._namespace,)) as connection:
             return connection.execute(_LEASE, values).fetchone() is not None
 

@@ -149,7 +149,9 @@ class Router:
         if self.ledger is not None:
             try:
                 cap = self.config.spend_cap
-                capped = is_capped(cap, self.ledger, self.frontier.unit)
+                capped = False
+                if cap is not None:
+                    capped = is_capped(cap, self.ledger, self.frontier.unit)
                 if context_id:
                     given = None if reuse is None else queries
                     known = self._known(self.ledger, context_id, asked, ready, given, count=count)
@@ -358,23 +360,26 @@ class Router:
         noted = newly_prepared(decision, prepared, self.frontier, cached=read and answered)
         if whole:
             noted[decision.point.key] = settlement.actual_stage1
-        for key in self._lifetimes.in_memory & noted.keys():
-            self._read.note(context_id or "", key, noted.pop(key))
-        is_counted = answered and bool(context_id)
-        ratio = settlement.ratio if is_counted else None
-        spent = booking_of(decision, settlement, self.frontier)
-        if shadow:
-            spent = spent.as_shadow()
-        if not context_id:
-            noted = {}
+        spent = booking_of(decision, settlement, self.frontier, shadow=shadow)
+        ratio = settlement.ratio if answered else None
         try:
-            self.ledger.book(context_id or "", noted, ratio, spent)
-            if context_id and not shadow and has_failed(decision, noted, self.frontier):
+            if not context_id:
+                self.ledger.book("", {}, None, spent)
+                return settlement
+            self.ledger.book(context_id, self._lasting(context_id, noted), ratio, spent)
+            if not shadow and has_failed(decision, noted, self.frontier):
                 self.ledger.end_preparation(context_id, decision.point.key)
         except StorageError as failure:
             _log.warning("what a routed query prepared could not be noted: %s", failure)
             return replace(settlement, ledger_error=str(failure))
         return settlement
+
+    def _lasting(self, context_id: str, noted: Mapping[PointKey, float]) -> dict[PointKey, float]:
+        """What the ledger notes; what was read is kept here."""
+        lasting = dict(noted)
+        for key in self._lifetimes.in_memory & noted.keys():
+            self._read.note(context_id, key, lasting.pop(key))
+        return lasting
 
     def observe(self, decision: RoutingDecision | Mapping[str, Any], score: float) -> None:
         """Note how good an answer was, in [0, 1], as F1 is measured; kept in the ledger.

@@ -94,7 +94,11 @@ def _checked_cache(cache: tuple[int, int, int], read: int) -> CacheTokens:
 
 
 def booking_of(
-    decision: RoutingDecision, settlement: Settlement, measured: MeasuredPoints
+    decision: RoutingDecision,
+    settlement: Settlement,
+    measured: MeasuredPoints,
+    *,
+    shadow: bool,
 ) -> Booking:
     """What a query cost, beside always the full context, or the dearest where there is none."""
     points = measured.routable
@@ -105,7 +109,8 @@ def booking_of(
     if decision.due.get(full.key) != 0:
         baseline += measured.lapsing.get(full.key, 0.0)
     total = settlement.actual_stage1 + settlement.actual_stage2
-    return Booking(decision.point.key, settlement.unit, total, baseline)
+    spent = Booking(decision.point.key, settlement.unit, total, baseline)
+    return spent.as_shadow() if shadow else spent
 
 
 def has_failed(
