@@ -204,8 +204,9 @@ class ReuseLedger:
         Who does not note it as prepared within ``seconds`` has failed, and the next may try.
         """
         now = self._clock()
+        holder = self._holder
         where = (self._namespace, stored_id(context), *key)
-        values = (*where, self._holder, now + seconds, now)
+        values = (*where, holder, now + seconds, now)
         with self._database.write(scope=(self._namespace,)) as connection:
             return connection.execute(_LEASE, values).fetchone() is not None
 
