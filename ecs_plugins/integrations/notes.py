@@ -8,8 +8,10 @@ feeds on itself.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TypedDict
 
 from ecs_plugins.common.inert import TAG, inert
@@ -58,7 +60,8 @@ class RecalledNote:
     def of(cls, memory: EntropicMemory, recollection: Recollection) -> RecalledNote:
         """The note of a recollection, with what was said behind it."""
         quotes = tuple(quotes_behind(memory, recollection))
-        return cls(recollection.id, quotes, recollection.details)
+        details = [recollection.details, _when(recollection)]
+        return cls(recollection.id, quotes, ", ".join(filter(None, details)))
 
     def without(self, texts: Collection[str]) -> RecalledNote:
         """The note without the quotes that say one of these texts."""
@@ -91,8 +94,27 @@ class RecalledNote:
         return "-" + "\n".join(lines)[1:] + "\n"
 
 
+def _when(recollection: Recollection) -> str:
+    """The days (UTC) on which it was said and corrected; empty of what was said today and holds."""
+    since = _day(recollection.valid_from)
+    until = _day(recollection.valid_until)
+    if until:
+        return f"{since} until {until}".strip()
+    return "" if since == _day(time.time()) else since
+
+
+def _day(at: float | None) -> str:
+    """A Unix time as a date; empty if it is None, or no year that has one."""
+    if at is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(at, UTC).date().isoformat()
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
 def _labelled(quote: Quote, details: str) -> str:
-    """A quote behind who said it; no text can look as if it had such a label."""
+    """A quote behind who said it, and when; no text can look as if it had such a label."""
     text = quote.text.strip()
     label = ", ".join(filter(None, [quote.speaker, one_line(details)]))
     if not label and text.startswith("("):
