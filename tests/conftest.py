@@ -2,6 +2,7 @@
 
 import os
 import re
+from functools import lru_cache
 from hashlib import sha256
 
 import pytest
@@ -93,6 +94,16 @@ def processor():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(devices, "seconds_of_a_product", lambda _dtype: 1.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands():
+    """The command line is built once: to read its annotations takes longer than most commands."""
+    from typer import main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main, "get_command", lru_cache(main.get_command))
         yield
 
 
