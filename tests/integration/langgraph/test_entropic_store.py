@@ -464,6 +464,7 @@ def row(item):
     return is_scored, item.namespace, item.key, value
 
 
+@pytest.mark.slow
 @given(batches=BATCHES)
 @settings(
     max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

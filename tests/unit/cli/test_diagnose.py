@@ -74,6 +74,7 @@ def test_bad_input_ends_in_one_line_before_anything_is_measured(
     assert err.splitlines()[-1].startswith("ecs-plugins: ")
 
 
+@pytest.mark.slow
 def test_a_probability_is_learned_from_fifty_examples_and_written_as_settings(run, data, tmp_path):
     file = tmp_path / "shaping.json"
     status, _, err = run("diagnose", "--fit", data(50), "--out", file)

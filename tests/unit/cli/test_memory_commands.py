@@ -35,6 +35,7 @@ def run(tmp_path, monkeypatch):
     return run_
 
 
+@pytest.mark.slow
 def test_a_memory_can_be_used_from_the_command_line(run, tmp_path):
     ids = run("add", "the boat is blue", "the boat is blue", "--json")
     assert len(ids) == 2

@@ -18,6 +18,7 @@ def test_the_version_can_be_asked_for() -> None:
 MAIN = [sys.executable, "-c", "from ecs_plugins.cli import main; main()", "--version"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_one_line() -> None:
     with Path("/dev/full").open("w") as full:
@@ -26,6 +27,7 @@ def test_a_full_disk_is_one_line() -> None:
     assert "No space left" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error_to_read_about() -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -103,6 +103,7 @@ def test_calibrate_then_route(tmp_path, questions, monkeypatch):
     assert len(model.prompts) == before
 
 
+@pytest.mark.slow
 def test_calibrate_loads_on_the_device_and_in_the_dtype_asked_for(tmp_path, questions, monkeypatch):
     asked = []
 

@@ -181,6 +181,7 @@ def test_a_cache_that_cannot_be_written_says_which_variable_to_set(wheel, tmp_pa
         install(wheel, spec=TINY)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is POSIX")
 @pytest.mark.parametrize("step", ["convert", "rename"])
 def test_a_killed_install_does_not_count_and_is_cleared_by_the_next(wheel, cache, step):
