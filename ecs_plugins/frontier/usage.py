@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from pydantic.alias_generators import to_camel
+
 
 class CacheTokens(NamedTuple):
     """Of the prompt tokens, those read from a prompt cache, written for 5 minutes, for an hour."""
@@ -76,7 +78,7 @@ def _read(report: Any) -> ReportedUsage:
     if _count(report, "prompt_token_count") is not None:
         return _gemini(report)
     if _count(report, "promptTokenCount") is not None:
-        return _gemini({name: _part(report, over_rest) for name, over_rest in _OVER_REST.items()})
+        return _gemini({name: _part(report, to_camel(name)) for name in _OF_GEMINI})
     if _count(report, "prompt_tokens") is not None:
         return _openai(report)
     if _part(report, "input_token_details") is not None:
@@ -151,14 +153,14 @@ def _writes(lives: Any, total: int | None) -> CacheTokens:
     return CacheTokens(0, max(short, untold), hour)
 
 
-_OVER_REST = {
-    "prompt_token_count": "promptTokenCount",
-    "candidates_token_count": "candidatesTokenCount",
-    "thoughts_token_count": "thoughtsTokenCount",
-    "tool_use_prompt_token_count": "toolUsePromptTokenCount",
-    "cached_content_token_count": "cachedContentTokenCount",
-}
-"""Gemini's names, and those of its REST interface."""
+_OF_GEMINI = (
+    "prompt_token_count",
+    "candidates_token_count",
+    "thoughts_token_count",
+    "tool_use_prompt_token_count",
+    "cached_content_token_count",
+)
+"""Gemini's names, which its REST interface writes in camel case."""
 
 
 def _gemini(report: Any) -> ReportedUsage:
