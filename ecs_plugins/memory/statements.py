@@ -40,8 +40,6 @@ _CYRILLIC_ENDING = re.compile(r"(?<=[а-яё]{3})[аеёиоуыэюяйь]{1,4}
 """What Russian words are inflected by, mostly."""
 
 _SAME = ((" our ", " my "), (" il mio ", " mio "), (" la mia ", " mia "))
-
-
 _ENDED = re.compile(
     r" (?:no longer|stopped|quit|gave up|nicht mehr|ya no|not(?= .* any ?more | .* any longer )"
     r"|kein(?:e|en)?(?= .*mehr )|ne?(?= .* plus )|больш нет?|لم أعد)(?= )"
