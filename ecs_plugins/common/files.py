@@ -56,10 +56,12 @@ def as_path(path: str | os.PathLike[str]) -> Path:
     """A path that can be one of a file.
 
     Raises:
-        StorageError: It is none, or holds NUL or lone surrogates.
+        StorageError: It is none or empty, or holds NUL or lone surrogates.
     """
     try:
         file = Path(path)
+        if not os.fspath(path):
+            raise ValueError("it is empty")
         if b"\0" in os.fsencode(file):
             raise ValueError("it holds NUL")
     except (TypeError, ValueError) as error:

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ecs_plugins.errors import EcsPluginsError
+from ecs_plugins.errors import EcsPluginsError, StorageError
 from ecs_plugins.frontier import (
     CalibrationQuestion,
     Context,
@@ -20,6 +20,7 @@ from ecs_plugins.frontier import (
     StrategyPoint,
     calibrate,
 )
+from ecs_plugins.frontier.chains import PreparationStore
 from ecs_plugins.frontier.prices import ModelPrice
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
@@ -99,6 +100,12 @@ def test_paths_that_name_no_file(path, frontier):
     for call in (EfficiencyFrontier.load, frontier.save, PriceVector.read, ReuseLedger):
         with pytest.raises(EcsPluginsError):
             call(path)
+
+
+def test_an_empty_path_is_not_the_working_directory(frontier):
+    for call in (EfficiencyFrontier.load, frontier.save, PreparationStore):
+        with pytest.raises(StorageError, match="names no file"):
+            call("")
 
 
 def test_other_numbers_are_the_numbers_that_they_hold():
