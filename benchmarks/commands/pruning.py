@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
+from tqdm import tqdm
 
 from benchmarks.commands import DataFile
 from benchmarks.intervals import interval
 from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.frontier import CalibrationQuestion
+from ecs_plugins.frontier.journal import Journal
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.lexical import BM25Ranker
@@ -26,7 +28,10 @@ from ecs_plugins.shaping.deadline import ScoredOnce
 HELP = """How often the answer's text survives when only sentences that help are kept.
 
 \b
-  python -m benchmarks pruning squad --data squad.json --out out/pruning-squad.json
+  python -m benchmarks pruning squad --data squad.json --out out/pruning-squad.db
+
+
+Every question is on disk in --out before the next begins; the same command goes on from there.
 
 Of SQuAD, HotpotQA or MuSiQue: the passages with the answer among others of the same article or
 question. Beside the package, in as many characters: whole passages, best first; sentences by BM25
@@ -34,6 +39,7 @@ alone; and the package without a language model. Of HotpotQA also whether all su
 stay. Of the sample, questions that are answered by yes or no are left out: these words stand
 anywhere.
 """
+_KIND = ("ecs_plugins.pruning", 1)
 _POLAR = frozenset({"yes", "no"})
 PACKAGE = "sentences"
 WHOLE = "whole passages"
@@ -105,7 +111,7 @@ def pruning(
     top_k: Annotated[int | None, typer.Option(min=1, help="Kept before they are pruned.")] = None,
     share: Annotated[list[float] | None, typer.Option(help="Of the characters; several.")] = None,
     dtype: Annotated[str, typer.Option(help="Of the bundled model.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="JSON file; printed only without it.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Journal; printed only without it.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sample and the other passages.")] = 42,
 ) -> None:
     """See `HELP`, which the command line shows."""
@@ -118,11 +124,62 @@ def pruning(
     chosen = [q for q in found[skip : skip + limit] if not _POLAR.issuperset(q.answers)]
     facts = supporting_sentences(data) if dataset == "hotpotqa" else {}
     shares = share or [KEPT_SHARE]
-    rows = measure(model, chosen, passages, facts=facts, shares=shares, top_k=top_k, seed=seed)
+    identity = {
+        "dataset": dataset,
+        "dtype": dtype,
+        "passages": passages,
+        "seed": seed,
+        "shares": shares,
+        "top_k": top_k,
+    }
+    rows: list[Pruned] = []
+    with closing(PruningJournal(out, identity)) as journal:
+        for question in tqdm(chosen, desc=dataset):
+            if question.id not in journal.rows:
+                found = measure(
+                    model, [question], passages, facts=facts, shares=shares, top_k=top_k, seed=seed
+                )
+                journal.add(question.id, found)
+            rows += journal.rows[question.id]
     typer.echo("\n".join(summary(rows)))
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+
+
+class PruningJournal:
+    """Rows on disk, by question.
+
+    Args:
+        path: The file, made if it is not there; None keeps nothing on disk.
+        identity: Everything that the figures depend on; must equal that of the file.
+
+    Attributes:
+        rows: Question id -> its rows, one for each share.
+
+    Raises:
+        ConfigurationError: The file belongs to another measurement; says what differs.
+        StorageError: It cannot be read or written, or is no journal.
+    """
+
+    def __init__(self, path: Path | None, identity: Mapping[str, object]) -> None:
+        self.rows: dict[str, list[Pruned]] = {}
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._records = Journal(path, _KIND, identity)
+        for record in self._records.records:
+            self.rows[record["question"]] = [_row(each) for each in record["rows"]]
+
+    def add(self, question: str, rows: Sequence[Pruned]) -> None:
+        """Keep the rows of one question, on disk before this returns."""
+        self._records.append({"question": question, "rows": [asdict(row) for row in rows]})
+        self.rows[question] = list(rows)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._records.close()
+
+
+def _row(stored: Mapping[str, Any]) -> Pruned:
+    left = {method: Left(**each) for method, each in stored["left"].items()}
+    return Pruned(**{**stored, "selected": Left(**stored["selected"]), "left": left})
 
 
 def supporting_sentences(data: Path) -> dict[str, list[str]]:

@@ -1,4 +1,5 @@
 import json
+from contextlib import closing
 
 from benchmarks.commands.pruning import (
     BM25,
@@ -7,6 +8,7 @@ from benchmarks.commands.pruning import (
     WHOLE,
     Left,
     Pruned,
+    PruningJournal,
     best_by_bm25,
     measure,
     shown,
@@ -26,6 +28,14 @@ def told(n):
     return f"{weather} {home} {meal} {end}"
 
 
+IDENTITY = {
+    "dataset": "squad",
+    "dtype": "auto",
+    "passages": 10,
+    "seed": 42,
+    "shares": [0.4],
+    "top_k": None,
+}
 DOCUMENTS = tuple(Document(told(n), f"Day {n}") for n in range(8))
 QUESTION = CalibrationQuestion("q", "Where does Ida3 live?", ("Rome3",), Context(DOCUMENTS), (3,))
 
@@ -88,8 +98,9 @@ def test_figures_are_of_questions_whose_answer_was_kept():
     assert "sentences +50.0%" in shown
 
 
-def test_the_command_prints_its_figures_and_writes_every_question(bench, tmp_path, monkeypatch):
-    monkeypatch.setattr("ecs_plugins.lm.LocalLM.bundled", lambda **options: FakeLanguageModel())
+def test_the_command_goes_on_from_what_it_has_measured(bench, tmp_path, monkeypatch):
+    model = FakeLanguageModel()
+    monkeypatch.setattr("ecs_plugins.lm.LocalLM.bundled", lambda **options: model)
     text = "It rained. Ida lives in Rome. Soup was served."
     record = {
         "title": "Ida",
@@ -105,8 +116,15 @@ def test_the_command_prints_its_figures_and_writes_every_question(bench, tmp_pat
     record["paragraphs"][0]["qas"].append(polar)
     record["paragraphs"][0]["context"] += " It did not."
     data.write_text(json.dumps({"data": [record]}))
-    shown = bench("pruning", "squad", "--data", data, "--out", tmp_path / "out.json")
+    command = ("pruning", "squad", "--data", data, "--out", tmp_path / "rows.db")
+    shown = bench(*command)
     assert "BM25 sentences:" in shown
-    (row,) = json.loads((tmp_path / "out.json").read_text())
-    assert row["question"] == "Where?"
-    assert row["selected"]["has_answer"]
+    with closing(PruningJournal(tmp_path / "rows.db", IDENTITY)) as journal:
+        (rows,) = journal.rows.values()
+    (row,) = rows
+    assert row.question == "Where?"
+    assert row.selected.has_answer
+    requests = len(model.requests)
+    again = bench(*command)
+    assert again.splitlines()[:3] == shown.splitlines()[:3]
+    assert len(model.requests) == requests  # from the journal
