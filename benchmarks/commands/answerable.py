@@ -31,8 +31,8 @@ HELP = """How well the default tells questions from the same ones without their 
   python -m benchmarks answerable hotpotqa=hotpot.json squad=squad.json --out out/answerable.json
 
 Of SQuAD, sentences of the article; of HotpotQA and MuSiQue, paragraphs: 3, 5, 10, 20 or 40 of them
-by question, or as many as there are. The probability is fitted to four fifths of all questions and
-measured on the others. The fit to all of them is what the package ships.
+by question, or as many as there are. The probability is fitted to four fifths of all questions,
+each with its evidence and without, and measured on the others.
 """
 SIZES = (3, 5, 10, 20, 40)
 """Of lists of passages, drawn by question."""
@@ -141,9 +141,13 @@ def _parts(shaped: ShapedContext) -> Parts:
 
 
 def fitted(asked: Sequence[Asked]) -> ProbabilityFit:
-    """The fit to all passages of these questions."""
-    labels = [label for each in asked for label in each.labels]
-    found = ProbabilityFit.fitted([part for each in asked for part in each.with_evidence], labels)
+    """The fit to all passages of these questions, with the evidence and without."""
+    parts: list[Mapping[str, float]] = []
+    labels: list[bool] = []
+    for each in asked:
+        parts += [*each.with_evidence, *each.without]
+        labels += [*each.labels, *[False] * len(each.without)]
+    found = ProbabilityFit.fitted(parts, labels)
     if found is None:
         raise InvalidInputError("these questions have no evidence, or nothing else")
     return found

@@ -1,77 +1,99 @@
 """``python -m benchmarks calibration``: whether 3 of 10 passages that are said to help with .3 do.
 
-On lists that a ranker found, whose passages are much alike, and of lengths that retrievers return.
+On lists that a ranker found, whose passages are much alike, and on drawn ones; of lengths that
+retrievers return; each with its evidence and with another passage in place of it.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import typer
 from tqdm import tqdm
 
-from benchmarks.commands.answerable import SIZES, Asked, ask, auc
+from benchmarks.commands.answerable import auc
 from benchmarks.datasets.evidence import read_dataset
 from benchmarks.datasets.hub import data_file
 from benchmarks.drawing import markdown_table
 from benchmarks.evidence.questions import EvidenceQuestion, sample
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.journal import Journal
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import Ranker, make_ranker
-from ecs_plugins.shaping import LabelledExample
+from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from ecs_plugins.shaping.deadline import ScoredOnce
-from ecs_plugins.shaping.probability import SHIPPED, ProbabilityFit
+from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.statistics import folds
 
-HELP = """Calibration of the shipped probability on lists of 3 to 40 sentences that convex found.
+HELP = """Learn the probability that a passage helps, and measure it on questions held out.
 
 \b
-  python -m benchmarks calibration hotpotqa=hotpot.json squad=squad.json locomo=locomo.json
+  python -m benchmarks calibration hotpotqa=hotpot.json squad=squad.json locomo=locomo.json \\
+      --out out/calibration.db
 
-The weight of `crowd`, with which a longer list lowers the probability of all, is fitted to four
-fifths of the questions, with the other weights held, and measured on the others. LoCoMo is measured
-only: its licence does not allow to ship what is learned from it. The last line is the weight
-fitted to all questions, which the package ships.
+Lists of 3 to 40 passages, which convex found or chance drew, with their evidence and without. The
+fit to four fifths of the questions is measured on the others; the last line is the fit to all,
+which the package ships. LoCoMo is measured only: its licence does not allow to ship what is learned
+from it. Every question is on disk in --out before the next begins; the same command goes on from
+there.
 """
+SIZES = (3, 5, 10, 20, 40)
+"""Lengths of lists."""
 SHOWN = (10, 20, 40)
-"""Lengths of lists in the table."""
+"""Those in the table."""
+CUTS = (0.1, 0.15, 0.2, 0.3)
+"""Of the largest probability, below which one abstains."""
 MEASURED_ONLY = ("locomo",)
+FOUND = "found"
+DRAWN = "drawn"
 
+_KIND = ("ecs_plugins.calibration", 1)
 _BINS = np.linspace(0.0, 1.0, 11)
-_WEIGHTS = np.arange(-3.0, 0.01, 0.05)
 
 Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class FoundList:
-    """A list of passages of one question, what is said of them, and which help."""
+class Listed:
+    """A list of passages of one question, what is said of each, and which help.
 
-    question: int
-    passages: int
-    asked: Asked
+    Attributes:
+        dataset: Where the question is from.
+        question: Its id.
+        group: Of the question, such as its article.
+        others: Whether the other passages are those that a ranker `FOUND`, or were `DRAWN`.
+        size: How many passages there should be; where there are no more others, it is one less.
+        parts: Of every passage, what a signal says.
+        labels: Which of them are evidence; none where it was taken out.
+    """
+
+    dataset: str
+    question: str
+    group: str
+    others: str
+    size: int
+    parts: Sequence[Mapping[str, float]]
+    labels: Sequence[bool]
 
     @property
-    def labels(self) -> npt.NDArray[np.bool_]:
-        """Which are evidence, ``[passages]``."""
-        return np.array(self.asked.labels)
-
-    @property
-    def dataset(self) -> str:
-        """Where the question is from."""
-        return self.asked.dataset
+    def has_evidence(self) -> bool:
+        """Whether anything in it helps."""
+        return any(self.labels)
 
 
 def calibration(
     data: Annotated[list[str], typer.Argument(metavar="NAME=FILE...", help="Evidence data sets.")],
     limit: Annotated[int, typer.Option(min=5, help="Questions of each, a sample.")] = 50,
     dtype: Annotated[str, typer.Option(help="Of the bundled model.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="JSON file; printed only without it.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Journal; printed only without it.")] = None,
     seed: Annotated[int, typer.Option(help="Of samples and folds.")] = 42,
 ) -> None:
     """See `HELP`, which the command line shows."""
@@ -80,65 +102,110 @@ def calibration(
 
     model = LocalLM.bundled(dtype=dtype)
     ranker = make_ranker("convex", default_embedder())
-    lists: list[FoundList] = []
-    for name, _, file in (each.partition("=") for each in data):
-        questions = sample(read_dataset(name, data_file(file)), limit=limit, seed=seed)
-        for question in tqdm(questions, desc=name):
-            lists += found_lists(model, ranker, question, number=len(lists), dataset=name)
-    shipped = SHIPPED[model.name, "query_likelihood+bm25"]
-    typer.echo(table(lists, shipped, seed=seed))
-    weight = crowd_weight([each for each in lists if each.dataset not in MEASURED_ONLY], shipped)
-    typer.echo(f"weight of crowd, fitted to all: {weight:.2f}")
+    lists: list[Listed] = []
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        rows = [asdict(each) for each in lists]
-        out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    with closing(Journal(out, _KIND, {"dtype": dtype, "seed": seed})) as journal:
+        known = _known(journal.records)
+        for name, _, file in (each.partition("=") for each in data):
+            questions = sample(read_dataset(name, data_file(file)), limit=limit, seed=seed)
+            for question in tqdm(questions, desc=name):
+                key = f"{name} {question.id}"
+                if key not in known:
+                    known[key] = found_lists(model, ranker, question, name, seed=seed)
+                    journal.append({"key": key, "lists": [asdict(each) for each in known[key]]})
+                lists += known[key]
+    typer.echo("\n".join(report(lists, seed=seed)))
+
+
+def _known(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Listed]]:
+    return {each["key"]: [Listed(**listed) for listed in each["lists"]] for each in records}
 
 
 def found_lists(
-    model: LanguageModel, ranker: Ranker, question: EvidenceQuestion, number: int, dataset: str
-) -> list[FoundList]:
-    """Lists of `SIZES` with the evidence among the best of a ranker, where it is among them."""
+    model: LanguageModel,
+    ranker: Ranker,
+    question: EvidenceQuestion,
+    dataset: str,
+    *,
+    seed: int = 42,
+) -> list[Listed]:
+    """Lists of `SIZES` of the best of a ranker, if the evidence is among them.
+
+    At most half of a list is evidence.
+    """
     order = ranker.rank(question.question, question.units).order[: max(SIZES)]
     evidence = [index for index in order if index in question.evidence]
-    others = [index for index in order if index not in question.evidence]
-    if not evidence:
-        return []
+    best_others = [index for index in order if index not in question.evidence]
+    drawn_others = list(best_others)
+    random.Random(f"{seed}:{question.id}").shuffle(drawn_others)
     once = ScoredOnce(model)
-    lists: list[FoundList] = []
-    for size in SIZES:
-        helping = evidence[: max(1, size // 2)]
-        chosen = sorted([*helping, *others[: size - len(helping)]])
-        labels = [place for place, index in enumerate(chosen) if index in evidence]
-        passages = tuple(question.units[index] for index in chosen)
-        if len(passages) == len(labels):
-            continue
-        example = LabelledExample(question.question, passages, tuple(labels))
-        lists.append(FoundList(number, size, ask(once, example, dataset, "auto")))
+    lists: list[Listed] = []
+    if not evidence:
+        return lists
+    for others, from_these in ((FOUND, best_others), (DRAWN, drawn_others)):
+        for size in SIZES:
+            if others == DRAWN and size >= len(order):
+                continue  # all of them
+            helping = evidence[: max(1, size // 2)]
+            with_evidence = [*helping, *from_these[: size - len(helping)]]
+            for chosen in (with_evidence, from_these[:size]):
+                passages = [question.units[index] for index in sorted(chosen)]
+                labels = tuple(index in evidence for index in sorted(chosen))
+                parts = said_of(once, question.question, passages)
+                lists.append(
+                    Listed(dataset, question.id, question.group, others, size, parts, labels)
+                )
     return lists
 
 
-def with_crowd(fit: ProbabilityFit, weight: float) -> ProbabilityFit:
-    """The same fit with another weight of ``crowd``."""
-    return ProbabilityFit(fit.intercept, {**fit.weights, "crowd": weight})
+def said_of(model: LanguageModel, question: str, passages: Sequence[str]) -> list[dict[str, float]]:
+    """What the default signal says of every passage."""
+    config = ShapingConfig(
+        ranker=None, redundancy_similarity=None, conversation=False, on_error="raise"
+    )
+    shaped = ContextShaper(model, config).shape(question, passages)
+    said: list[dict[str, float]] = []
+    for verdict in shaped.verdicts:
+        if verdict.utility is None:
+            raise InvalidInputError(f"a passage was not scored: {verdict.reason}")
+        said.append({**verdict.parts, "utility": verdict.utility})
+    return said
 
 
-def crowd_weight(lists: Sequence[FoundList], fit: ProbabilityFit) -> float:
-    """The most likely weight of ``crowd``, the others held, to 1/20."""
-    labels = np.concatenate([each.labels for each in lists])
-    losses: list[float] = []
-    for weight in _WEIGHTS:
-        likely = _likely(lists, with_crowd(fit, float(weight)))
-        right = np.where(labels, likely, 1.0 - likely)
-        losses.append(-float(np.log(np.maximum(right, 1e-12)).sum()))
-    return float(_WEIGHTS[int(np.argmin(losses))])
+def fitted(lists: Sequence[Listed]) -> ProbabilityFit:
+    """The fit to all passages of these lists, but of those that are measured only.
+
+    Raises:
+        InvalidInputError: There are none, or all are evidence, or none is.
+    """
+    learned = [each for each in lists if each.dataset not in MEASURED_ONLY]
+    parts: list[Mapping[str, float]] = []
+    labels: list[bool] = []
+    for each in learned:
+        parts += each.parts
+        labels += each.labels
+    found = ProbabilityFit.fitted(parts, labels)
+    if found is None:
+        raise InvalidInputError(
+            "nothing to learn from: name a data set other than " + ", ".join(MEASURED_ONLY)
+        )
+    return found
 
 
-def _likely(lists: Sequence[FoundList], fit: ProbabilityFit) -> Floats:
-    return np.array([fit.of(part) or 0.0 for each in lists for part in each.asked.with_evidence])
+def held_out(lists: Sequence[Listed], *, seed: int) -> list[Floats]:
+    """The probability of every passage, by a fit that has not seen its question's group."""
+    said: list[Floats] = [np.empty(0)] * len(lists)
+    _, groups = np.unique([each.group for each in lists], return_inverse=True)
+    for inside, outside in folds(groups, seed=seed):
+        fit = fitted([lists[number] for number in np.flatnonzero(inside).tolist()])
+        for number in np.flatnonzero(outside).tolist():
+            parts = lists[number].parts
+            said[number] = np.array([fit.of(part) or 0.0 for part in parts])
+    return said
 
 
-def calibration_error(likely: Floats, labels: npt.NDArray[np.bool_]) -> float:
+def calibration_error(likely: Floats, labels: Labels) -> float:
     """Expected calibration error in ten bins of equal width (Naeini et al. 2015)."""
     at = np.clip(np.digitize(likely, _BINS) - 1, 0, len(_BINS) - 2)
     error = 0.0
@@ -149,62 +216,40 @@ def calibration_error(likely: Floats, labels: npt.NDArray[np.bool_]) -> float:
     return error
 
 
-def table(lists: Sequence[FoundList], shipped: ProbabilityFit, *, seed: int) -> str:
-    """Markdown: calibration error by length and AUC of `answerable`; without crowd in brackets."""
-    held = _held_out(lists, shipped, seed)
-    plain = [with_crowd(shipped, 0.0)] * len(lists)
+def report(lists: Sequence[Listed], *, seed: int = 42) -> list[str]:
+    """Tables of errors and of abstaining by data set, and the fit to all."""
+    said = held_out(lists, seed=seed)
+    lines: list[str] = []
+    for others in (FOUND, DRAWN):
+        lines += [f"the other passages were {others}", ""]
+        chosen = [number for number, each in enumerate(lists) if each.others == others]
+        lines += [_table([lists[n] for n in chosen], [said[n] for n in chosen]), ""]
+    lines.append(f"fitted to all: {fitted(lists)}")
+    return lines
+
+
+def _table(lists: Sequence[Listed], said: Sequence[Floats]) -> str:
+    """Calibration error by length, in brackets of lists with evidence alone; abstaining."""
     rows: list[list[str]] = []
     for dataset in dict.fromkeys(each.dataset for each in lists):
-        questions = {each.question for each in lists if each.dataset == dataset}
+        here = [number for number, each in enumerate(lists) if each.dataset == dataset]
+        questions = {lists[number].question for number in here}
         row = [f"{dataset} ({len(questions)})"]
         for size in SHOWN:
-            numbers = [
-                number
-                for number, each in enumerate(lists)
-                if each.dataset == dataset and each.passages == size
-            ]
-            row.append(f"{_error(lists, held, numbers):.3f} ({_error(lists, plain, numbers):.3f})")
-        numbers = [number for number, each in enumerate(lists) if each.dataset == dataset]
-        row.append(f"{_told(lists, held, numbers):.3f} ({_told(lists, plain, numbers):.3f})")
+            of_size = [number for number in here if lists[number].size == size]
+            helped = [number for number in of_size if lists[number].has_evidence]
+            row.append(f"{_error(lists, said, of_size):.3f} ({_error(lists, said, helped):.3f})")
+        there = np.array([said[n].max() for n in here if lists[n].has_evidence])
+        removed = np.array([said[n].max() for n in here if not lists[n].has_evidence])
+        row.append(f"{auc(there, removed):.3f}")
+        row += [f"{(removed < cut).mean():.2f}, {(there < cut).mean():.2f}" for cut in CUTS]
         rows.append(row)
-    return markdown_table(["", *map(str, SHOWN), "AUC"], rows)
+    return markdown_table(["", *map(str, SHOWN), "AUC", *(f"below {cut:g}" for cut in CUTS)], rows)
 
 
-def _held_out(
-    lists: Sequence[FoundList], shipped: ProbabilityFit, seed: int
-) -> list[ProbabilityFit]:
-    """For each list a fit that has not seen its question."""
-    questions = sorted({each.question for each in lists})
-    fits = [shipped] * len(lists)
-    for inside, _ in folds(np.arange(len(questions)), seed=seed):
-        seen = {questions[place] for place in np.flatnonzero(inside).tolist()}
-        learned = [
-            each for each in lists if each.question in seen and each.dataset not in MEASURED_ONLY
-        ]
-        fit = with_crowd(shipped, crowd_weight(learned, shipped)) if learned else shipped
-        for number, each in enumerate(lists):
-            if each.question not in seen:
-                fits[number] = fit
-    return fits
-
-
-def _error(
-    lists: Sequence[FoundList], fits: Sequence[ProbabilityFit], numbers: Sequence[int]
-) -> float:
+def _error(lists: Sequence[Listed], said: Sequence[Floats], numbers: Sequence[int]) -> float:
     if not numbers:
         return float("nan")
-    likely = np.concatenate([_likely([lists[number]], fits[number]) for number in numbers])
+    likely = np.concatenate([said[number] for number in numbers])
     labels = np.concatenate([lists[number].labels for number in numbers])
-    return calibration_error(likely, labels)
-
-
-def _told(
-    lists: Sequence[FoundList], fits: Sequence[ProbabilityFit], numbers: Sequence[int]
-) -> float:
-    """AUC of the largest probability, of lists with their evidence against those without."""
-    there = [_likely([lists[number]], fits[number]).max() for number in numbers]
-    removed = [
-        max(fits[number].of(part) or 0.0 for part in lists[number].asked.without)
-        for number in numbers
-    ]
-    return float(auc(there, removed))
+    return calibration_error(likely, labels.astype(bool))

@@ -136,10 +136,10 @@ def pruning(
     with closing(PruningJournal(out, identity)) as journal:
         for question in tqdm(chosen, desc=dataset):
             if question.id not in journal.rows:
-                found = measure(
+                measured = measure(
                     model, [question], passages, facts=facts, shares=shares, top_k=top_k, seed=seed
                 )
-                journal.add(question.id, found)
+                journal.add(question.id, measured)
             rows += journal.rows[question.id]
     typer.echo("\n".join(summary(rows)))
 

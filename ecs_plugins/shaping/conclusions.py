@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ecs_plugins.shaping.observations import LabelledExample, Noise
-from ecs_plugins.shaping.probability import SHIPPED, ProbabilityFit
+from ecs_plugins.shaping.probability import SHIPPED, LabelledList, ProbabilityFit
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.signals.base import Signal
 from ecs_plugins.shaping.statistics import (
@@ -103,6 +103,15 @@ class _ScoredPassages:
     unscored: int
     tokens: int
 
+    def lists(self) -> list[LabelledList]:
+        """By example."""
+        lists: list[LabelledList] = []
+        for number in np.unique(self.questions):
+            own = np.flatnonzero(self.questions == number)
+            parts = [self.parts[place] for place in own.tolist()]
+            lists.append(LabelledList(parts, self.labels[own].tolist()))
+        return lists
+
 
 def _scored(
     results: Sequence[ShapedContext], examples: Sequence[LabelledExample]
@@ -171,10 +180,8 @@ def concluded(
         questions=number,
         unscored=scored.unscored,
         tokens=sum(shaped.ledger.total() for shaped in results) / max(1, scored.tokens),
-        probability=ProbabilityFit.fitted(
-            scored.parts,
-            labels.tolist(),
-            prior=SHIPPED.get((model, signal.name)),
+        probability=ProbabilityFit.fitted_to_lists(
+            scored.lists(), prior=SHIPPED.get((model, signal.name))
         ),
     )
 

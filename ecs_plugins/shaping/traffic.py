@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,7 +22,7 @@ from ecs_plugins.common.files import private, read_records, refuse_open_database
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.shaping.attribution.result import Attribution
 from ecs_plugins.shaping.config import ShapingConfig
-from ecs_plugins.shaping.probability import FEATURES, SHIPPED, ProbabilityFit
+from ecs_plugins.shaping.probability import FEATURES, SHIPPED, LabelledList, ProbabilityFit
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 
 VERSION: Literal[1] = 1
@@ -142,13 +142,12 @@ def learned_from_traffic(
             f"{path} holds {len(known)} supported answers with {name}, and {MIN_TO_LEARN} are "
             "needed to learn from: wait for more"
         )
-    parts: list[Mapping[str, float]] = []
-    labels: list[bool] = []
+    lists: list[LabelledList] = []
     for line in known:
-        for passage in line["passages"]:
-            parts.append(passage["parts"])
-            labels.append(passage["used"] > 0.0)
-    fit = ProbabilityFit.fitted(parts, labels, prior=SHIPPED.get((name, signal)))
+        parts = [passage["parts"] for passage in line["passages"]]
+        labels = [passage["used"] > 0.0 for passage in line["passages"]]
+        lists.append(LabelledList(parts, labels))
+    fit = ProbabilityFit.fitted_to_lists(lists, prior=SHIPPED.get((name, signal)))
     if fit is None:
         raise InvalidInputError("nothing can be learned where all passages are alike")
     return ShapingConfig(signal=signal, probability=fit), len(known)

@@ -72,6 +72,16 @@ def z_scores(values: Sequence[float]) -> list[float]:
     return scores
 
 
+def places_of(values: Sequence[float]) -> list[int]:
+    """The place of every value from 1, the largest first; one that is NaN comes last."""
+    known = [-math.inf if math.isnan(value) else value for value in values]
+    largest_first = sorted(range(len(known)), key=lambda index: -known[index])
+    places = [0] * len(known)
+    for place, index in enumerate(largest_first, 1):
+        places[index] = place
+    return places
+
+
 @dataclass(frozen=True)
 class RankFused(SignalAround):
     """A signal whose order also heeds a ranker.
@@ -111,6 +121,7 @@ class RankFused(SignalAround):
         placed = self._placed(task, utilities, relevance)
         words = max(1, len(terms(task.query)))
         crowd = math.log(max(1.0, len(compared) / SHORT_LIST))
+        places = places_of(by_signal)
         fused: list[UnitUtility] = []
         for index, utility in enumerate(utilities):
             parts = dict(utility.parts)
@@ -119,6 +130,7 @@ class RankFused(SignalAround):
                 parts[part] = scores[index]
             parts["shared_words"] = shared[index] / words
             parts["crowd"] = crowd
+            parts["place"] = math.log(places[index])
             fused.append(replace(utility, parts=parts, order_by=placed[index]))
         return fused
 

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from ecs_plugins.errors import ConfigurationError
@@ -5,7 +7,13 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, LabelledExample, ModelDiagnostics, ShapingConfig
 from ecs_plugins.shaping.config import AUTO_WITHOUT_ANSWER as AUTO
 from ecs_plugins.shaping.config import is_signal
-from ecs_plugins.shaping.probability import SHIPPED, ProbabilityFit
+from ecs_plugins.shaping.probability import (
+    SHIPPED,
+    LabelledList,
+    ProbabilityFit,
+    without_evidence,
+)
+from ecs_plugins.shaping.signals.fused import places_of
 from tests.unit.shaping.outcomes import kept
 
 FIT = ProbabilityFit(-2.0, {"explained": 4.0, "shared_words": 3.0})
@@ -80,11 +88,46 @@ def test_the_same_passage_helps_less_likely_in_a_long_list_and_alike_in_short_on
         others = [f"The tram number {n} was late." for n in range(number - 1)]
         config = ShapingConfig(probability=shipped, ranker=None, signal=AUTO)
         shaped = ContextShaper(FakeLanguageModel(), config).shape(QUESTION, [PASSAGES[1], *others])
-        crowd = shaped.verdicts[0].parts["crowd"]
-        return shipped.of({"explained": 0.3, "shared_words": 0.2, "crowd": crowd})
+        parts = shaped.verdicts[0].parts
+        return shipped.of({**parts, "explained": 0.3, "shared_words": 0.2})
 
     assert likely(2) == likely(8)
     assert likely(40) < likely(20) < likely(8)
+
+
+def test_the_same_passage_helps_less_likely_the_more_of_the_others_explain_the_question_better():
+    (shipped,) = SHIPPED.values()
+    shaped = shape(signal=AUTO)
+    scored = sorted(shaped.ranked, key=lambda verdict: -verdict.utility)
+    places = [math.exp(verdict.parts["place"]) for verdict in scored]
+    assert places == pytest.approx([1, 2, 3, 4])
+    alike = {"explained": 0.3, "shared_words": 0.2, "crowd": 0.0}
+    likely = [shipped.of({**alike, "place": verdict.parts["place"]}) for verdict in scored]
+    assert likely == sorted(likely, reverse=True)
+
+
+def test_what_has_no_number_has_the_last_place():
+    assert places_of([0.5, math.nan, 2.0, -math.inf, 2.0]) == [3, 4, 1, 5, 2]
+
+
+def test_without_what_helps_the_others_move_up_and_are_fewer():
+    crowd = math.log(40 / 8)
+    parts = [{"explained": n / 10, "place": math.log(4 - n), "crowd": crowd} for n in range(4)]
+    others = without_evidence(LabelledList(parts, [False, False, True, True]))
+    assert [each["explained"] for each in others] == [0.0, 0.1]
+    assert [math.exp(each["place"]) for each in others] == pytest.approx([2, 1])
+    assert [8 * math.exp(each["crowd"]) for each in others] == pytest.approx([38, 38])
+    assert parts[0]["place"] == math.log(4)
+    assert without_evidence(LabelledList(parts, [False] * 4)) == []
+
+
+def test_of_lists_that_all_hold_their_evidence_it_is_not_learned_that_the_first_always_helps():
+    lists = []
+    for n in range(60):
+        parts = [{"explained": 0.5 + n / 200, "place": 0.0}, {"explained": 0.4, "place": 0.7}]
+        lists.append(LabelledList(parts, [True, False]))
+    hopeless = {"explained": 0.4, "place": 0.0}
+    assert ProbabilityFit.fitted_to_lists(lists).of(hopeless) < 0.5
 
 
 def test_nothing_is_said_without_a_fit_or_where_passages_were_not_scored_alone():
