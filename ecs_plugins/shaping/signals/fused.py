@@ -119,9 +119,9 @@ class RankFused(SignalAround):
         second = self._second(task, by_ranker)
         relevance = list(map(operator.add, by_signal, second))
         placed = self._placed(task, utilities, relevance)
+        places = places_of(by_signal)
         words = max(1, len(terms(task.query)))
         crowd = math.log(max(1.0, len(compared) / SHORT_LIST))
-        places = places_of(by_signal)
         fused: list[UnitUtility] = []
         for index, utility in enumerate(utilities):
             parts = dict(utility.parts)

@@ -81,7 +81,8 @@ def test_a_probability_is_learned_from_fifty_examples_and_written_as_settings(ru
     assert status == 0, err
     written = json.loads(file.read_text(encoding="utf-8"))
     config = ShapingConfig.from_json(written)
-    assert config.probability.of({"explained": 0.9, "shared_words": 0.9, "crowd": 0.0}) > 0.5
+    best = {"explained": 0.9, "shared_words": 0.9, "crowd": 0.0, "place": 0.0}
+    assert config.probability.of(best) > 0.5
     _, shown, _ = run("diagnose", "--fit", data(50), "--json")
     assert json.loads(shown) == written
 
