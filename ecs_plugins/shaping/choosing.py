@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ecs_plugins.common.text import WORD, names_and_numbers, terms
 from ecs_plugins.shaping.passages import UNIT_TOKENS, TokenCounter
-from ecs_plugins.shaping.sentences import Piece, as_read, pieces_of, with_needs
+from ecs_plugins.shaping.sentences import Piece, as_read, pieces_of, read_at, with_needs
 from ecs_plugins.shaping.signals.fused import LINKED
 from ecs_plugins.shaping.spans import Span, join_spans
 
@@ -165,18 +165,14 @@ class Passage(NamedTuple):
     def _reading(self, number: int, text: str, beyond: Beyond) -> str:
         answers = self.pieces[number].answers
         needed = with_needs(self.pieces, [number])
-        said = self._joined([number], text)
+        said = read_at(self.spans([number]), text)
         if not answers or not beyond(said):
-            return beyond(self._joined(needed, text))
+            return beyond(read_at(self.spans(needed), text))
         parts: list[str] = []
         for is_asked, numbers in groupby(needed, key=answers.__contains__):
-            part = self._joined(numbers, text)
+            part = read_at(self.spans(numbers), text)
             parts.append(part if is_asked else beyond(part))
         return "\n".join(filter(None, parts))
-
-    def _joined(self, numbers: Iterable[int], text: str) -> str:
-        spans = self.spans(numbers)
-        return join_spans(spans, text).replace("\0", "")
 
 
 def prune(

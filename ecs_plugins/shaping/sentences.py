@@ -25,7 +25,7 @@ from ecs_plugins.common.text import asks, sentence_spans
 from ecs_plugins.shaping.blocks import blocks_of, broken_on_purpose, mark_of
 from ecs_plugins.shaping.lines import Block, Kind, filled
 from ecs_plugins.shaping.looks import turn_head
-from ecs_plugins.shaping.spans import Span
+from ecs_plugins.shaping.spans import Span, join_spans
 
 Places: TypeAlias = tuple[int, ...]
 """Pieces by their places in the text."""
@@ -413,6 +413,11 @@ def as_read(text: str, pieces: Sequence[Piece]) -> str:
             part = _unbroken(part)
         parts.append(part)
     return "".join(parts)
+
+
+def read_at(spans: Iterable[Span], text: str) -> str:
+    """What is read of some spans, of a text from `as_read`."""
+    return join_spans(spans, text).replace("\0", "")
 
 
 def _unbroken(text: str) -> str:
