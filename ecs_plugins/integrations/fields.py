@@ -197,6 +197,7 @@ class ShapingFields(StrictFields):
         query: str,
         passages: Sequence[str],
         read_as: Sequence[str] | None = None,
+        titles: Sequence[str | None] | None = None,
     ) -> ShapedContext:
         """Shape ``passages`` for ``query`` with the fields of this object."""
         answer = None if self.answer is None else checked_answer(self.answer(query))
@@ -211,7 +212,7 @@ class ShapingFields(StrictFields):
         }
         with span("RERANKER", about) as set_documents:
             shaped = ContextShaper(model, config).shape(
-                query, passages, answer=answer, read_as=read_as
+                query, passages, answer=answer, read_as=read_as, titles=titles
             )
             given = [TracedDocument(text) for text in passages]
             set_documents("reranker.input_documents", given)
@@ -346,6 +347,13 @@ def copied(value: Any) -> Any:
     if isinstance(value, list):
         return [copied(each) for each in value]
     return value
+
+
+def titles_of(metadata: Sequence[Mapping[str, Any]]) -> list[str | None] | None:
+    """What metadata call ``title``, by passage; None where none of them does."""
+    found = [each.get("title") for each in metadata]
+    titles = [each if isinstance(each, str) and each.strip() else None for each in found]
+    return titles if any(titles) else None
 
 
 def said_before(

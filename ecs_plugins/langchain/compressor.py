@@ -24,6 +24,7 @@ from ecs_plugins.integrations.fields import (
     ShapingFields,
     as_score,
     said_before,
+    titles_of,
     verdict_metadata,
 )
 from ecs_plugins.shaping.result import ShapedContext
@@ -129,9 +130,10 @@ class ECSDocumentCompressor(
         if not documents:
             return []
         texts = [document.page_content for document in documents]
-        before = said_before([document.metadata for document in documents], texts)
+        metadata = [document.metadata for document in documents]
+        before = said_before(metadata, texts)
         read_as = self.replies(documents, texts, before)
-        shaped = self.shape_passages(query, texts, read_as)
+        shaped = self.shape_passages(query, texts, read_as, titles_of(metadata))
         config: RunnableConfig = {"callbacks": run_manager.get_child()}
         dispatch_custom_event(EVENT, shaped.to_dict(), config=config)
         self._remember(shaped.dropped)

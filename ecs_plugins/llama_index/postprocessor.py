@@ -27,6 +27,7 @@ from ecs_plugins.integrations.fields import (
     ShapingFields,
     as_score,
     said_before,
+    titles_of,
     verdict_metadata,
 )
 from ecs_plugins.lm.shared import as_model
@@ -90,7 +91,8 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
         with self.callback_manager.event(CBEventType.RERANKING, payload=payload) as event:
             texts = [node.node.get_content(metadata_mode=self.metadata_mode) for node in nodes]
             read_as = self._read(nodes, texts)
-            shaped = self.shape_passages(query, texts, read_as)
+            titles = titles_of([node.node.metadata for node in nodes])
+            shaped = self.shape_passages(query, texts, read_as, titles)
             kept = []
             for verdict in shaped.kept:
                 node = nodes[verdict.index]

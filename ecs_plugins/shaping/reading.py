@@ -31,7 +31,7 @@ class Question:
 
     Raises:
         InvalidInputError: The query is blank, a passage is not text, or not every passage has a
-            finite score and something that is read in its place.
+            finite score, a title or None, and something that is read in its place.
     """
 
     query: str
@@ -40,6 +40,7 @@ class Question:
     answer: str | Sequence[str] | None = None
     read_as: Sequence[str] | None = None
     scores: Sequence[float] | None = None
+    titles: Sequence[str | None] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.query, str) or not self.query.strip():
@@ -51,6 +52,10 @@ class Question:
         if self.read_as is not None and len(self.read_as) != len(passages):
             raise InvalidInputError(
                 f"read_as has {len(self.read_as)} texts for {len(passages)} passages"
+            )
+        if self.titles is not None and not _are_titles(self.titles, len(passages)):
+            raise InvalidInputError(
+                f"titles must be {len(passages)} texts, or None for unknown ones"
             )
 
 
@@ -158,6 +163,11 @@ def checked_answers(answer: str | Sequence[str] | None, model: LanguageModel) ->
 def _finite_numbers(values: Sequence[float], number: int) -> bool:
     finite = [hasattr(value, "__float__") and math.isfinite(value) for value in values]
     return len(finite) == number and all(finite)
+
+
+def _are_titles(values: Sequence[str | None], number: int) -> bool:
+    are_text = [value is None or isinstance(value, str) for value in values]
+    return not isinstance(values, str) and len(are_text) == number and all(are_text)
 
 
 def _texts(question: Question, config: ShapingConfig) -> tuple[Sequence[str], bool]:

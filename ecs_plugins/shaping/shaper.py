@@ -95,6 +95,7 @@ class ContextShaper:
         answer: str | Sequence[str] | None = None,
         read_as: Sequence[str] | None = None,
         scores: Sequence[float] | None = None,
+        titles: Sequence[str | None] | None = None,
     ) -> ShapedContext:
         """Give every passage a verdict.
 
@@ -108,20 +109,23 @@ class ContextShaper:
                 (`ecs_plugins.common.text.as_replies_to`).
             scores: What found the passages gave each, on any scale, such as the score of a recall:
                 a signal with a ranker heeds it in the ranker's place.
+            titles: Of the documents that the passages are from: a passage leads to those whose
+                titles it names. Where it is None, what a passage begins with may be its title.
 
         Returns:
             A verdict for every passage, with its numbers; the kept ones in input order.
 
         Raises:
             InvalidInputError: The query is blank or has no tokens, a passage is not text,
-                ``read_as`` or ``scores`` has another length, a score is not finite, an answer has
-                no tokens, or the signal needs an answer and there is none.
+                ``read_as``, ``scores`` or ``titles`` has another length, a score is not finite, a
+                title is not text, an answer has no tokens, or the signal needs an answer and there
+                is none.
             ConfigurationError: The settings do not go together.
             ModelNotFoundError: The model or the embedder is not installed.
             EcsPluginsError: The model cannot score and ``on_error`` is ``"raise"``.
         """
         started = time.perf_counter()
-        question = Question(query, passages, context, answer, read_as, scores)
+        question = Question(query, passages, context, answer, read_as, scores, titles)
         signal = resolve_signal(self._signal, has_answer=bool(answer))
         try:
             return self._shaped(question, signal, started)
@@ -260,6 +264,11 @@ class ContextShaper:
         given: dict[str, float] = {}
         if question.scores is not None:
             given = {unit.text.strip(): question.scores[unit.source] for unit in reading.units}
+        titles: dict[str, str] = {}
+        for unit in reading.units:
+            title = question.titles[unit.source] if question.titles else None
+            if title is not None:
+                titles[unit.text.strip()] = title
         return ScoringTask(
             question.query.strip(),
             pool.best_first,
@@ -267,6 +276,7 @@ class ContextShaper:
             answers,
             seed=self.config.seed,
             stage1_scores=given,
+            titles=titles,
         )
 
     def _accepted(

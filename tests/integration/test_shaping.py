@@ -92,6 +92,22 @@ def test_what_is_kept_is_a_copy_that_tells_where_it_came_from(kind, make, given)
     assert ecs["parts"]
 
 
+def test_a_title_in_the_metadata_leads_to_a_second_hop(kind, make):
+    texts = [
+        "The night ferry was the work of Ada Moran.",
+        "The night ferry has a painter on board, who likes the night.",
+        "She came to the world in Bergen.",
+    ]
+    query = "Where was the painter of the night ferry born?"
+    component = make(config=ShapingConfig(top_k=2, redundancy_similarity=None))
+    given = kind.given(texts)
+    plain = kind.shape(component, given, query)
+    given[2].metadata["title"] = "Ada Moran"
+    titled = kind.shape(component, given, query)
+    assert kind.ids(plain) == ["id-0", "id-1"]
+    assert kind.ids(titled) == ["id-0", "id-2"]
+
+
 def test_the_score_is_a_probability_where_one_was_fitted_and_metadata_is_json(kind, make, given):
     fit = ProbabilityFit(0.0, {"utility": 1.0})
     config = GIVEN_ORDER.replace(probability=fit)

@@ -59,6 +59,7 @@ class ScoringTask:
         trajectory: How the model goes on without a passage, for signals that compare along the
             way; empty where nothing asked for it, or the model had nothing to say.
         stage1_scores: What found the passages gave each text; empty if unknown.
+        titles: What each text is a part of, where that is known besides the text.
         unscored: What stage 1 passed on beside ``passages`` and the model does not read: a ranker
             compares with it too.
     """
@@ -71,6 +72,7 @@ class ScoringTask:
     seed: int = 42
     trajectory: str = ""
     stage1_scores: Mapping[str, float] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
     unscored: tuple[str, ...] = ()
 
     def narrowed(self, passages: Sequence[str], context: str) -> ScoringTask:

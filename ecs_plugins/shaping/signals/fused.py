@@ -11,9 +11,10 @@ adds to those already chosen what it raises a token above the best of them. This
 maximisation of relevance and a facility-location function over the question's tokens (Lin and
 Bilmes 2011), and needs no further pass through the model. No token shows it where the question does
 not name the second thing, but the first passage does: so links between passages count as well. A
-chosen passage leads to those whose titles it names. A title is what stands before a colon or the
-end of the first line, such as the heading that a chunk of a document begins with. The other
-direction does not count: whoever writes a passage can name any title in it.
+chosen passage leads to those whose titles it names. A title is told with the passages; where it is
+not, it is what stands before a colon or the end of the first line, such as the heading that a chunk
+of a document begins with. The other direction does not count: whoever writes a passage can name any
+title in it.
 
 All of it depends on the company of a passage, so it only orders: the utility, and with it the
 threshold, stay the signal's.
@@ -170,7 +171,7 @@ class RankFused(SignalAround):
             values,
             by_token,
             self.coverage,
-            LINKED * links(task.query, passages),
+            LINKED * links(task.query, passages, task.titles),
         )
         placed = list(relevance)
         values.sort(reverse=True)
@@ -220,23 +221,24 @@ def complementary_order(
     return chosen + left
 
 
-def links(query: str, passages: Sequence[str]) -> Links:
+def links(query: str, passages: Sequence[str], told: Mapping[str, str] | None = None) -> Links:
     """How far the title of one passage is named in another: ``[n, n]`` from 0 to 1.
 
     It is the share of the title's words that the other has outside its own title and the query does
-    not have, each by its inverse document frequency. Titles of one word do not count: so are names
-    of speakers.
+    not have, each by its inverse document frequency. What is ``told`` by passage is its title; of a
+    passage that nothing is told of, the text's own title of two words or more: names of speakers
+    have one.
     """
     n = len(passages)
-    titles = [_title_terms(passage) for passage in passages]
-    texts = [set(terms(passage)) for passage in passages]
+    titles = [_title_terms(passage, told or {}) for passage in passages]
+    texts = [title.union(terms(passage)) for title, passage in zip(titles, passages, strict=True)]
     query_terms = set(terms(query))
     weights = _idf(texts)
     alike = Counter(titles)
     most = max(2, _OFTEN * n)
     named = np.zeros((n, n))
     for i, title in enumerate(titles):
-        if len(title) < 2 or alike[title] > most:
+        if not title or alike[title] > most:
             continue
         whole = math.fsum(weights[term] for term in title)
         beyond_query = title - query_terms
@@ -248,15 +250,17 @@ def links(query: str, passages: Sequence[str]) -> Links:
     return named
 
 
-def _title_terms(passage: str) -> frozenset[str]:
-    """The terms before a colon or the end of the first line; empty without such a title."""
+def _title_terms(passage: str, told: Mapping[str, str]) -> frozenset[str]:
+    """The terms of its title, told or before a colon or the end of the first line; or none."""
+    if passage in told:
+        return frozenset(terms(told[passage]))
     title = _TITLE.match(passage)
-    if title is None:
-        return frozenset()
-    return frozenset(terms(title[0]))
+    found = terms(title[0]) if title else []
+    distinct = frozenset(found)
+    return distinct if len(distinct) > 1 else frozenset()
 
 
-def _idf(texts: Sequence[set[str]]) -> dict[str, float]:
+def _idf(texts: Sequence[frozenset[str]]) -> dict[str, float]:
     """Inverse document frequency of the terms of some texts."""
     n = len(texts)
     having: Counter[str] = Counter()

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking import Ranking
 from ecs_plugins.shaping import ContextShaper, ShapingConfig, UnitUtility
@@ -37,6 +38,44 @@ def test_a_passage_leads_to_those_whose_titles_it_names_beyond_the_question():
         [1, 0, 0, 0],
         [0, 0, 0, 0],
     ]
+
+
+def test_a_told_title_counts_in_any_layout_and_in_place_of_the_texts_own():
+    passages = [
+        "It was painted by Moran.",
+        "She was born in Bergen.",
+        "Ada Moran: Not of her.",
+    ]
+    told = {passages[1]: "Moran", passages[2]: "Remarks"}
+    assert links("Where was the painter born?", passages, told).tolist() == [
+        [0, 0, 0],
+        [1, 0, 1],
+        [0, 0, 0],
+    ]
+    untold = links("Where was the painter born?", passages)
+    assert not untold[1].any()
+    assert untold[2, 0] > 0.0
+
+
+def test_titles_that_are_told_lead_to_the_second_hop():
+    passages = ["The ferry was painted by Moran.", "The ferry is blue.", "She was born in Bergen."]
+    question = "Where was the painter of the ferry born?"
+    by_token = [[-1.0] * 4, [-1.5] * 4, [-2.5] * 4]
+    signal = RankFused(Known(by_token), Scoring(lambda *_: 0.0))
+    shaper = ContextShaper(FakeLanguageModel(), ShapingConfig(signal=signal))
+
+    def order(**options):
+        return [verdict.index for verdict in shaper.shape(question, passages, **options).ranked]
+
+    assert order() == [0, 1, 2]
+    assert order(titles=[None, None, "Moran"]) == [0, 2, 1]
+
+
+@pytest.mark.parametrize("titles", ["abc", ["a"], ["a", 1, None], [b"a", None, None]])
+def test_titles_are_one_text_or_none_for_every_passage(titles):
+    shaper = ContextShaper(FakeLanguageModel())
+    with pytest.raises(InvalidInputError, match="titles must be 3 texts"):
+        shaper.shape("Where?", ["One.", "Two.", "Three."], titles=titles)
 
 
 def test_names_of_speakers_are_no_titles():
