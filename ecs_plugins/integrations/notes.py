@@ -19,6 +19,7 @@ from ecs_plugins.common.text import one_line, well_formed
 from ecs_plugins.integrations.recollections import Quote, quote_of, quotes_behind
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import Recollection
+from ecs_plugins.memory.store.messages import MAX_TEXT
 from ecs_plugins.memory.types import Namespace
 
 _HEAD = (
@@ -172,11 +173,20 @@ def shortened(block: str, max_tokens: int, length: TextLength) -> str | None:
 def without_notes(text: str) -> str | None:
     """What is to be remembered of a turn, without recalled notes; None for nothing.
 
-    A turn with half of a surrogate pair must not fail the run that it belongs to. A mark that is
-    never closed is what somebody typed, and takes nothing with it.
+    A turn that a memory refuses must not fail the run that it belongs to, nor keep what else was
+    said from being remembered: of one that is too long nothing is remembered, and what no database
+    holds becomes U+FFFD. A mark that is never closed is what somebody typed, and takes nothing with
+    it.
     """
+    own = _without_blocks(text)
+    own = well_formed(own).replace("\0", "\ufffd").strip()
+    return own if 0 < len(own) <= MAX_TEXT else None
+
+
+def _without_blocks(text: str) -> str:
+    """A text without what stands between marks."""
     if TAG not in text.lower():
-        return well_formed(text).strip() or None
+        return text
     own = []
     end = 0
     opened: int | None = None
@@ -188,4 +198,4 @@ def without_notes(text: str) -> str | None:
             end = mark.end()
             opened = None
     own.append(text[end:])
-    return well_formed("".join(own)).strip() or None
+    return "".join(own)

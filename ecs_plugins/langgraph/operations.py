@@ -25,7 +25,8 @@ from ecs_plugins.common.config import unknown
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.conversation import Entry
-from ecs_plugins.memory.filters import Filter, checked_filter
+from ecs_plugins.memory.drafts import role_named, text_of
+from ecs_plugins.memory.filters import JOINTS, Filter, checked_filter
 from ecs_plugins.memory.records import Memory, Recollection
 from ecs_plugins.memory.store.items import NewItem, StoredItem
 from ecs_plugins.memory.store.messages import Message
@@ -120,7 +121,8 @@ def _check_extent(op: SearchOp | ListNamespacesOp) -> None:
 def _check_filter(condition: Filter) -> None:
     checked_filter(condition)
     for key in condition:
-        if not _FILTER_KEY.fullmatch(str(key)):  # LangGraph's stores put them into SQL
+        is_key = _FILTER_KEY.fullmatch(str(key))  # LangGraph's stores put them into SQL
+        if not is_key and key not in JOINTS:
             raise InvalidInputError(f"Invalid filter key: {key!r}; use words, dots and hyphens")
 
 
@@ -172,25 +174,32 @@ def new_entry(op: PutOp) -> Entry | None:
     if op.value is None:
         return None
     value = dict(op.value)
-    keys = (name for name in _TEXT_KEYS if isinstance(value.get(name), str))
-    text_key = next(keys, None)
-    if text_key is None or not value[text_key].strip():
+    text_key = next((name for name in _TEXT_KEYS if _says_something(value.get(name))), None)
+    if text_key is None:
         raise InvalidInputError(
             "a message in a conversation is a mapping with 'content' (or 'text'), and optionally "
             f"'role'; got {value!r:.80}. Put other values outside of messages_under"
         )
-    role = value.get("role")
+    text = text_of(value[text_key])
+    is_all = value[text_key] == text
+    role = role_named(value.get("role"))
     ttl = seconds(op.ttl)
     NewItem(op.namespace, op.key, value, ttl=ttl)
     return Entry(
         value=value,
-        text=value[text_key],
+        text=text,
         role=role if isinstance(role, str) else "user",
-        text_key=text_key,
+        text_key=text_key if is_all else None,
         metadata={name: part for name, part in value.items() if name != text_key},
         key=op.key,
         ttl=ttl,
     )
+
+
+def _says_something(content: object) -> bool:
+    """Whether a content has text, as it is or in its parts."""
+    text = text_of(content)
+    return isinstance(text, str) and bool(text.strip())
 
 
 def seconds(minutes: float | None) -> float | None:

@@ -14,10 +14,33 @@ Draft: TypeAlias = str | NewMessage | Mapping[str, object] | tuple[str, str] | o
 pair of a role and a text, or a message of LangChain or LlamaIndex."""
 
 _KEYS = ("content", "text", "role", "metadata", "writer", "at", "ttl", "name")
-_OF_CALLS = ("tool_calls", "tool_call_id", "function_call", "refusal", "audio", "annotations")
-"""Keys of messages of chat models that say nothing to be remembered."""
-_ROLES = {"human": "user", "ai": "assistant"}
-_PAIR_ROLES = ("user", "human", "assistant", "ai", "system", "tool")
+_OF_CALLS = (
+    "tool_calls",
+    "invalid_tool_calls",
+    "tool_call_id",
+    "function_call",
+    "refusal",
+    "audio",
+    "annotations",
+)
+"""Keys of messages of chat models in place of which they may say nothing."""
+_BESIDE = (
+    "type",
+    "id",
+    "status",
+    "example",
+    "artifact",
+    "additional_kwargs",
+    "response_metadata",
+    "usage_metadata",
+    "reasoning_content",
+)
+"""Keys of written down messages that are nothing to be remembered."""
+_CALLING = ("tool", "call", "refusal")
+"""What the kinds of blocks have in their names that call, answer a call, or refuse."""
+_ROLES = {"human": "user", "ai": "assistant", "chatbot": "assistant", "model": "assistant"}
+_PAIR_ROLES = ("user", "human", "assistant", "ai", "system", "developer", "tool", "function")
+_OF_A_CHUNK = "MessageChunk"
 
 
 def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMessage]:
@@ -28,7 +51,8 @@ def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMe
         **defaults: Attributes for what a message does not say.
 
     Raises:
-        InvalidInputError: Of several, it says which one cannot be kept, and why.
+        InvalidInputError: Of several, it says which one cannot be kept, and why; or a role stands
+            among them, as if it were a text.
     """
     given = {key: value for key, value in defaults.items() if value is not None}
     if "at" in given:
@@ -38,6 +62,7 @@ def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMe
         return [] if only is None else [only]
     if not isinstance(messages, Iterable):
         raise InvalidInputError(f"messages are texts or mappings, got {messages!r:.80}")
+    _check_roles(messages)
     drafts: list[NewMessage] = []
     for number, message in enumerate(messages):
         try:
@@ -55,7 +80,9 @@ def moment(at: object) -> object:
         try:
             at = datetime.fromisoformat(at)
         except ValueError:
-            raise InvalidInputError(f"at is no time: {at!r:.80}") from None
+            raise InvalidInputError(
+                f"at is no time: {at!r:.80}; write it as 2025-01-31T10:00:00+00:00"
+            ) from None
     if not isinstance(at, datetime):
         return at
     if at.tzinfo is None:
@@ -71,6 +98,17 @@ def _is_one(messages: object) -> bool:
     if isinstance(messages, str | NewMessage | Mapping) or _is_pair(messages):
         return True
     return _is_of_framework(messages)
+
+
+def _check_roles(messages: Iterable[object]) -> None:
+    """Refuse a role and a text in a form that is taken for two texts."""
+    if not isinstance(messages, Sequence) or len(messages) != 2:
+        return
+    role, text = messages
+    if role in _PAIR_ROLES and not _is_one(text):
+        raise InvalidInputError(f"the text of a pair of role and text is a text, got {text!r:.80}")
+    if role in _PAIR_ROLES and isinstance(text, str):
+        raise InvalidInputError(f"a list holds messages; write ({role!r}, {text!r:.80}) for one")
 
 
 def _is_pair(message: object) -> bool:
@@ -95,9 +133,9 @@ def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage | None:
         return NewMessage(message, **defaults)  # type: ignore[arg-type]
     fields = _fields_of(message)
     _check_keys(fields)
-    text = _text_of(fields.get("content", fields.get("text")))
-    calls = any(key in fields for key in _OF_CALLS)
-    if calls and not text:
+    content = fields.get("content", fields.get("text"))
+    text = text_of(content)
+    if not text and (_has_calls(content) or any(key in fields for key in _OF_CALLS)):
         return None
     own = _attributes(fields)
     if "at" in own:
@@ -112,7 +150,7 @@ def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage | None:
 
 def _check_keys(fields: Mapping[str, object]) -> None:
     for key in fields:
-        if key not in _KEYS and key not in _OF_CALLS:
+        if key not in _KEYS and key not in _OF_CALLS and key not in _BESIDE:
             keys = ", ".join(_KEYS)
             raise InvalidInputError(f"a message has no key {str(key)!r}; use {keys}")
 
@@ -123,6 +161,10 @@ _ATTRIBUTES = ("role", "metadata", "writer", "at", "ttl")
 def _attributes(fields: Mapping[str, object]) -> dict[str, Any]:
     """The attributes of a `NewMessage` that a mapping has, without its text."""
     given = {key: fields.get(key) for key in _ATTRIBUTES}
+    kind = fields.get("type")
+    if given["role"] is None and kind != "message":  # a message of LangChain's, written down
+        given["role"] = kind
+    given["role"] = role_named(given["role"])
     return {key: value for key, value in given.items() if value is not None}
 
 
@@ -132,7 +174,7 @@ def _fields_of(message: object) -> Mapping[str, object]:
         return message
     if isinstance(message, tuple) and _is_pair(message):
         role, text = message
-        return {"role": _ROLES.get(role, role), "content": text}
+        return {"role": role, "content": text}
     if _is_of_framework(message):
         return _framework_fields(message)
     raise InvalidInputError(
@@ -144,17 +186,46 @@ def _fields_of(message: object) -> Mapping[str, object]:
 def _framework_fields(message: Any) -> dict[str, object]:
     """A message of LangChain or LlamaIndex as the mapping that chat models take."""
     named = getattr(message, "role", None) or getattr(message, "type", "")
-    role = str(getattr(named, "value", named))
     fields: dict[str, object] = {"content": message.content}
-    fields["role"] = _ROLES.get(role, role)
-    for key in ("name", "tool_calls"):
-        value = getattr(message, key, None)
+    fields["role"] = str(getattr(named, "value", named))
+    carried = getattr(message, "additional_kwargs", {})
+    for key in ("name", "tool_calls", "invalid_tool_calls"):
+        value = getattr(message, key, None) or carried.get(key)
         if value:
             fields[key] = value
+    if _has_calls(getattr(message, "blocks", None)):
+        fields.setdefault("tool_calls", True)
     return fields
 
 
-def _text_of(content: object) -> Any:
+def role_named(name: Any) -> Any:
+    """A role as it is remembered, whatever a framework calls it; what is no text stays as it is.
+
+    >>> role_named("AIMessageChunk")
+    'assistant'
+    """
+    if not isinstance(name, str):
+        return name
+    of_whole = name.removesuffix(_OF_A_CHUNK)
+    if of_whole != name:
+        name = of_whole.lower()
+    return _ROLES.get(name, name)
+
+
+def _has_calls(content: object) -> bool:
+    """Whether a content has blocks that call tools, or give back what those said."""
+    if not isinstance(content, list | tuple):
+        return False
+    for block in content:
+        kind = getattr(block, "block_type", "")
+        if isinstance(block, Mapping):
+            kind = block.get("type", "")
+        if any(part in str(kind) for part in _CALLING):
+            return True
+    return False
+
+
+def text_of(content: object) -> Any:
     """The text of a content; its blocks of text, parted by spaces. What is none stays as it is."""
     if content is None:
         return ""

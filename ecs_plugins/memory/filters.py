@@ -3,8 +3,8 @@
 ``{"lang": "en", "year": {"$gte": 2020}}``: every key must match, nested objects key by key and
 lists element by element. ``"user.name"`` is ``name`` of ``user``, unless there is a key of that
 very name. A key that is missing matches only ``$ne`` and ``$nin``. ``$and`` and ``$or`` stand in
-place of a key and hold lists of filters. Numbers, also those written
-as text, are ordered as numbers and other texts as texts; anything else does not match.
+place of a key and hold lists of filters. Numbers, also those written as text, are ordered as
+numbers and other texts as texts; anything else does not match.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[object, object], 
     return test
 
 
-def _is_among(value: object, wanted: object) -> bool:
-    return isinstance(wanted, list | tuple) and value in wanted
+def _is_among(value: object, wanted: Any) -> bool:
+    return value in wanted
 
 
 _OPERATORS: Mapping[str, Callable[[object, object], bool]] = {
@@ -57,16 +57,19 @@ _OPERATORS: Mapping[str, Callable[[object, object], bool]] = {
 }
 
 
-_JOINTS: Mapping[str, Callable[[Iterable[bool]], bool]] = {"$and": all, "$or": any}
+_OF_LISTS = ("$in", "$nin")
+
+JOINTS: Mapping[str, Callable[[Iterable[bool]], bool]] = {"$and": all, "$or": any}
+"""What stands in place of a key and joins the filters of a list."""
 
 
 def checked_filter(condition: Filter) -> Filter:
     """Return the filter, or refuse one that could not mean what it says.
 
     Raises:
-        InvalidInputError: An unknown operator, a mapping that mixes operators and keys, or what is
-            no JSON value or no valid Unicode, which no metadata could hold. NaN and infinity may be
-            compared with.
+        InvalidInputError: An unknown operator, one of a list without one, a mapping that mixes
+            operators and keys, or what is no JSON value or no valid Unicode, which no metadata
+            could hold. NaN and infinity may be compared with.
     """
     if not isinstance(condition, Mapping):
         raise InvalidInputError(f"a filter is a mapping of metadata keys, got {condition!r}")
@@ -80,19 +83,29 @@ def checked_filter(condition: Filter) -> Filter:
 
 def _check_operators(condition: Filter) -> None:
     for key, wanted in condition.items():
-        if key in _JOINTS:
+        if key in JOINTS:
             _check_parts(key, wanted)
-        if not isinstance(wanted, Mapping):
+        elif str(key).startswith("$"):
+            joints = ", ".join(JOINTS)
+            raise InvalidInputError(f"unknown operator {key!r} in place of a key; use {joints}")
+        elif not isinstance(wanted, Mapping):
             continue
-        if not _has_operators(wanted):
+        elif _has_operators(wanted):
+            _check_operands(key, wanted)
+        else:
             _check_operators(wanted)
-            continue
-        for name in wanted:
-            if name not in _OPERATORS:
-                operators = ", ".join(_OPERATORS)
-                raise InvalidInputError(
-                    f"unknown operator {name!r} for {key!r}; use one of {operators}"
-                )
+
+
+def _check_operands(key: str, wanted: Mapping[Any, object]) -> None:
+    """Refuse operators that there are not, and those of a list that have none."""
+    for name, operand in wanted.items():
+        if name not in _OPERATORS:
+            operators = ", ".join(_OPERATORS)
+            raise InvalidInputError(
+                f"unknown operator {name!r} for {key!r}; use one of {operators}"
+            )
+        if name in _OF_LISTS and not isinstance(operand, list | tuple):
+            raise InvalidInputError(f"{name} for {key!r} holds a list, got {operand!r:.80}")
 
 
 def _check_parts(joint: str, parts: object) -> None:
@@ -108,7 +121,7 @@ def _check_parts(joint: str, parts: object) -> None:
 
 def without_joints(condition: Filter) -> Filter:
     """The conditions of a filter on single keys."""
-    return {key: wanted for key, wanted in condition.items() if key not in _JOINTS}
+    return {key: wanted for key, wanted in condition.items() if key not in JOINTS}
 
 
 def matches(metadata: Mapping[str, object], condition: Filter) -> bool:
@@ -118,7 +131,7 @@ def matches(metadata: Mapping[str, object], condition: Filter) -> bool:
 
 def _holds(metadata: Mapping[str, object], key: str, wanted: Any) -> bool:
     """Whether metadata meet one condition of a filter."""
-    joint = _JOINTS.get(key)
+    joint = JOINTS.get(key)
     if joint is not None:
         return joint(matches(metadata, part) for part in wanted)
     return _meets(_at(metadata, key), wanted)

@@ -1,12 +1,15 @@
 """Messages of other packages, with whatever they carry: nothing that was said is lost."""
 
+import asyncio
 import datetime
 import math
 from decimal import Decimal
 
 import numpy as np
 import pytest
+from langchain.agents import create_agent
 from langchain_core.documents import Document
+from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from llama_index.core.base.llms.types import (
     ChatMessage,
@@ -21,7 +24,7 @@ from ecs_plugins.integrations.plain import as_json
 from ecs_plugins.integrations.recall import RecallOptions, recall
 from ecs_plugins.langchain import EntropicChatMessageHistory, EntropicMemoryMiddleware
 from ecs_plugins.langgraph import EntropicStore
-from ecs_plugins.llama_index import EntropicChatMemory
+from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.memory.store.messages import MAX_TEXT
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -109,6 +112,24 @@ def test_a_text_that_is_too_long_to_be_remembered_stays_in_the_log(memory):
     assert texts_of(history.messages) == [long, "short"]
     remembered = memory.messages(USER)
     assert texts_of(remembered) == ["short"]
+
+
+@pytest.mark.parametrize(
+    ("odd", "remembered"),
+    [("x" * (MAX_TEXT + 1), None), ("cut \0 short", "cut \ufffd short")],
+)
+def test_what_cannot_be_remembered_keeps_nothing_else_from_it(memory, odd, remembered):
+    agent = create_agent(
+        FakeListChatModel(responses=["fine"]),
+        middleware=[EntropicMemoryMiddleware(memory, namespace=USER)],
+    )
+    agent.invoke({"messages": [HumanMessage(odd)]})
+    block = EntropicMemoryBlock(memory=memory, namespace=("block",))
+    turns = [ChatMessage(role="user", content=odd), ChatMessage(role="assistant", content="fine")]
+    asyncio.run(block.aput(turns))
+    expected = [text for text in (remembered, "fine") if text]
+    for namespace in (USER, ("block",)):
+        assert texts_of(memory.messages(namespace)) == expected
 
 
 def test_a_turn_that_is_tried_again_is_stored_once_by_the_ids_of_its_messages(memory):

@@ -94,6 +94,17 @@ def test_a_time_to_live_by_default_and_a_sweep(memory):
     assert swept == 0
 
 
+def test_a_message_in_parts_is_remembered_by_its_text_and_read_as_it_was_put(memory):
+    store = EntropicStore(memory, messages_under=MESSAGES)
+    parts = [{"type": "text", "text": "I keep bees."}, {"type": "image_url", "image_url": "x"}]
+    value = {"role": "human", "content": parts}
+    namespace = (*MESSAGES, "1")
+    store.put(namespace, "k", value)
+    (message,) = memory.messages(namespace)
+    assert (message.role, message.text) == ("user", "I keep bees.")
+    assert store.get(namespace, "k").value == value
+
+
 def test_a_sweeper_erases_what_has_expired_until_it_is_stopped(memory):
     store = EntropicStore(memory, ttl={"sweep_interval_minutes": 0.0005})
     swept = threading.Event()
@@ -116,6 +127,7 @@ def test_a_sweeper_erases_what_has_expired_until_it_is_stopped(memory):
         ({"n": {"$in": [1, 3]}}, ["deep"]),
         ({"n": {"$lt": math.inf}}, ["deep", "flat"]),
         ({"n": math.nan}, []),
+        ({"$or": [{"n": 2}, {"user": {"$nin": ["Ada"]}, "n": 1}]}, ["deep", "flat"]),
     ],
 )
 def test_filters_have_paths_and_lists_and_any_number(store, condition, expected):

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
+from llama_index.core.llms import ChatMessage
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory import NewMessage
@@ -24,6 +25,21 @@ CALL = {"id": "1", "type": "function", "function": {"name": "find", "arguments":
         ({"role": "assistant", "content": "found", "tool_calls": [CALL]}, "assistant", "found"),
         (HumanMessage("hello"), "user", "hello"),
         (AIMessage([{"type": "text", "text": "hello"}]), "assistant", "hello"),
+        (AIMessageChunk("hello"), "assistant", "hello"),
+        (HumanMessage("hello", id="1").model_dump(), "user", "hello"),
+        ({"role": "human", "content": "hello"}, "user", "hello"),
+        (("developer", "hello"), "developer", "hello"),
+        (
+            {
+                "type": "message",
+                "id": "1",
+                "status": "completed",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "hello", "annotations": []}],
+            },
+            "assistant",
+            "hello",
+        ),
     ],
 )
 def test_a_message_of_any_form_is_its_text_and_who_said_it(message, role, text):
@@ -38,6 +54,9 @@ def test_a_message_of_any_form_is_its_text_and_who_said_it(message, role, text):
     [
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
         AIMessage("", tool_calls=[{"name": "find", "args": {"q": "cat"}, "id": "1"}]),
+        AIMessage("", invalid_tool_calls=[{"name": "find", "args": "{", "id": "1", "error": ""}]),
+        ChatMessage(role="assistant", additional_kwargs={"tool_calls": [CALL]}),
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "find"}]},
     ],
 )
 def test_a_call_of_a_tool_that_says_nothing_is_left_out(message):
@@ -60,6 +79,12 @@ def test_two_texts_are_two_messages():
     drafts = drafted(("red", "blue"))
     texts = [draft.text for draft in drafts]
     assert texts == ["red", "blue"]
+
+
+@pytest.mark.parametrize("pair", [["user", "hello"], ("user", None), ["assistant", None]])
+def test_a_role_is_never_taken_for_a_message(pair):
+    with pytest.raises(InvalidInputError, match=r"pair|list holds"):
+        drafted(pair)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +152,15 @@ def test_filters_are_joined(condition, is_met):
 
 @pytest.mark.parametrize(
     "condition",
-    [{"$or": []}, {"$or": {"lang": "en"}}, {"$and": ["en"]}, {"$or": [{"a": {"$x": 1}}]}],
+    [
+        {"$or": []},
+        {"$or": {"lang": "en"}},
+        {"$and": ["en"]},
+        {"$or": [{"a": {"$x": 1}}]},
+        {"$not": {"lang": "en"}},
+        {"lang": {"$nin": "en"}},
+        {"lang": {"$in": 5}},
+    ],
 )
 def test_what_joins_no_filters_is_refused(condition):
     with pytest.raises(InvalidInputError):
