@@ -99,13 +99,19 @@ def append(
             remembered.append(index)
             drafts.append(_draft(entry))
     # All that can be refused has been, before anything is written.
-    texts = [draft.text for draft in drafts]
+    texts = memory.items.foreseen(namespace, drafts)
     with memory.items.together(texts, [namespace, place]):
         ids = memory.add(drafts, namespace=namespace)
         for index, id in zip(remembered, ids, strict=True):
             text_key = entries[index].text_key
             items[index] = replace(items[index], message=id, text_key=text_key)
         memory.items.write(items)
+
+
+def foreseen(memory: EntropicMemory, namespace: Namespace, entries: Sequence[Entry]) -> list[str]:
+    """The texts that are embedded when entries are logged."""
+    drafts = [_draft(entry) for entry in entries if _is_remembered(entry)]
+    return memory.items.foreseen(namespace, drafts)
 
 
 def _is_remembered(entry: Entry) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from langgraph.store.base import GetOp, PutOp, SearchItem, SearchOp
 
-from ecs_plugins.integrations.conversation import Entry, append
+from ecs_plugins.integrations.conversation import Entry, append, foreseen
 from ecs_plugins.integrations.recall import traced_recall
 from ecs_plugins.integrations.recollections import texts_behind
 from ecs_plugins.langgraph.operations import RecalledItem
@@ -17,6 +18,24 @@ from ecs_plugins.memory.store.items import Address, StoredItem
 from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.store.search import Shaper
 from ecs_plugins.memory.types import Namespace
+
+Puts: TypeAlias = Sequence[tuple[PutOp, Entry | None]]
+"""Messages that are put; those without an entry are deleted."""
+
+
+@dataclass
+class _Planned:
+    """What becomes of messages that are put.
+
+    Attributes:
+        gone: Items that are replaced or deleted.
+        unlogged: Deletes of what is remembered under its own id alone.
+        entries: What is added to each namespace.
+    """
+
+    gone: list[StoredItem] = field(default_factory=list)
+    unlogged: list[PutOp] = field(default_factory=list)
+    entries: dict[Namespace, list[Entry]] = field(default_factory=dict)
 
 
 class Conversations:
@@ -61,28 +80,42 @@ class Conversations:
             return None
         return remembered
 
-    def put(self, puts: Sequence[tuple[PutOp, Entry | None]]) -> None:
+    def foreseen(self, puts: Puts) -> list[str]:
+        """The texts that are embedded when messages are put or deleted."""
+        planned = self._planned(puts)
+        erased = [item.message for item in planned.gone if item.message is not None]
+        erased += [op.key for op in planned.unlogged]
+        texts: list[str] = []
+        for namespace, new in planned.entries.items():
+            texts += foreseen(self._memory, namespace, new)
+        if erased:
+            texts += self._memory.items.foreseen(puts[0][0].namespace, erased=erased)
+        return texts
+
+    def put(self, puts: Puts) -> None:
         """Put messages, or delete those without an entry.
 
         An unchanged message is left as it is.
         """
-        gone: list[StoredItem] = []
-        unlogged: list[PutOp] = []
-        entries: defaultdict[Namespace, list[Entry]] = defaultdict(list)
+        planned = self._planned(puts)
+        self._delete(planned.gone, planned.unlogged)
+        for namespace, new in planned.entries.items():
+            append(self._memory, namespace, new)
+
+    def _planned(self, puts: Puts) -> _Planned:
+        planned = _Planned()
         with self._memory.items.view() as view:
             for op, entry in puts:
                 item = view.get(op.namespace, op.key)
                 if _is_unchanged(item, entry):
                     continue
                 if item is not None:
-                    gone.append(item)
+                    planned.gone.append(item)
                 if entry is not None:
-                    entries[op.namespace].append(entry)
+                    planned.entries.setdefault(op.namespace, []).append(entry)
                 elif item is None:
-                    unlogged.append(op)
-        self._delete(gone, unlogged)
-        for namespace, new in entries.items():
-            append(self._memory, namespace, new)
+                    planned.unlogged.append(op)
+        return planned
 
     def _delete(self, gone: Sequence[StoredItem], unlogged: Sequence[PutOp]) -> None:
         """Erase items with their messages; and what is remembered under its own id alone."""

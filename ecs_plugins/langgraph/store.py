@@ -69,11 +69,10 @@ class _Writes:
     messages: list[tuple[PutOp, Entry | None]] = field(default_factory=list)
 
     def texts(self) -> list[str]:
-        """Every text that is put, to be embedded together."""
+        """Every text of an item that is put, to be embedded together."""
         texts: list[str] = []
         for item in self.items:
             texts += item.texts.values()
-        texts += [entry.text for _, entry in self.messages if entry is not None]
         return texts
 
 
@@ -258,7 +257,8 @@ class EntropicStore(BaseStore):
         writes = self._writes(ops)
         reads = self._read(ops)
         if writes.messages:
-            with self._items.together(writes.texts()):
+            texts = writes.texts() + self._conversations.foreseen(writes.messages)
+            with self._items.together(texts):
                 self._write_items(writes, reads)
                 self._conversations.put(writes.messages)
         elif writes.items or writes.deletes or reads.touched:

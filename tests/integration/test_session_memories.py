@@ -177,6 +177,34 @@ async def test_async_methods_run_off_the_event_loop(kind, memory, threads):
     assert threads == {"worker"}
 
 
+@pytest.mark.parametrize("door", ["history", "chat memory", "store"])
+def test_nobody_waits_for_the_embedder_while_a_turn_is_stored(memory, monkeypatch, door):
+    """A reply is read behind its question, which is embedded with it before anything is locked."""
+    embed = FakeEmbedder.embed_documents
+    waiting = []
+
+    def watched(self, texts):
+        waiting.append(memory._store.database.is_writing)
+        return embed(self, texts)
+
+    monkeypatch.setattr(FakeEmbedder, "embed_documents", watched)
+    asks, answers = "Where do you live?", "In Rome."
+    if door == "history":
+        turn = [HumanMessage(asks), AIMessage(answers)]
+        EntropicChatMessageHistory(memory, ("u1",), "s").add_messages(turn)
+    elif door == "chat memory":
+        chat = EntropicChatMemory.from_defaults(memory, namespace=("u1",))
+        chat.put(ChatMessage(role="user", content=asks))
+        chat.put(ChatMessage(role="assistant", content=answers))
+    else:
+        store = EntropicStore(memory, messages_under=("u1",))
+        store.put(("u1",), "a", {"role": "user", "content": asks})
+        store.put(("u1",), "b", {"role": "assistant", "content": answers})
+        store.put(("u1",), "a", {"role": "user", "content": "Where do you work?"})
+    assert waiting
+    assert not any(waiting)
+
+
 def test_half_of_a_surrogate_pair_does_not_fail_the_turn(kind, memory):
     log = kind.open(memory)
     kind.say(log, ("user", f"{FACT} \ud83d"))

@@ -21,11 +21,7 @@ def delete(store: MemoryStore, names: Sequence[str], *, evidence: bool) -> Erasu
     """Erase messages and what rests on them alone, or memories: all of them, or nothing."""
     with store.database.read() as connection:
         spaces = {namespace_of(connection, name) for name in names}
-        going = list(names)
-        if evidence:
-            behind = tiers.provenance(connection, names)
-            for messages in behind.values():
-                going += messages
+        going = tiers.with_behind(connection, names) if evidence else names
         texts = rereading.foreseen(connection, going)
     with store.embedded(texts), erasing(store, spaces) as erasure:
         erasure.delete(names, evidence=evidence)

@@ -74,7 +74,6 @@ def prepared(
     ids: list[str] = []
     stored = 0
     left = [*messages]
-    latest: Message | None = None
     with store.reading(namespace) as (connection, space):
         if space is not None and request is not None:
             known = begun(connection, space.id, request)
@@ -83,16 +82,52 @@ def prepared(
                 stored = known.stored
                 left = left[stored:]
         _check_room(store, space, left)
-        if space is not None:
-            last = log.log(connection, space.id, now=now, limit=1)
-            latest = last[0] if last else None
+        latest = _latest(connection, space, now)
     if not ids:
         ids = log.new_ids(len(messages))
-    if store.config.rule != "paper":  # which knows no replies
-        left = log.replies(left, ids[stored:], latest, now)
-    texts = [as_reply(message.text, message.asked) for message in left]
+    left = _as_replies(store, left, ids[stored:], latest, now)
+    texts = _texts_of(left)
     vectors = store.embed(texts) if texts else np.empty((0, store.dimension), dtype=np.float32)
     return MessageBatch(ids, stored, left, vectors, request, pinned)
+
+
+def foreseen(store: MemoryStore, namespace: Namespace, messages: Sequence[NewMessage]) -> list[str]:
+    """The texts that are embedded when messages are added, as things stand."""
+    now = time.time()
+    with store.reading(namespace) as (connection, space):
+        latest = _latest(connection, space, now)
+    ids = log.new_ids(len(messages))
+    return _texts_of(_as_replies(store, messages, ids, latest, now))
+
+
+def _latest(connection: Connection, space: Space | None, now: float) -> Message | None:
+    """The latest message of a namespace, if there is one."""
+    if space is None:
+        return None
+    last = log.log(connection, space.id, now=now, limit=1)
+    return last[0] if last else None
+
+
+def _as_replies(
+    store: MemoryStore,
+    messages: Sequence[NewMessage],
+    ids: Sequence[str],
+    latest: Message | None,
+    now: float,
+) -> list[NewMessage]:
+    """Messages with the questions that they reply to, of which the paper's rule knows none."""
+    if store.config.rule == "paper":
+        return [*messages]
+    return log.replies(messages, ids, latest, now)
+
+
+def _texts_of(messages: Sequence[NewMessage]) -> list[str]:
+    """What messages are read as."""
+    return [as_reply(message.text, message.asked) for message in messages]
+
+
+class _ErasedQuestionError(Exception):
+    """What the first message of a batch replies to has been erased meanwhile."""
 
 
 def add(store: MemoryStore, namespace: Namespace, batch: MessageBatch) -> int:
@@ -102,23 +137,29 @@ def add(store: MemoryStore, namespace: Namespace, batch: MessageBatch) -> int:
         How many messages there are since the last sleep phase.
 
     Raises:
-        InvalidInputError: There is no room for all of them.
+        QuotaError: There is no room for all of them.
         OvertakenError: Another has stored some of them under the same idempotency key.
     """
+    try:
+        return _stored(store, namespace, batch)
+    except _ErasedQuestionError:
+        first = replace(batch.messages[0], asked="", asker=None)
+    batch.messages = [first, *batch.messages[1:]]
+    batch.vectors = np.concatenate([store.embed([first.text]), batch.vectors[1:]])
+    return _stored(store, namespace, batch)
+
+
+def _stored(store: MemoryStore, namespace: Namespace, batch: MessageBatch) -> int:
     every = store.config.sleep_every
     messages = batch.messages
-    vectors = batch.vectors
+    first = messages[0]
     count = len(messages)
     sleeps = store.settings.sleep == "caller" and not store.database.is_writing
     with store.writing_to(namespace, create=True, flush=False) as (connection, space):
         assert space is not None
         _check_room(store, space, messages)
-        first = messages[0]
-        if first.asked and not log.is_asked(connection, first):  # erased meanwhile
-            first = replace(first, asked="", asker=None)
-            messages = [first, *messages[1:]]
-            alone = store.embed([first.text])
-            vectors = np.concatenate([alone, vectors[1:]])
+        if first.asked and not log.is_asked(connection, first):
+            raise _ErasedQuestionError
         if sleeps:
             due = every - space.since_sleep % every
             count = min(count, due)
@@ -126,10 +167,10 @@ def add(store: MemoryStore, namespace: Namespace, batch: MessageBatch) -> int:
             note(connection, space.id, batch.request, batch.ids, batch.stored, count)
         intake = Intake(store, connection, space, pinned=batch.pinned)
         ids = batch.ids[batch.stored :]
-        intake.add(messages[:count], ids[:count], vectors[:count])
+        intake.add(messages[:count], ids[:count], batch.vectors[:count])
     batch.stored += count
     batch.messages = messages[count:]
-    batch.vectors = vectors[count:]
+    batch.vectors = batch.vectors[count:]
     return space.since_sleep
 
 

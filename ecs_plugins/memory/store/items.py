@@ -24,10 +24,11 @@ import numpy as np
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.relevance import FOURTH, QueryReading, read
+from ecs_plugins.memory.store import intake, rereading, tiers
 from ecs_plugins.memory.store.item_index import ItemIndex, ItemIndexes, Submit
 from ecs_plugins.memory.store.judging import JudgedRows
 from ecs_plugins.memory.store.memory_store import MemoryStore
-from ecs_plugins.memory.store.messages import seconds_of
+from ecs_plugins.memory.store.messages import NewMessage, seconds_of
 from ecs_plugins.memory.store.namespaces import decode, encode, under
 from ecs_plugins.memory.store.seam import Rows
 from ecs_plugins.memory.store.search import CANDIDATES
@@ -276,6 +277,24 @@ class Items:
         self._indexes = ItemIndexes(store, submit)
         self.embed_query = store.embed_query
         self.together = store.together
+
+    def foreseen(
+        self,
+        namespace: Namespace,
+        messages: Sequence[NewMessage] = (),
+        erased: Sequence[str] = (),
+    ) -> list[str]:
+        """The texts that are embedded when messages are added or erased, for `together`.
+
+        Args:
+            namespace: Where messages are added.
+            messages: What is added.
+            erased: Ids of messages or memories that are erased.
+        """
+        texts = intake.foreseen(self._store, namespace, messages)
+        with self._store.database.read() as connection:
+            texts += rereading.foreseen(connection, tiers.with_behind(connection, erased))
+        return texts
 
     @contextmanager
     def view(self, *, search: bool = False, kind: str = "") -> Iterator[ItemView]:

@@ -370,3 +370,23 @@ def test_nobody_waits_for_an_embedder_while_something_is_erased_or_changed(
         memory.admin.purge()
     assert embedder.calls
     assert not any(embedder.calls)
+
+
+def test_a_reply_whose_question_is_erased_while_it_is_embedded_is_added_by_itself(open_memory):
+    embedder = WatchedEmbedder()
+    memory = open_memory(embedder=embedder)
+    (asker,) = memory.add({"content": QUESTION, "role": "assistant"})
+    embedder.is_writing = lambda: memory._store.database.is_writing
+    embed = embedder.embed_documents
+
+    def erasing(texts):
+        embedder.embed_documents = embed
+        memory.delete(asker)
+        return embed(texts)
+
+    embedder.embed_documents = erasing
+    (reply,) = memory.add({"content": ANSWER, "role": "user"})
+    assert not any(embedder.calls)
+    (item,) = memory.recall("spare key", threshold=0)
+    assert (item.text, item.asked) == (ANSWER, "")
+    assert memory.get(reply).text == ANSWER
