@@ -267,7 +267,7 @@ class EntropicMemory(MemoryReader):
         vector = self._store.embed_query(query)
         request = RecallRequest(
             query=query,
-            question=read(query),
+            question=None if config.rule == "paper" else read(query),
             vector=vector,
             k=config.top_k if k is None else int(k),
             threshold=config.threshold if threshold is None else float(threshold),
@@ -275,7 +275,6 @@ class EntropicMemory(MemoryReader):
             condition=None if filter is None else checked_filter(filter),
             now=time.time(),
             exclude=excluded,
-            by_cosine=config.rule == "paper",
             at=at,
             include_superseded=include_superseded,
             scale=self._store.scale,

@@ -27,6 +27,7 @@ from ecs_plugins.storage.base import Connection
 
 (
     _BEHIND,
+    _ONE_BY_ONE,
     _ENDS,
     _SAID,
     _FIRST_CORRECTIONS,
@@ -38,6 +39,9 @@ from ecs_plugins.storage.base import Connection
 
 MOST_BEHIND = 100
 """Of so many messages behind an item a recollection tells, beside the first."""
+
+_FEW = 8
+"""Observations of an item of which each message is read at once with what tells its time."""
 
 Item = TypeVar("Item", HotItem, ColdMemory)
 
@@ -105,30 +109,38 @@ def validity(
     connection: Connection, ids: Collection[str], at: float | None = None
 ) -> dict[str, Validity]:
     """Whether items hold now or at a Unix time: something behind them does."""
-    return _judged(connection, _behind(connection, ids), at)
+    return _judged(connection, _behind(connection, ids), at, {})
 
 
 def validity_of_live(
-    connection: Connection, ids: Collection[str], at: float | None = None
+    connection: Connection, items: Collection[HotItem | ColdMemory], at: float | None = None
 ) -> dict[str, Validity]:
     """The same of items in a tier, of which only some of the messages are told."""
-    behind = _ends(connection, ids)
+    many = [item.id for item in items if item.evidence.support > _FEW]
+    few = [item.id for item in items if item.evidence.support <= _FEW]
+    behind, spans = _one_by_one(connection, few)
+    if many:
+        behind |= _ends(connection, many)
     if at is not None:
         cut = [item for item, joined in behind.items() if len(joined) > MOST_BEHIND]
         behind |= _behind(connection, cut)
-    return _judged(connection, behind, at)
+    return _judged(connection, behind, at, spans)
 
 
 def validity_of_messages(connection: Connection, ids: Collection[str]) -> dict[str, Validity]:
     """Whether single messages hold now."""
-    return _judged(connection, {name: [name] for name in ids}, None)
+    return _judged(connection, {name: [name] for name in ids}, None, {})
 
 
 def _judged(
-    connection: Connection, behind: Mapping[str, list[str]], at: float | None
+    connection: Connection,
+    behind: Mapping[str, list[str]],
+    at: float | None,
+    known: Mapping[str, _Span],
 ) -> dict[str, Validity]:
+    """Whether items hold, by the messages behind them, of which some spans are known."""
     moment = sys.float_info.max if at is None else at
-    spans = _spans_of_ends(connection, behind)
+    spans = _spans_of_ends(connection, behind, known)
     validities: dict[str, Validity] = {}
     undecided: dict[str, list[str]] = {}
     for item, joined in behind.items():
@@ -202,18 +214,23 @@ def _said_since(connection: Connection, messages: Collection[str]) -> dict[str, 
     return since
 
 
-def _spans_of_ends(connection: Connection, behind: Mapping[str, Sequence[str]]) -> dict[str, _Span]:
-    """When the first and the last message behind each item held."""
+def _spans_of_ends(
+    connection: Connection, behind: Mapping[str, Sequence[str]], known: Mapping[str, _Span]
+) -> dict[str, _Span]:
+    """When the first and the last message behind each item held; what is known is not read."""
     ends: set[str] = set()
     for joined in behind.values():
         ends.update(joined[:1])
         ends.update(joined[-1:])
-    return _spans(connection, ends, _first_corrections(connection, ends))
+    ends.difference_update(known)
+    if not ends:
+        return {**known}
+    return {**known, **_spans(connection, ends, _first_corrections(connection, ends))}
 
 
 def judged(connection: Connection, items: Sequence[Item]) -> list[Item]:
     """Items that know whether they are superseded."""
-    validities = validity_of_live(connection, [item.id for item in items])
+    validities = validity_of_live(connection, items)
     known = []
     for item in items:
         holds = validities[item.id].holds
@@ -228,6 +245,19 @@ def _behind(connection: Connection, items: Collection[str]) -> dict[str, list[st
     for item, messages in rows:
         behind[item] = messages.split(" ")
     return behind
+
+
+def _one_by_one(
+    connection: Connection, items: Collection[str]
+) -> tuple[dict[str, list[str]], dict[str, _Span]]:
+    """The same of few messages each, and the spans of those that the log has and no claim ends."""
+    behind: dict[str, list[str]] = {item: [] for item in items}
+    spans: dict[str, _Span] = {}
+    for item, message, created, claims in connection.execute(_ONE_BY_ONE, (json.dumps([*items]),)):
+        behind[item].append(message)
+        if created is not None and not claims:
+            spans[message] = _Span(created)
+    return behind, spans
 
 
 def _ends(connection: Connection, items: Collection[str]) -> dict[str, list[str]]:

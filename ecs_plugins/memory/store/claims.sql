@@ -6,6 +6,14 @@ SELECT item, group_concat(message, ' ') FROM (
     ORDER BY item, version, message
 ) p GROUP BY item;
 
+-- The same one by one, with when each was said, and whether it claims what may fall:
+
+SELECT p.item, p.message, m.created, EXISTS (
+    SELECT 1 FROM claims c WHERE c.message = p.message AND c.falls = 1
+) AS claims
+FROM provenance p LEFT JOIN messages m ON m.id = p.message
+WHERE p.item IN (SELECT value FROM json_each(?)) ORDER BY p.item, p.version, p.message;
+
 -- Of live items the first message behind each and the latest {most}, the last of these leading:
 
 SELECT t.id, (SELECT message FROM provenance WHERE item = t.id ORDER BY version, message LIMIT 1), (

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ecs_plugins.memory.filters import Filter
-from ecs_plugins.memory.recency import Note
 from ecs_plugins.memory.relevance import DEFAULT, QueryReading, Scale
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.derivation import alive
@@ -27,10 +26,14 @@ from ecs_plugins.storage.base import Connection
 
 @dataclass(frozen=True, slots=True)
 class RecallRequest:
-    """What is asked of one namespace; see `EntropicMemory.recall`."""
+    """What is asked of one namespace; see `EntropicMemory.recall`.
+
+    Attributes:
+        question: The query as it is judged; None where the cosine alone scores.
+    """
 
     query: str
-    question: QueryReading
+    question: QueryReading | None
     vector: Vector
     k: int
     threshold: float
@@ -38,10 +41,14 @@ class RecallRequest:
     condition: Filter | None
     now: float  # what has expired by then is not recalled
     exclude: frozenset[str] = frozenset()
-    by_cosine: bool = False  # score by the cosine alone (the paper)
     at: float | None = None
     include_superseded: bool = False
     scale: Scale = DEFAULT
+
+    @property
+    def by_cosine(self) -> bool:
+        """Whether the cosine alone scores (the paper)."""
+        return self.question is None
 
 
 class Score(NamedTuple):
@@ -51,11 +58,6 @@ class Score(NamedTuple):
     score: float
     similarity: float
     coverage: float
-
-    @property
-    def fit(self) -> float:
-        """The mean that orders what is recalled."""
-        return (self.similarity + self.coverage) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +106,6 @@ class Recalled(NamedTuple):
     score: Score
     validity: claims.Validity
     corrects: str = ""
-
-    @property
-    def note(self) -> Note:
-        """What tells it from an earlier or a later state of the same thing."""
-        item = self.stored.item
-        return Note(
-            text=item.text,
-            vector=item.vector,
-            fit=self.score.fit,
-            since=self.validity.since,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +167,9 @@ class Reader:
     def _recalled(self, scores: Mapping[int, Score]) -> list[Recalled]:
         """Items by their rows, with their times; those that are not searched are left out."""
         stored = self._read([*scores])
-        ids = [each.item.id for each in stored.values() if each.item.id not in self._validity]
-        if ids:
-            validity = claims.validity_of_live(self.connection, ids, self.request.at)
+        items = [each.item for each in stored.values() if each.item.id not in self._validity]
+        if items:
+            validity = claims.validity_of_live(self.connection, items, self.request.at)
             self._validity.update(validity)
         recalled = []
         for row, score in scores.items():

@@ -18,7 +18,6 @@ import numpy as np
 
 from ecs_plugins.common.text import as_reply, one_line
 from ecs_plugins.memory.filters import Filter, matches, without_joints
-from ecs_plugins.memory.recency import later_first
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.relevance import FOURTH, demands
 from ecs_plugins.memory.store.judging import judge
@@ -27,7 +26,7 @@ from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import Access
 from ecs_plugins.memory.store.recalled import Ranked, Reader, Recalled, RecallRequest
 from ecs_plugins.memory.store.seam import Rows, SpaceIndex
-from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier
+from ecs_plugins.memory.types import ColdMemory, Floats, Namespace
 from ecs_plugins.storage.base import Connection
 
 CANDIDATES = 64
@@ -63,8 +62,9 @@ def recall(
     shaper: Shaper | None = None,
 ) -> list[Recollection]:
     """The best items of several namespaces, best first; counted as hits if ``record``."""
-    looked_at = request.k if shaper is None else max(request.k, SHAPED)
-    looked_for = replace(request, k=looked_at)
+    looked_for = request
+    if shaper is not None:
+        looked_for = replace(request, k=max(request.k, SHAPED))
     placed: list[_Placed] = []
     steps: dict[Namespace, int] = {}
     erasures = 0
@@ -79,7 +79,7 @@ def recall(
     placed.sort(key=lambda each: each.place)
     best = [each.recollection for each in placed]
     if shaper is not None:
-        best = _shaped(best[:looked_at], request.query, shaper)
+        best = _shaped(best[: looked_for.k], request.query, shaper)
     best = best[: request.k]
     if record and not store.database.read_only:
         _note_hits(store, best, steps, request, erasures)
@@ -131,25 +131,16 @@ class _Placed(NamedTuple):
 def _of_namespace(
     store: MemoryStore, connection: Connection, space: Space, request: RecallRequest
 ) -> list[_Placed]:
-    """The best items of a namespace; an earlier state of a thing stands behind a later one."""
-    best = _best(store, connection, space, request)
-    order = list(range(len(best)))
-    if not request.by_cosine:
-        order = later_first([each.note for each in best])
-    standing = [each.stored.tier for each in best]
+    """The best items of a namespace; what does not hold stands behind what holds."""
     placed = []
-    for each, at in zip(best, order, strict=True):
-        item = best[at]
-        recollection = _recollection(item, standing[at], space, request)
-        # The place of whatever stood here by its score.
-        place = (not item.validity.holds, -each.score.score)
+    for each in _best(store, connection, space, request):
+        recollection = _recollection(each, space, request)
+        place = (not each.validity.holds, -each.score.score)
         placed.append(_Placed(recollection, place))
     return placed
 
 
-def _recollection(
-    recalled: Recalled, tier: Tier, space: Space, request: RecallRequest
-) -> Recollection:
+def _recollection(recalled: Recalled, space: Space, request: RecallRequest) -> Recollection:
     stored = recalled.stored
     score = recalled.score
     validity = recalled.validity
@@ -159,7 +150,7 @@ def _recollection(
         id=item.id,
         text=item.text,
         score=score.score,
-        tier=tier,
+        tier=stored.tier,
         namespace=space.namespace,
         metadata=stored.metadata,
         support=item.evidence.support,
@@ -214,7 +205,7 @@ def _scored(
         allowed: The rows that a filter lets pass; None is all.
         items: How many rows there are, or are allowed.
     """
-    if request.by_cosine:
+    if request.question is None:
         return _scored_by_cosine(opened, request, count, allowed)
     judged = judge(
         opened,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,12 @@ def search_width(linked: int) -> int:
     """An ``efSearch`` that keeps recall@3 at .99 as a graph grows (measured up to 100k)."""
     width = 1.2 * linked**0.5
     return int(min(512, max(64, width)))
+
+
+@lru_cache(maxsize=64)
+def _wide(width: int) -> Any:
+    """Parameters of a search for all that is linked: making them takes as long as a small one."""
+    return _faiss().SearchParametersHNSW(efSearch=width)
 
 
 class VectorIndex:
@@ -196,7 +203,7 @@ class VectorIndex:
 
     def _search_linked(self, query: Vector, k: int) -> tuple[Rows, Vector]:
         """At least the ``k`` best of the linked rows, by the graph where that takes less."""
-        is_large = self.linked >= SMALL and 2 * k < len(self._places)
+        is_large = len(self._rows) >= SMALL and 2 * k < len(self._places)
         found = self._search_graph(query, k) if is_large else None
         if found is not None:
             return found
@@ -213,15 +220,16 @@ class VectorIndex:
 
     def _search_graph(self, query: Vector, k: int) -> tuple[Rows, Vector] | None:
         """``k`` rows and their scores; None if the graph does not reach so many."""
-        faiss = _faiss()
-        linked = self.linked
+        linked = len(self._rows)
+        live = len(self._places)
         width = max(search_width(linked), 2 * k)
-        width = int(width * linked / len(self._places))
-        living = selector = None
-        if self.dead:
+        width = int(width * linked / live)
+        parameters = _wide(width)
+        if live < linked:
+            faiss = _faiss()
             living = np.packbits(self._rows >= 0, bitorder="little")
             selector = faiss.IDSelectorBitmap(linked, faiss.swig_ptr(living))
-        parameters = faiss.SearchParametersHNSW(efSearch=width, sel=selector)
+            parameters = faiss.SearchParametersHNSW(efSearch=width, sel=selector)
         queries = np.ascontiguousarray(query[None], dtype=np.float32)
         with _one_thread():
             scores, places = self._graph.search(queries, k, params=parameters)

@@ -9,7 +9,6 @@ from factories import axis, cold, evidence
 
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.consolidation import consolidate
-from ecs_plugins.memory.recency import Note, later_first
 from ecs_plugins.memory.supersession import claims
 from ecs_plugins.memory.types import HotItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -318,26 +317,6 @@ def test_corrections_come_in_the_order_of_their_arrival_whatever_the_clocks_say(
     memory.add("My phone number is 555-0155.")
     (recalled,) = memory.recall("What is my phone number?", threshold=0.1)
     assert recalled.text == "My phone number is 555-0155."
-
-
-EARLIER = Note("My brother is 14.", axis(0), fit=0.6, since=1.0)
-LATER = Note("My brother is 15.", axis(0, 1, 0.9), fit=0.55, since=2.0)
-
-
-@pytest.mark.parametrize(
-    ("other", "passes"),
-    [
-        (LATER, True),
-        (replace(LATER, since=0.5), False),
-        (replace(LATER, since=None), False),
-        (replace(LATER, fit=0.3), False),
-        (replace(LATER, vector=axis(1)), False),
-        (replace(LATER, text="Is my brother 15?"), False),
-    ],
-)
-def test_of_two_notes_on_one_thing_the_later_leads_unless_it_fits_clearly_worse(other, passes):
-    order = later_first([EARLIER, other])
-    assert order == ([1, 0] if passes else [0, 1])
 
 
 def test_a_chain_of_corrections_survives_the_erasure_of_its_middle(memory):
