@@ -18,39 +18,70 @@ from ecs_plugins.memory.wording import IN_WORDS, word_list
 _TOKEN = re.compile(r"\w+(?:'s\b|[.,:/@-]\w+)*")
 _ENDING = re.compile(r"(?<=\w\w\w)(?:ing|es|ed|s|e)$")
 _LEAD = re.compile(
-    r"^\W*(?:(?:no|yes|well|oh|hey|ok|okay|so|please|by the way|nein|ja|non|oui|sí)\s*[,:!]*\s+)+",
+    r"^\W*(?:(?:yes|well|oh|hey|ok|okay|so|and|please|by the way|ja|oui|sí"
+    r"|(?:no|nein|non)(?=\s*[,:!]|\s+(?:i|my|we|it|the|that|you|he|she|they)\b))\s*[,:!]*\s+)+",
     re.IGNORECASE,
 )
+_AND = re.compile(
+    r"\s+(?:and|und|et|y|e)\s+(?=(?:(?:i|we|now|just|don't|do|am|have|went|moved|live|work|bought"
+    r"|use"
+    r"|switched|started|got|bin|habe|wohne|arbeite|esse|trinke|no longer|never|ora|ahora|jetzt"
+    r"|maintenant|sono|vivo|lavoro|trabajo|suis|je|ich)\b|i'm\b|j'))",
+    re.IGNORECASE,
+)
+_AND_ANOTHER = re.compile(
+    r"\s+(?:and|und|et|y|e)\s+(?=(?:(?:my|our|the) )?\w+ (?:is|has|was|took|became|will|ist|est"
+    r"|es) )",
+    re.IGNORECASE,
+)
+LINKS = word_list("and und et y e")
+_SPEAKERS = word_list("i we ich wir je nous yo io")
 _CLAUSE = re.compile(
-    r"[,;]\s++(?=(?:the|my|our|it|he|she|they|i|we|but|because|since|so|and i|and we)\b)"
+    r"[,;]\s++(?=(?:the|my|our|it|he|she|they|i|we|but|her|his|because|since|so|and i|and we"
+    r"|c'est)\b"
+    r"|[^\W\d_]+ (?:is|was|has|got|moved|left|died)\b)"
     r"|(?<!\s)\s++(?=(?:but|because|although|though)\s)",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"(?P<label>[^\W\d][\w' ]{2,38}):\s+(?P<value>\S.*)")
-_LEAST_WORDS = 3
+_LEAST_WORDS = 2
 _CONTRACTED = (
     ("can't", "can not"),
     ("won't", "will not"),
     ("n't", " not"),
     ("'m ", " am "),
     ("'ve ", " have "),
+    ("'re ", " are "),
+    ("'ll ", " will "),
 )
+_PRONOUN_IS = re.compile(r"\b(it|he|she|that|there|who|what)'s ")
 
 _CYRILLIC_ENDING = re.compile(r"(?<=[а-яё]{3})[аеёиоуыэюяйь]{1,4}(?=\s|$)")
 """What Russian words are inflected by, mostly."""
 
-_SAME = ((" our ", " my "), (" il mio ", " mio "), (" la mia ", " mia "))
+_SAME = (
+    (" favourite ", " favorite "),
+    (" my mobile number ", " my phone number "),
+    (" my cell number ", " my phone number "),
+    (" our ", " my "),
+    (" ma ", " mon "),
+    (" j ", " je "),
+    (" io ", " yo "),
+    (" il mio ", " mio "),
+    (" la mia ", " mia "),
+)
 _ENDED = re.compile(
     r" (?:no longer|stopped|quit|gave up|nicht mehr|ya no|not(?= .* any ?more | .* any longer )"
-    r"|kein(?:e|en)?(?= .*mehr )|ne?(?= .* plus )|больш нет?|لم أعد)(?= )"
+    r"|kein(?:e|en)?(?= .*mehr )|non?(?= .* più )|ne?(?= .* plus )|больш нет?|لم أعد)(?= )"
 )
 _MARKS = re.compile(
     " (?:now|currently|actually|any ?more|any longer|these days|from now on|instead|again|sorry"
     "|oops|correction|update|new|the|just|recently|finally|after all|jetzt|nun|inzwischen|mehr"
+    "|più|wieder|otra vez|di nuovo|de nuevo|de nouveau|à nouveau|only|usually|normally|from here on"
     "|neue[rs]?|maintenant|nouve(?:au|lle|l)|plus|ahora|perdón|nuev[oa]|nuovo|nuova|ora|adesso"
     "|тепер|сейчас|уже|снов|опят|нов|أصبحت|الآن|مجددا)(?= )"
 )
-_NO_MARKS = word_list("the just recently finally")
+_NO_MARKS = word_list("the just recently finally only usually normally")
 _NEGATION = re.compile(
     " (?:do |does )?(?:not|never|no|nicht|keine?n?|nie|ne|n|pas|nunca|нет?|لا|لست)(?= )"
 )
@@ -61,7 +92,8 @@ _RELATIONS = {
     " live": "(?:am |is |are )?(?:lives?|living|resides?|based) in"
     "|(?:wohn|leb)e?[nt]? in|habite à|vive en",
     " work": "(?:am |is |are )?(?:work(?:s|ing)?|started working|started a job|got a job"
-    "|started a new job|employed) (?:at|for|by)|joined|arbeitet?e? bei|travaille chez",
+    "|started a new job|employed) (?:at|for|by)|(?:am |is )?join(?:ed|ing)|arbeitet?e? bei"
+    "|travaille chez",
     " yo moved": "me mudé a",
     " yo live": "vivo en",
     " be": "am|is|are|ist|bin|sind|est|suis|sont|es|está|son|è",
@@ -86,7 +118,14 @@ _UNCLEAR = word_list(
     an some any as but and because when es er sie das dies il elle ce cela esto eso let thanks
     он она оно они эт это هو هي"""
 )
-_FUNCTION = word_list("a an be in at on to of for from do does ein eine einen un une en à de di")
+_FUNCTION = word_list(
+    """a an be in at on to of for from do does ein eine einen un une en à de di du des la le les l
+    una uno el los las il lo"""
+)
+
+
+ASIDES = word_list("last this next since because so with as in seit depuis desde and")
+"""Words that begin an aside."""
 
 
 class Statement(NamedTuple):
@@ -145,16 +184,45 @@ def clauses(sentence: str) -> list[str]:
     return parts
 
 
+def halves(clause: str) -> list[str]:
+    """What two verbs of one speaker say, each by itself; nothing if there is but one.
+
+    >>> halves("I sold my guitar and don't play anymore.")
+    ['I sold my guitar', "I don't play anymore."]
+    """
+    if LINKS.isdisjoint(clause.split()):
+        return []
+    others = _AND_ANOTHER.split(clause)
+    if len(others) > 1:
+        return others
+    parts = _AND.split(clause)
+    speaker = clause.split(" ", 1)[0]
+    if len(parts) == 1 or speaker.casefold() not in _SPEAKERS | {"i'm", "we're", "j'ai"}:
+        return []
+    told = parts[:1]
+    for part in parts[1:]:
+        has_speaker = part.casefold().startswith(
+            ("i ", "i'm ", "we ", "we're ", "j'", "je ", "ich ")
+        )
+        told.append(part if has_speaker else f"{speaker.partition(chr(39))[0]} {part}")
+    return told
+
+
 def spoken(clause: str) -> str:
+    """The words of a clause in their plain form, each with a space before and behind it."""
+    text = reworded(as_said(clause))
+    for one, other in _SAME:
+        text = text.replace(one, other)
+    return text if text.isascii() else _CYRILLIC_ENDING.sub("", text)
+
+
+def as_said(clause: str) -> str:
     """The words of a clause in small letters, each with a space before and behind it."""
     text = _LEAD.sub("", clause).casefold().replace("\u2019", "'")
     for short, full in _CONTRACTED:
         text = text.replace(short, full)
-    text = f" {' '.join(_TOKEN.findall(text))} "
-    text = reworded(text)
-    for one, other in _SAME:
-        text = text.replace(one, other)
-    return text if text.isascii() else _CYRILLIC_ENDING.sub("", text)
+    text = _PRONOUN_IS.sub(r"\1 is ", text)
+    return f" {' '.join(_TOKEN.findall(text))} "
 
 
 def names_in(clause: str) -> set[str]:

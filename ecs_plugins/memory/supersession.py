@@ -2,9 +2,9 @@
 
 A statement claims a value (a number, a day, a name) for the rest of its words if its relation
 plainly has one value at a time: "is", "lives in", "costs", and not "likes" or "met". And it claims
-that it is so; negated, that it is not. Of some things the states are known that exclude each other,
-such as "married" and "divorced"; a plan holds until it is called off. Questions, suppositions, the
-past and additions claim nothing.
+that it is so; negated, that it is not. Roles, attributes, states that exclude each other, what
+somebody keeps to until it ends, plans, and statements that differ in one number or name are told of
+in modules of their own. Questions, suppositions, the past and additions claim nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,22 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ecs_plugins.common.text import asks, sentence_spans
+from ecs_plugins.memory.attributes import attributes
+from ecs_plugins.memory.framing import resolved, unframed
+from ecs_plugins.memory.keeping import keeping
 from ecs_plugins.memory.oneself import of_oneself
-from ecs_plugins.memory.plans import EVENTS, plans
+from ecs_plugins.memory.plans import EVENTS, mover, plans
+from ecs_plugins.memory.roles import roles
+from ecs_plugins.memory.slots import slots
 from ecs_plugins.memory.statements import (
+    ASIDES,
+    LINKS,
     UNREAL,
     Assertion,
     Statement,
+    as_said,
     clauses,
+    halves,
     is_name,
     is_number,
     names_in,
@@ -30,10 +39,12 @@ from ecs_plugins.memory.statements import (
     stem,
     without_tail,
 )
-from ecs_plugins.memory.wording import word_list
+from ecs_plugins.memory.states import employment, states
+from ecs_plugins.memory.wording import IN_WORDS, word_list
 
 _MOST_CHARACTERS = 300  # of a text that is looked at
 _MOST_WORDS = 18  # of a sentence
+_MANY_WORDS = 2  # of a subject that says by itself what it is, "the wifi password"
 _SHARE = 0.6  # of a text that a sentence makes up, so that the text falls with it
 
 _SOFT_BREAK = re.compile(r"(?<=[^\s.!?;])[ \t]?\n[ \t]*(?=[a-z0-9])")
@@ -44,7 +55,7 @@ _STAMP = re.compile(r"^\s*(?:[(\[][^)\]\n]*\d[^)\]\n]*[)\]]|\d[\d/.:, ]*(?:[ap]m
 
 _ONE_VALUE = word_list(
     """be moved live work have prefer cost costs weigh weighs starts ends opens closes begins
-    departs leaves arrives meet kostet beginnt heißt coûte commence cuesta empieza costa"""
+    departs leaves arrives meet kostet beginnt coûte commence cuesta empieza costa"""
 )
 _SEVERAL = word_list(  # subjects of "is" that are several
     """friend friends colleague brother sister cousin uncle aunt kid child son daughter neighbor
@@ -55,28 +66,14 @@ _NAMES = word_list("name nom nombre nome")
 _ADDRESSES = word_list("address adresse dirección indirizzo")
 _ACCOUNTS = word_list("username login nickname handle")
 _FAVORITES = word_list("favorite favourite lieblingsfarbe préféré favorito preferito")
+_SETTINGS = word_list(
+    """branch level mode theme layout format mascot title rank priority nickname motto brand default
+    pronouns theme slogan codename greeting signature ringtone"""
+)
 _CALLED = word_list("called named")
 _OWN = word_list("my mein meine unser unsere mon ma notre mi nuestro nuestra mio mia")
 _PREPOSITIONS = word_list("at on in for am um à le el la")
 _NO_VALUES = word_list("about for to in on at with by from not very so")
-_ASIDES = word_list("last this next since because so with as in seit depuis desde and")
-
-_STATES = (
-    "single married divorced separated engaged widowed",
-    "open closed locked shut",
-    "online offline up down",
-    "on off",
-    "employed unemployed retired",
-    "full empty",
-    "available sold reserved",
-    "broken fixed repaired",
-    "pending approved rejected",
-    "packed shipped delivered returned",
-    "free basic starter standard plus pro premium business enterprise",
-)
-_STATE_OF = {word: number for number, words in enumerate(_STATES) for word in words.split()}
-_MARRIAGE = 0
-_WORKLESS = word_list("unemployed retired")
 
 _UPGRADES = word_list("upgraded migrated updated switched moved")
 _USES = word_list("use uses run runs using running on") | _UPGRADES
@@ -104,8 +101,9 @@ class Claim(NamedTuple):
 def claims(text: str) -> list[Claim]:
     """What a text claims; nothing if it is long.
 
-    >>> [(claim.key, claim.value) for claim in claims("Ada moved to Oslo last month.")]
-    [('ada live name', 'oslo'), ('ada mov oslo last month', 'yes')]
+    >>> told = claims("Ada moved to Oslo last month.")
+    >>> [claim.value for claim in told if claim.key == "ada live name"]
+    ['oslo']
     """
     if len(text) > _MOST_CHARACTERS:
         return []
@@ -124,6 +122,7 @@ def claims(text: str) -> list[Claim]:
         falls = words >= _SHARE * length
         assertions = _of_sentence(sentence)
         made += [Claim(*assertion, falls) for assertion in assertions]
+        made += [Claim(*assertion, falls=False) for assertion in _of_halves(sentence)]
     return list(dict.fromkeys(made))
 
 
@@ -135,16 +134,43 @@ def _of_sentence(sentence: str) -> list[Assertion]:
     if not UNREAL.isdisjoint({*whole.split()} - names_in(sentence)):
         return []
     assertions: list[Assertion] = []
-    for clause in clauses(sentence):
+    parts = resolved(clauses(unframed(sentence)))
+    for part in parts:
+        clause = part if len(parts) == 1 else unframed(part)
         text = whole if clause == sentence else spoken(clause)
-        names = names_in(clause)
-        assertions += plans(text, names)
-        plain = statement(text, names)
-        if plain is None:
-            continue
-        if not plain.negations:
-            assertions += [*_values(plain), *_states(plain), *_versions(plain)]
-        assertions += _plain_truth(plain)
+        assertions += _of_clause(text, clause)
+    return assertions
+
+
+def _of_halves(sentence: str) -> Iterator[Assertion]:
+    """What the halves of a sentence say, each by itself."""
+    words = {*as_said(sentence).split()} - names_in(sentence)
+    if LINKS.isdisjoint(words) or not UNREAL.isdisjoint(words):
+        return
+    for part in clauses(unframed(sentence)):
+        for half in halves(part):
+            straight = unframed(half)
+            yield from _of_clause(spoken(straight), straight)
+
+
+def _of_clause(text: str, clause: str) -> list[Assertion]:
+    """What a clause says.
+
+    Args:
+        text: What `spoken` makes of it.
+        clause: As it was written.
+    """
+    names = names_in(clause)
+    assertions = [*plans(text, names | mover(clause)), *roles(text, names)]
+    assertions += keeping(as_said(clause), names)
+    assertions += attributes(text)
+    plain = statement(text, names)
+    if plain is None:
+        return assertions
+    if not plain.negations:
+        assertions += [*_values(plain), *states(plain), *_versions(plain), *slots(plain)]
+        assertions += employment(plain)
+    assertions += _plain_truth(plain)
     return assertions
 
 
@@ -155,6 +181,9 @@ def _plain_truth(plain: Statement) -> Iterator[Assertion]:
     if 2 <= len(content) <= 6 and (corrects or not plain.negations):
         value = "no" if plain.negations % 2 else "yes"
         yield Assertion(" ".join(content), value, corrects)
+    timeless = [word for word in content if word not in IN_WORDS]
+    if not plain.negations and 2 < len(timeless) < len(content):
+        yield Assertion(" ".join(timeless), "yes", corrects=False)
 
 
 # Values
@@ -196,8 +225,9 @@ def _values(plain: Statement) -> Iterator[Assertion]:
     """The value that a statement gives its subject, if the relation has one at a time."""
     words = plain.words
     at = _relation_at(words)
-    if at is None or words[at - 1] in _SEVERAL:
+    if at is None:
         return
+    may_be_another = words[at - 1] in _SEVERAL and not plain.is_marked
     subject = words[:at]
     rest = words[at + 1 :]
     if words[at] == "be" and _is_own_thing(subject):
@@ -211,7 +241,7 @@ def _values(plain: Statement) -> Iterator[Assertion]:
     if not predicate.has_one_value:
         return
     corrects = plain.is_marked or is_moved
-    if not is_called:  # of two dogs each is called something
+    if not is_called and not may_be_another:  # of two dogs each is called something
         corrects = corrects or _is_replaced(subject, predicate)
     for key in _keys(subject, predicate, is_moved):
         filled = filter(None, [*key, *predicate.after])
@@ -266,10 +296,13 @@ def _keys(subject: list[str], predicate: _Predicate, is_moved: bool) -> Iterator
     if subject[0] == "my" and subject[-1] in EVENTS:  # which others call "the wedding"
         subject = subject[1:]
     yield [*subject, relation, predicate.place, kind]
+    if subject[0] == "my" and len(subject) > _MANY_WORDS and kind == "number":
+        yield [*subject[1:], relation, predicate.place, kind]
     if relation == "live" and subject == ["we"]:
         yield ["i", relation, kind]
     if relation == "live" and is_moved:  # such as an office
-        yield [*subject, "be", "in", kind]
+        for place in ("in", "on", "at"):
+            yield [*subject, "be", place, kind]
 
 
 def _is_replaced(subject: list[str], predicate: _Predicate) -> bool:
@@ -288,13 +321,14 @@ def _told_apart(after: list[str], names: set[str]) -> list[str]:
     if not after:
         return []
     is_place = after[0] == "in" and _kind(after[-1], names) == "name"
-    if after[0] in _ASIDES and not is_place:
+    if after[0] in ASIDES and not is_place:
         return []
     return after
 
 
 def _is_own_thing(subject: list[str]) -> bool:
-    return not (_NAMES | _ADDRESSES | _ACCOUNTS | _FAVORITES).isdisjoint(subject)
+    is_setting = subject[-1] in _SETTINGS
+    return is_setting or not (_NAMES | _ADDRESSES | _ACCOUNTS | _FAVORITES).isdisjoint(subject)
 
 
 def _own_values(subject: list[str], rest: list[str], plain: Statement) -> Iterator[Assertion]:
@@ -303,7 +337,7 @@ def _own_values(subject: list[str], rest: list[str], plain: Statement) -> Iterat
     Who is called otherwise by friends has two names. An address or an account has a number, or is
     said to be new. What only describes ("is public", "is about") is none of them.
     """
-    value = list(without_tail(rest, _ASIDES))
+    value = list(without_tail(rest, ASIDES))
     if not value or len(value) > 4 or value[0] in _NO_VALUES:
         return
     corrects = True
@@ -324,31 +358,6 @@ def _kind(word: str, names: set[str]) -> str:
     if is_number(word, names):
         return "number"
     return "name" if is_name(word, names) else "word"
-
-
-# States
-
-
-def _states(plain: Statement) -> Iterator[Assertion]:
-    """Which of the states that exclude each other something is in."""
-    words = plain.words
-    if "be" not in words[1:5]:
-        return
-    at = words.index("be", 1)
-    subject = words[:at]
-    rest = words[at + 1 :]
-    if not rest or rest[0] not in _STATE_OF:
-        return
-    state = rest[0]
-    group = _STATE_OF[state]
-    aside = list(without_tail(rest[1:], _ASIDES))
-    if aside and group != _MARRIAGE:
-        return
-    key = " ".join([*subject, "state", str(group)])
-    yield Assertion(key, state)
-    if state in _WORKLESS:
-        workplace = " ".join([*subject, "work", "name"])
-        yield Assertion(workplace, "nowhere")
 
 
 # Versions and records

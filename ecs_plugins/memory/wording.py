@@ -44,7 +44,7 @@ _COUNTED = """
 _DATED = word_list(
     """
     thirty forty fifty sixty seventy eighty ninety hundred thousand million billion dozen half
-    twice first second third last today tonight tomorrow yesterday
+    twice first second third noon midnight last today tonight tomorrow yesterday
     monday tuesday wednesday thursday friday saturday sunday
     january february april june july august september october november december
     montag dienstag mittwoch donnerstag freitag samstag sonntag

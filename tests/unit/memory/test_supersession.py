@@ -91,6 +91,51 @@ Lavoro alla Fiat. > Adesso lavoro alla Ferrari.
 أعيش في القاهرة. > انتقلت للعيش في دبي.
 我住在北京。 > 我搬到上海了。
 我的电话是555-0101。 > 我的新电话是555-0199。
+I work at Pfizer. > I'm joining Novartis next month.
+I work at Pfizer. > Novartis hired me.
+I work at a bank. > I quit my job.
+I'm a teacher. > I became a translator last year.
+I live in Hanover. > I left Hanover for Bremen.
+My hair is brown. > My hair is blonde now.
+The heating is on. > I turned off the heating.
+Our team has 6 people. > Our team has 8 people now.
+My manager is Olga. > As of this month, Martin is my manager.
+My team lead is Olga. > Olga left, so Martin is the new team lead.
+I report to Olga. > I report to Martin now.
+My boyfriend is Luca. > Luca left me.
+My boyfriend is Luca. > Luca and I aren't together anymore.
+I'm on parental leave. > I'm back at work.
+I commute by bus. > I commute by bike now.
+I have a gym membership at Gold's. > I quit Gold's.
+I take metformin twice a day. > I came off metformin.
+I take 20 mg of lisinopril. > They lowered my lisinopril to 10 mg.
+I don't eat meat. > I went back to eating meat.
+Lunch with Karim is at noon. > Karim pushed lunch to 1.
+I have a call with Karim on Monday at 9. > Karim moved our call to Tuesday at 11.
+We're going camping in July. > We're not going camping after all.
+I'm running the marathon in May. > I pulled out of the marathon.
+I own a boat. > We sold the boat.
+We use Jenkins for CI. > We use GitHub Actions for CI now.
+I use an iPhone 11. > I switched to a Galaxy S23.
+The repo is public. > We made the repo private.
+The invoice is unpaid. > I paid the invoice.
+My daughter is 6. > My daughter just turned 7.
+My son goes to Elm School. > My son switched to Birch School.
+My keys are in the drawer. > I put the keys in the blue bowl.
+I'm the captain of the team. > Noor is the captain now.
+Keep your answers short. > Give me detailed answers.
+Answer in English. > From now on, reply in French.
+I'm on the free plan. > I upgraded to premium.
+My number is 0151 1234. > My number changed, it's 0151 9876.
+I have a car and use a bike. > I sold the car.
+Ich rauche. > Ich rauche nicht mehr.
+Ich lebe in Jena. > Seit gestern lebe ich in Erfurt.
+Je bois du café. > Je ne bois plus de café.
+Ya no fumo. > Fumo otra vez.
+Trabajo en Correos. > Ya no trabajo en Correos.
+Bevo caffè. > Non bevo più caffè.
+我对花生过敏。 > 我对花生不再过敏了。
+航班在八点。 > 航班改到九点了。
 """
 
 LOOK_ALIKES = """
@@ -143,6 +188,32 @@ My phone number is 555-0101. > My number is 7 on the team.
 I work at Siemens. > My boss was fired by Siemens.
 I drive a Golf. > I sold my Golf clubs.
 The rent is 900 euros. > The landlord raised the deposit to 980 euros.
+I work at Pfizer. > I started at 9 today.
+I work at Pfizer. > I started at the gym on Monday.
+My girlfriend is Eva. > I left Google.
+My girlfriend is Eva. > My brother and his girlfriend broke up.
+My manager is Olga. > Martin is my wife's manager.
+My manager is Olga. > Martin is my old manager.
+I have a Samsung TV. > I sold my Samsung phone.
+I have a work phone. > I lost my phone.
+I take ibuprofen. > I stopped taking vitamin C.
+I take 50 mg of sertraline. > I take 10 mg of melatonin.
+I use Slack for chat. > I use Notion for notes now.
+I drive a Golf. > I'm thinking of switching to a Tesla.
+I use an iPhone. > I bought a Pixel for my son.
+I'm vegetarian. > I cooked chicken for my dad.
+I don't drink alcohol. > I drink tea again.
+Tom leads the design team. > Ingrid took over the kitchen.
+The spare key is under the mat. > I moved the sofa to the garage.
+My meeting is in room 5. > My meeting is on Friday now.
+My desk is on the third floor. > The printer is on the fifth floor now.
+I go to the gym on Mondays. > I go to yoga on Tuesdays now.
+My car is fast. > My car is blue now.
+I have a bike. > My bike broke yesterday.
+My dad works at Ford. > Tom retired in April.
+I like Netflix series. > I cancelled Netflix.
+Ich arbeite bei Bosch. > Ich bin jetzt bei Anna.
+我是素食者。 > 我弟弟又开始吃肉了。
 """
 
 ROME, OSLO = "Ada lives in Rome.", "Ada lives in Oslo now."
