@@ -75,6 +75,13 @@ class _Writes:
             texts += item.texts.values()
         return texts
 
+    def namespaces(self) -> set[Namespace]:
+        """Where something is put or deleted."""
+        changed = {item.namespace for item in self.items}
+        changed.update(namespace for namespace, _ in self.deletes)
+        changed.update(op.namespace for op, _ in self.messages)
+        return changed
+
 
 @dataclass
 class _Reads:
@@ -258,7 +265,8 @@ class EntropicStore(BaseStore):
         reads = self._read(ops)
         if writes.messages:
             texts = writes.texts() + self._conversations.foreseen(writes.messages)
-            with self._items.together(texts):
+            touched = {item.namespace for item in reads.touched}
+            with self._items.together(texts, touched | writes.namespaces()):
                 self._write_items(writes, reads)
                 self._conversations.put(writes.messages)
         elif writes.items or writes.deletes or reads.touched:

@@ -104,9 +104,11 @@ class MemoryAdmin:
             InvalidInputError: There are too few items.
         """
         store = self._store
-        with store.writing() as connection:
+        with store.database.read() as connection:
+            epoch = store.epoch
             scale = measured_scale(connection, store.dimension)
-            record_scale(connection, scale, store.epoch)
+        with store.writing() as connection:
+            record_scale(connection, scale, epoch)
         store.scale = scale
         return scale
 

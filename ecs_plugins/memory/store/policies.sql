@@ -4,8 +4,12 @@
 
 ALTER TABLE meta ENABLE ROW LEVEL SECURITY;
 CREATE POLICY everybody ON meta FOR SELECT USING (true);
-CREATE POLICY noted ON meta FOR INSERT WITH CHECK (key IN ('scrub', 'erasures'));
-CREATE POLICY counted ON meta FOR UPDATE USING (key IN ('scrub', 'erasures'));
+CREATE POLICY noted ON meta FOR INSERT
+    WITH CHECK (key IN ('scrub', 'erasures') AND value = '1');
+CREATE FUNCTION is_next(TEXT, TEXT) RETURNS BOOLEAN VOLATILE LANGUAGE sql
+    RETURN (SELECT CAST($2 AS BIGINT) = CAST(value AS BIGINT) + 1 FROM meta WHERE key = $1);
+CREATE POLICY counted ON meta FOR UPDATE USING (key IN ('scrub', 'erasures'))
+    WITH CHECK (key IN ('scrub', 'erasures') AND is_next(key, value));
 
 CREATE FUNCTION is_own(key TEXT) RETURNS BOOLEAN STABLE LANGUAGE sql
     RETURN starts_with(key, '[' || to_json(current_user::text));

@@ -11,6 +11,7 @@ import pytest
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier import ReuseLedger
 from ecs_plugins.integrations.conversation import Entry, append
+from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import sleeps
 from ecs_plugins.memory.store.items import NewItem
@@ -257,6 +258,9 @@ def test_whatever_a_role_asks_it_meets_the_rows_of_its_own_namespaces_only(
         assert role.execute("DELETE FROM versions").rowcount == 0
         role.execute("INSERT INTO meta VALUES ('scrub', '1') ON CONFLICT DO NOTHING")
         assert role.execute("DELETE FROM meta").rowcount == 0
+        for value in ("0", "9", "1' || '000"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level"):
+                role.execute(f"UPDATE meta SET value = '{value}' WHERE key = 'scrub'")
         for message in ("nobody", own.id):
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level"):
                 role.execute("INSERT INTO provenance VALUES (%s, 'nobody', 1)", (message,))
@@ -305,6 +309,7 @@ def test_who_writes_elsewhere_waits_for_nobody_and_who_waits_too_long_is_told(op
         other.add("snow falls", namespace=b)
         append(other, b, [Entry({"said": 1}, "snow melts", "user", key="m")])
         other.items.write([NewItem(b, "key", {})], deletes=[(b, "m")])
+        EntropicStore(other, messages_under=b).put(b, "n", {"content": "snow stays"})
         assert other.recall("boat", namespace=a)
         with pytest.raises(StorageError, match="busy_timeout"):
             other.add("more", namespace=a)
