@@ -190,7 +190,7 @@ def mcp(
     max_items: Annotated[
         int, typer.Option(help="Statements that a client may have remembered.", min=1)
     ] = 10_000,
-    max_bytes: Annotated[int, typer.Option(help="Bytes that they may have in sum.", min=1)] = 16
+    max_bytes: Annotated[int, typer.Option(help="Bytes of these and their speakers.", min=1)] = 16
     << 20,
     model: ModelOption = None,
     device: DeviceOption = "auto",
@@ -198,27 +198,26 @@ def mcp(
 ) -> None:
     """See `MCP_HELP`, which the command line shows."""
     with _extra("mcp"):
-        from ecs_plugins.server.quota import Quota
         from ecs_plugins.server.service import Bounds
         from ecs_plugins.server.tools import mcp_app, mcp_server
         from ecs_plugins.server.turns import Turns
-    from ecs_plugins.memory import EntropicMemory
+    from ecs_plugins.memory import EntropicMemory, StoreConfig
     from ecs_plugins.shaping import ContextShaper
 
     clients = _clients(host, tokens)
-    quota = Quota(items=max_items, bytes=max_bytes)
+    quota = StoreConfig(max_messages=max_items, max_bytes=max_bytes)
 
     @cache
     def shaper() -> ContextShaper:
         return ContextShaper(load_model(model, device=device, dtype=dtype))
 
-    with EntropicMemory.open(db) as memory:
+    with EntropicMemory.open(db, store=quota) as memory:
         if transport == "stdio":
-            mcp_server(memory, shaper, client=client, quota=quota).run("stdio")
+            mcp_server(memory, shaper, client=client).run("stdio")
             return
         turns = Turns()
         app = mcp_app(
-            mcp_server(memory, shaper, quota=quota, turns=turns),
+            mcp_server(memory, shaper, turns=turns),
             clients,
             hosts=allow_host or (),
             origins=allow_origin or (),

@@ -12,7 +12,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
 
 from ecs_plugins.lm import FakeLanguageModel
-from ecs_plugins.server.quota import Quota
+from ecs_plugins.memory import EntropicMemory, StoreConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.server.tools import mcp_app, mcp_server
 from ecs_plugins.shaping import ContextShaper
 from tests.integration import citing_setup
@@ -171,24 +172,37 @@ async def test_what_is_recalled_says_who_said_it_and_when(memory):
     assert abs(age) < 60
 
 
-async def test_a_client_has_a_quota_of_its_own(memory, serve):
-    quota = Quota(items=2, bytes=60, bytes_of_one=40)
-    with_quota = server(memory, quota=quota)
-    url = serve(mcp_app(with_quota, TOKENS))
+async def refused(client, text, **arguments):
+    """Why a statement is not remembered; None if it is."""
+    result = await client.call_tool("remember", {"text": text, **arguments})
+    return result.content[0].text if result.is_error else None
 
-    async def refused(client, text):
-        result = await client.call_tool("remember", {"text": text})
-        return result.content[0].text if result.is_error else None
 
-    async with two_clients(url) as (ana, ben):
-        assert "40 bytes" in await refused(ana, "x" * 41)
-        id = await remembered(ana, "x" * 40)
-        assert "60" in await refused(ana, "y" * 30)
-        await called(ana, "remember", text="tea")
-        assert "2 statements" in await refused(ana, "ink")
-        await called(ben, "remember", text="ink")
-        await called(ana, "forget", id=id)
-        await called(ana, "remember", text="ink")
+async def test_a_client_has_a_quota_of_its_own(serve):
+    quota = StoreConfig(max_messages=2, max_bytes=100)
+    with EntropicMemory.open(embedder=FakeEmbedder(), store=quota) as memory:
+        url = serve(mcp_app(server(memory), TOKENS))
+        async with two_clients(url) as (ana, ben):
+            assert "16,384 bytes" in await refused(ana, "x" * 16_385)
+            id = await remembered(ana, "x" * 40)
+            assert "100" in await refused(ana, "y" * 40)
+            await called(ana, "remember", text="tea")
+            assert "may hold 2" in await refused(ana, "ink")
+            await called(ben, "remember", text="ink")
+            await called(ana, "forget", id=id)
+            await called(ana, "remember", text="ink")
+
+
+async def test_what_is_remembered_again_with_its_key_takes_no_room(serve):
+    quota = StoreConfig(max_messages=2)
+    with EntropicMemory.open(embedder=FakeEmbedder(), store=quota) as memory:
+        url = serve(mcp_app(server(memory), TOKENS))
+        async with two_clients(url) as (ana, _):
+            first = await called(ana, "remember", text="tea", idempotency_key="a")
+            assert first == await called(ana, "remember", text="tea", idempotency_key="a")
+            await called(ana, "remember", text="ink")
+            assert first == await called(ana, "remember", text="tea", idempotency_key="a")
+            assert "may hold 2" in await refused(ana, "salt")
 
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
