@@ -150,26 +150,29 @@ def found_lists(
             helping = evidence[: max(1, size // 2)]
             with_evidence = [*helping, *from_these[: size - len(helping)]]
             for chosen in (with_evidence, from_these[:size]):
-                passages = [question.units[index] for index in sorted(chosen)]
-                labels = tuple(index in evidence for index in sorted(chosen))
-                parts = said_of(once, question.question, passages)
+                in_order = sorted(chosen)
+                passages = [question.units[index] for index in in_order]
+                said = said_of(once, question.question, passages)
+                labels = [in_order[place] in evidence for place in said]
+                parts = list(said.values())
                 lists.append(
                     Listed(dataset, question.id, question.group, others, size, parts, labels)
                 )
     return lists
 
 
-def said_of(model: LanguageModel, question: str, passages: Sequence[str]) -> list[dict[str, float]]:
-    """What the default signal says of every passage."""
+def said_of(
+    model: LanguageModel, question: str, passages: Sequence[str]
+) -> dict[int, dict[str, float]]:
+    """What the default signal says of every passage that repeats no other one."""
     config = ShapingConfig(
         ranker=None, redundancy_similarity=None, conversation=False, on_error="raise"
     )
     shaped = ContextShaper(model, config).shape(question, passages)
-    said: list[dict[str, float]] = []
+    said: dict[int, dict[str, float]] = {}
     for verdict in shaped.verdicts:
-        if verdict.utility is None:
-            raise InvalidInputError(f"a passage was not scored: {verdict.reason}")
-        said.append({**verdict.parts, "utility": verdict.utility})
+        if verdict.utility is not None:
+            said[verdict.index] = {**verdict.parts, "utility": verdict.utility}
     return said
 
 

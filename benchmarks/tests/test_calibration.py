@@ -87,6 +87,14 @@ def test_lists_hold_the_evidence_or_another_passage_in_place_of_it():
     assert all(len(each.parts) == len(each.labels) for each in lists)
 
 
+def test_a_passage_that_repeats_another_one_is_not_listed():
+    twice = (*WEATHER[:3], WEATHER[0], "Ida bought the boat.")
+    question = EvidenceQuestion("q", "Who bought the red boat?", ("Ida",), twice, (4,), "article")
+    lists = found_lists(FakeLanguageModel(), make_ranker("bm25"), question, "squad")
+    assert max(len(each.parts) for each in lists) == 4
+    assert all(len(each.parts) == len(each.labels) for each in lists)
+
+
 def test_a_question_whose_evidence_no_ranker_finds_has_no_lists():
     lost = EvidenceQuestion("q", "Red?", ("x",), (*["Red tram."] * 50, "It."), (50,), "article")
     assert found_lists(FakeLanguageModel(), make_ranker("bm25"), lost, "squad") == []
