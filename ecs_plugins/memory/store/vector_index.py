@@ -28,7 +28,8 @@ LARGE = 5000
 tens of milliseconds per thousand."""
 
 SMALL = 1000
-"""Linked vectors below which all are compared: that takes less than a search of their graph."""
+"""Linked vectors below which all are compared: that takes less than a search of their graph. Where
+some are dead there must be more: the graph is then searched as much wider, and passes by them."""
 
 _TAIL = 256
 """Rows that may wait to be linked."""
