@@ -204,7 +204,8 @@ class VectorIndex:
 
     def _search_linked(self, query: Vector, k: int) -> tuple[Rows, Vector]:
         """At least the ``k`` best of the linked rows, by the graph where that takes less."""
-        is_large = len(self._rows) >= SMALL and 2 * k < len(self._places)
+        live_count = len(self._places)
+        is_large = live_count**2 >= SMALL * len(self._rows) and 2 * k < live_count
         found = self._search_graph(query, k) if is_large else None
         if found is not None:
             return found
