@@ -287,6 +287,10 @@ def test_both_tiers_together_hold_the_budget() -> None:
         config = shared(budget, MemoryConfig())
         assert config.hot_capacity + config.cold_capacity == budget
         assert 1 <= config.sleep_every <= config.hot_capacity
+        measured = config.to_json()
+        shipped = MemoryConfig().to_json()
+        changed = {name for name in shipped if measured[name] != shipped[name]}
+        assert changed <= {"hot_capacity", "cold_capacity", "sleep_every"}  # what the page names
 
 
 def results_by_hand() -> ChatResults:
