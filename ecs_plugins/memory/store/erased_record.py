@@ -14,7 +14,7 @@ import numpy as np
 
 from ecs_plugins.memory.records import ERASED
 from ecs_plugins.memory.store.erased import Erased
-from ecs_plugins.memory.store.values import crc, dump
+from ecs_plugins.memory.store.values import crc, dump, has_length, vector_in
 from ecs_plugins.memory.types import Matrix
 from ecs_plugins.storage.base import Connection
 
@@ -126,7 +126,6 @@ def erase_queries(
 
 def _matrix(contents: Sequence[Content], dimension: int) -> Matrix:
     """The vectors that are whole; damaged ones can be erased too."""
-    size = 4 * dimension
-    whole = [content.vector for content in contents if len(content.vector) == size]
-    values = np.frombuffer(b"".join(whole), dtype="<f4")
-    return values.reshape(-1, dimension)
+    whole = [each.vector for each in contents if has_length(each.vector, dimension)]
+    vectors = [vector_in(data, dimension) for data in whole]
+    return np.array(vectors, dtype=np.float32).reshape(-1, dimension)

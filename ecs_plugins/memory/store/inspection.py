@@ -24,7 +24,7 @@ from ecs_plugins.memory.store.schema import columns
 from ecs_plugins.memory.store.seam import SpaceIndexes
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.store.values import crc, crc_of
+from ecs_plugins.memory.store.values import crc, crc_of, has_length
 from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, UtilityFunction
 from ecs_plugins.storage.base import Connection
 
@@ -357,7 +357,7 @@ def _is_damaged(row: Mapping[str, Any], part: str, names: Sequence[str], dimensi
     content = row[part]
     if not isinstance(content, bytes) or crc(content) != checksum:
         return True
-    return dimension > 0 and len(content) != 4 * dimension
+    return dimension > 0 and not has_length(content, dimension)
 
 
 _REFERENCES = {

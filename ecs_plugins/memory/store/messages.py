@@ -24,7 +24,7 @@ from ecs_plugins.memory.store.values import (
     crc_of,
     crcs_of,
     dump,
-    packed,
+    packed_half,
     parsed,
     unpack,
 )
@@ -230,7 +230,7 @@ def insert(
         role = message.role
         written = (space.step + at, role, message.writer, message.stored_metadata, *times[at - 1])
         noted.append(written)
-    contents = [packed(vector) for vector in vectors]
+    contents = [packed_half(vector) for vector in vectors]
     checksums = crcs_of([(message.asked, message.text) for message in messages])
     noted_crcs = crcs_of(noted)
     rows = []

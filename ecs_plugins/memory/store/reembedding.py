@@ -18,7 +18,7 @@ import numpy as np
 
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.values import packed
+from ecs_plugins.memory.store.values import packed, packed_half
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.storage.base import Connection, SqlDatabase
 
@@ -114,7 +114,7 @@ def _embed_new(
 def _replace(connection: Connection, of_message: Mapping[str, Vector], embed: Embed) -> None:
     names = connection.execute("SELECT id FROM messages").fetchall()
     for (name,) in names:
-        connection.execute(_REPLACE_OF_MESSAGE, (*packed(of_message[name]), name))
+        connection.execute(_REPLACE_OF_MESSAGE, (*packed_half(of_message[name]), name))
     items = connection.execute("SELECT row, id, version, text, asked FROM tiers").fetchall()
     for row, name, version, text, asked in items:
         joined = tiers.provenance(connection, [name]).get(name, {})

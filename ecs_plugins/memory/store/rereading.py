@@ -15,7 +15,7 @@ from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space
-from ecs_plugins.memory.store.values import crc_of, dump, packed
+from ecs_plugins.memory.store.values import crc_of, dump, packed_half
 from ecs_plugins.storage.base import Connection
 
 _AMONG = "IN (SELECT value FROM json_each(?))"
@@ -70,7 +70,7 @@ def write_text(
 ) -> None:
     """Write what a message says and replies to, with its vector."""
     (vector,) = store.embed([as_reply(text, asked)])
-    data, vector_crc = packed(vector)
+    data, vector_crc = packed_half(vector)
     text_crc = crc_of((asked, text))
     connection.execute(_WRITE, (text, asked, text_crc, data, vector_crc, name))
     log.forget_claims(connection, [name])

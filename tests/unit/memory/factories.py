@@ -9,7 +9,7 @@ import pytest
 
 from ecs_plugins.memory.store import inspection
 from ecs_plugins.memory.store.indexes import Indexes
-from ecs_plugins.memory.store.values import crc_of, pack
+from ecs_plugins.memory.store.values import crc_of, pack, packed_half
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.addresses import parsed
@@ -106,6 +106,7 @@ def leftovers(memory, text: str = SECRET) -> list[str]:
     vector = FakeEmbedder(32).embed_query(text)
     traces = [word.encode() for word in text.split() if len(word) > 5]
     traces.append(pack(vector))
+    traces.append(packed_half(vector)[0])
     left = []
     for trace in traces:
         left += holders(memory, trace)

@@ -5,7 +5,7 @@ import pytest
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.records import ERASED
-from ecs_plugins.memory.store.values import pack
+from ecs_plugins.memory.store.values import pack, packed, packed_half
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import SECRET, expire, holders, is_on_server, leftovers
 
@@ -47,6 +47,25 @@ def test_erasure_follows_a_message_into_memories_and_their_versions(open_memory)
     memory.delete(second)
     assert memory.memories() == []
     assert leftovers(memory) == []
+    assert memory.admin.verify().ok
+
+
+def test_a_log_with_vectors_of_full_precision_is_read_and_erased_as_well(open_memory):
+    memory = open_memory(config=MemoryConfig(merge_threshold=0.5))
+    texts = [MILL, f"{MILL} xyzzysecret"]
+    names = memory.add(texts)
+    whole = [packed(vector) for vector in FakeEmbedder(32).embed_documents(texts)]
+    with memory._store.database.write() as connection:
+        for name, (vector, checksum) in zip(names, whole, strict=True):
+            connection.execute(
+                "UPDATE messages SET vector = ?, vector_crc = ? WHERE id = ?",
+                (vector, checksum, name),
+            )
+    assert memory.admin.verify().ok
+    assert holders(memory, whole[1][0])
+    memory.delete(names[1])
+    assert [each.text for each in memory.recall(MILL)] == [MILL]
+    assert holders(memory, whole[1][0]) == []
     assert memory.admin.verify().ok
 
 
@@ -323,6 +342,7 @@ def test_a_receipt_is_true_whatever_the_pages_went_through(db, open_memory):
         assert memory.delete(name).scrubbed
         assert holders(memory, text[:8].encode()) == []
         assert holders(memory, pack(vector)) == []
+        assert holders(memory, packed_half(vector)[0]) == []
     assert memory.admin.verify().ok
 
 

@@ -21,8 +21,9 @@ from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.recalled import Ranked
 from ecs_plugins.memory.store.seam import Candidates
 from ecs_plugins.memory.store.server_index import ServerIndex, ServerIndexes
-from ecs_plugins.memory.store.values import pack, packed
+from ecs_plugins.memory.store.values import pack, packed, packed_half, unpack
 from ecs_plugins.memory.store.vector_index import VectorIndex, search_width
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.sqlite import Database
 from tests.unit.memory.factories import DIMENSION, axis
 from tests.unit.values import changeable, unslotted
@@ -85,6 +86,17 @@ def test_a_vector_of_another_length_is_damaged_whatever_its_checksum(dimension, 
     content, checksum = packed(np.ones(4))
     row = {"vector": content, "vector_crc": checksum}
     assert _is_damaged(row, "vector", (), dimension) == is_damaged
+
+
+def test_half_the_precision_takes_half_the_bytes_and_keeps_the_direction():
+    vector = FakeEmbedder(384).embed_query("the old mill burned down")
+    content, checksum = packed_half(vector)
+    assert 2 * len(content) == len(pack(vector))
+    read = unpack(content, checksum, 384, "message m")
+    assert read @ vector == pytest.approx(1.0, abs=1e-6)
+    assert np.linalg.norm(read) == pytest.approx(1.0, abs=1e-6)
+    with pytest.raises(StorageError, match="checksum"):
+        unpack(content, checksum + 1, 384, "message m")
 
 
 # What is recalled
