@@ -316,6 +316,7 @@ _ATTRIBUTES: Final = (
     ),
     *_told(
         "fond {what}",
+        r"^ i (?:like|love|enjoy) (?:my |the )?(?P<what>\w+(?: \w+)?) now $",
         r"^ i (?:have )?(?:now|actually|come to|came to|learned to|started to|grown to|grew to) "
         r"(?:like|love|enjoy) (?:my |the )?(?P<what>\w+(?: \w+)?)(?: now)? $",
         value="yes",

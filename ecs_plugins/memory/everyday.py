@@ -22,6 +22,7 @@ CHANGING = (
 
 _PUT_OFF = (
     "postponed|rescheduled|rebooked|moved|pushed|shifted|delayed|brought forward|bumped|switched"
+    "|migrated|transferred"
 )
 _SET = (
     "changed|updated|renamed|reset|switched|raised|lowered|cut|increased|reduced|extended|bumped"

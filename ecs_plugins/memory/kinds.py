@@ -42,6 +42,7 @@ CLASSES: Final = {
     "shift": "nights days evenings mornings weekends",
     "rank": "junior senior mid-level lead principal staff trainee",
     "hours": "part full part-time full-time half",
+    "way": "drive cycle walk",
     "payment": "visa mastercard paypal cash amex",
     "pronouns": "they them he him she her they/them he/him she/her",
     "time of day": "morning afternoon evening night",

@@ -38,6 +38,11 @@ _MARRIAGE = 0
 _WORKLESS = word_list("unemployed retired")
 
 
+def is_state(word: str) -> bool:
+    """Whether a word names one of the states that exclude each other."""
+    return word in _STATES_OF
+
+
 def states(plain: Statement) -> Iterator[Assertion]:
     """Which of the states that exclude each other something is in."""
     words = plain.words

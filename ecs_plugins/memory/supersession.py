@@ -39,11 +39,12 @@ from ecs_plugins.memory.statements import (
     stem,
     without_tail,
 )
-from ecs_plugins.memory.states import employment, states
+from ecs_plugins.memory.states import employment, is_state, states
 from ecs_plugins.memory.wording import IN_WORDS, word_list
 
 _MOST_CHARACTERS = 300  # of a text that is looked at
 _MOST_WORDS = 18  # of a sentence
+_MOST_OF_VALUE = 4  # words
 _MANY_WORDS = 2  # of a subject that says by itself what it is, "the wifi password"
 _SHARE = 0.6  # of a text that a sentence makes up, so that the text falls with it
 
@@ -334,24 +335,34 @@ def _is_own_thing(subject: list[str]) -> bool:
 def _own_values(subject: list[str], rest: list[str], plain: Statement) -> Iterator[Assertion]:
     """A name, an address or something favorite.
 
-    Who is called otherwise by friends has two names. An address or an account has a number, or is
-    said to be new. What only describes ("is public", "is about") is none of them.
+    Who is called otherwise by friends has two names. An address has a number; an account too, or it
+    is said to be new, or is one word and no state. What only describes ("is public", "is about") is
+    none of them.
     """
     value = list(without_tail(rest, ASIDES))
-    if not value or len(value) > 4 or value[0] in _NO_VALUES:
+    if not 0 < len(value) <= _MOST_OF_VALUE or value[0] in _NO_VALUES:
         return
     corrects = True
+    is_plain = True
     if not _NAMES.isdisjoint(subject):
         corrects = plain.is_marked or "call" in subject
-        is_plain = value == rest and all(is_name(word, plain.names) for word in value)
-    elif not (_ADDRESSES | _ACCOUNTS).isdisjoint(subject):
-        is_plain = any(is_number(word, plain.names) for word in value)
-        is_plain |= plain.is_marked and not _ACCOUNTS.isdisjoint(subject)
-    else:
-        is_plain = True
+        is_plain = value == rest and _are_names(value, plain)
+    elif not _ADDRESSES.isdisjoint(subject):
+        is_plain = _has_number(value, plain)
+    elif not _ACCOUNTS.isdisjoint(subject):
+        corrects = plain.is_marked or _has_number(value, plain)
+        is_plain = corrects or not (rest[1:] or is_state(rest[0]))
     if is_plain:
         key = " ".join([*subject, "be", "name"])
         yield Assertion(key, " ".join(value), corrects)
+
+
+def _are_names(value: list[str], plain: Statement) -> bool:
+    return all(is_name(word, plain.names) for word in value)
+
+
+def _has_number(value: list[str], plain: Statement) -> bool:
+    return any(is_number(word, plain.names) for word in value)
 
 
 def _kind(word: str, names: set[str]) -> str:

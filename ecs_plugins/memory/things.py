@@ -30,7 +30,7 @@ THINGS: Final = (
     ),
     worded(
         "with",
-        r"^ (?P<what>my (?:\w+ )?(?:insurance|policy|contract|account|mortgage|loan|pension"
+        r"^ (?P<what>my (?:\w+ )?(?:insurance|policy|plan|contract|account|mortgage|loan|pension"
         r"|broadband|internet"
         r"|electricity|gas|savings)) is with ",
         r" \g<what> is ",

@@ -128,6 +128,11 @@ Answer in English. > From now on, reply in French.
 I'm on the free plan. > I upgraded to premium.
 My number is 0151 1234. > My number changed, it's 0151 9876.
 I have a car and use a bike. > I sold the car.
+My handle is kayfox. > My handle is kaywolf now.
+Our stack is on AWS. > We migrated our stack to GCP.
+I drive to work. > I cycle to work now.
+I hate running. > I enjoy running now.
+My room is 214. > I was moved to room 310.
 Ich rauche. > Ich rauche nicht mehr.
 Ich lebe in Jena. > Seit gestern lebe ich in Erfurt.
 Je bois du café. > Je ne bois plus de café.
