@@ -198,6 +198,8 @@ def _rewrite_memory(erasure: Erasure, space: Space, new: TierRow, text: str) -> 
     connection = erasure.connection
     memory = new.memory
     name = memory.id
+    size = log.size_of(text, dump(new.metadata))
+    check_room(erasure.store.settings, space, 1, size)
     vectors = erasure.store.embed([text])
     behind = [*tiers.provenance(connection, [name]).get(name, ())]
     contents = erasure.erase_versions(space, name)

@@ -65,6 +65,19 @@ def test_texts_and_metadata_count_in_bytes_and_an_update_may_shrink_but_not_grow
     assert used(memory) == (1, 7)
 
 
+@pytest.mark.parametrize("quota", [{"max_messages": 1}, {"max_bytes": 40}])
+def test_a_memory_that_says_something_else_needs_room_for_it(open_memory, quota):
+    memory = open_with(open_memory, **quota)
+    memory.add("the boat is blue")
+    memory.sleep()
+    (kept,) = memory.memories()
+    with pytest.raises(QuotaError):
+        memory.update(kept.id, text="the boat is green, as it was in May")
+    assert used(memory)[0] == 1
+    (kept,) = memory.memories()
+    assert kept.text == "the boat is blue"
+
+
 def test_what_is_counted_is_what_there_is_and_verify_says_where_not(open_memory, tmp_path):
     memory = open_memory(store=StoreConfig(sleep="manual", log_retention=1e9))
     ids = memory.add(["one", "two", "three", "four"], metadata={"k": 1})
