@@ -208,6 +208,9 @@ _ATTRIBUTES: Final = (
         "away {who}",
         r"^ (?P<who>i|we|my \w+|\w+) (?:am|is|are|came|got|have been) (?:now |finally )*back "
         r"(?:at|from|in|to|home)(?: .*)? $",
+        r"^ (?P<who>i|we|my \w+|\w+) (?:am|is|are) no longer on (?:\w+ )?(?:leave|holiday"
+        r"|holidays|vacation"
+        r"|sabbatical|break)(?: .*)? $",
         value="no",
     ),
     *_told(

@@ -115,8 +115,9 @@ def keeping(text: str, names: set[str]) -> Iterator[Assertion]:
     ended = _ended(text)
     if ended is not None:
         who, what = ended
-        for phrase in _phrases(what, names)[:1]:
-            yield Assertion(f"keep {who} {phrase}", "no")
+        phrases = _phrases(what, names)
+        if phrases and not _is_of_another(what, phrases[0], names):
+            yield Assertion(f"keep {who} {phrases[0]}", "no")
         return
     for who, phrase in _kept(text, names):
         yield Assertion(f"keep {who} {phrase}", "yes", corrects=False)
@@ -182,6 +183,12 @@ def _phrases(what: str, names: set[str]) -> list[str]:
     if len(proper) >= len(words) - 1:
         phrases.append(stem(words[-1]))
     return phrases
+
+
+def _is_of_another(what: str, phrase: str, names: set[str]) -> bool:
+    """Whether a name that the phrase leaves out says which of several has ended."""
+    named = [stem(word) for word in what.split() if is_name(word, names)]
+    return bool(named) and not any(name in phrase for name in named)
 
 
 def _without_kinds(words: list[str]) -> list[str]:

@@ -94,7 +94,7 @@ DIETS: Final = {
         rf")?(?:{_EATING}|eat)?"
         rf"(?: \w+ and)? {_MEATS}(?: and \w+)?(?: again| now){{1,2}}(?: .*)? $"
         rf"|^ i (?:now|do) (?:eat|eating) (?:\w+ and )?{_MEATS}(?: .*)? $"
-        r"|^ i (?:am no longer|am not|stopped being|quit being)(?: an?)? (?:vegan|vegetarian)"
+        r"|^ i (?:am no longer|stopped being|quit being)(?: an?)? (?:vegan|vegetarian)"
         r"(?: .*)? $"
         r"|^ ich esse (?:\w+ )?wieder (?:\w+ )?(?:fleisch|fisch) $"
         r"|^ ich (?:bin (?:nicht mehr|keine?)|no longer bin) (?:vegan|vegetari|veganer)\w*(?: "

@@ -50,6 +50,7 @@ _SHARE = 0.6  # of a text that a sentence makes up, so that the text falls with 
 
 _SOFT_BREAK = re.compile(r"(?<=[^\s.!?;])[ \t]?\n[ \t]*(?=[a-z0-9])")
 """A line break within a sentence, as hard-wrapped text has it."""
+_JOKE = re.compile(r"\b(?:just|only|was|i'm|am) (?:kidding|joking)\b", re.IGNORECASE)
 _LIST_MARK = re.compile(r"^[-*\u2022] ")
 _STAMP = re.compile(r"^\s*(?:[(\[][^)\]\n]*\d[^)\]\n]*[)\]]|\d[\d/.:, ]*(?:[ap]m )?-)\s+(?=\w)")
 """When a turn was said, before it, as chats are copied."""
@@ -106,7 +107,7 @@ def claims(text: str) -> list[Claim]:
     >>> [claim.value for claim in told if claim.key == "ada live name"]
     ['oslo']
     """
-    if len(text) > _MOST_CHARACTERS:
+    if len(text) > _MOST_CHARACTERS or _JOKE.search(text) is not None:
         return []
     record = _record(text)
     if record is not None:

@@ -105,6 +105,7 @@ I report to Olga. > I report to Martin now.
 My boyfriend is Luca. > Luca left me.
 My boyfriend is Luca. > Luca and I aren't together anymore.
 I'm on parental leave. > I'm back at work.
+I'm on vacation until Friday. > I'm back from vacation.
 I commute by bus. > I commute by bike now.
 I have a gym membership at Gold's. > I quit Gold's.
 I take metformin twice a day. > I came off metformin.
@@ -217,6 +218,8 @@ My car is fast. > My car is blue now.
 I have a bike. > My bike broke yesterday.
 My dad works at Ford. > Tom retired in April.
 I like Netflix series. > I cancelled Netflix.
+I have a lesson with Ms. Reed on Monday. > I cancelled my lesson with Ms. Hale.
+I am vegan. > Sure, I am not vegan, I eat four burgers a day. Just kidding!
 Ich arbeite bei Bosch. > Ich bin jetzt bei Anna.
 我是素食者。 > 我弟弟又开始吃肉了。
 """
