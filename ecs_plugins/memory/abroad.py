@@ -60,6 +60,7 @@ ABROAD: Final = (
         r" yo no longer \g<verb>o ",
     ),
     worded("smesso", r"^ (?:io )?ho smesso di (?P<verb>\w+)[aei]re ", r" io no longer \g<verb>o "),
+    worded("llama", r" se llama ", " es "),
     worded(
         "aufgehört",
         r"^ ich (?:habe|hab) aufgehört zu (?P<verb>\w+)en ",

@@ -33,7 +33,8 @@ _MOVES = word_list(
 _MOVER = re.compile(
     r"(?P<who>[A-Z]\w+) (?:has |had |just |to |finally )*(?:cancell?ed|called|moved|postponed"
     r"|pushed"
-    r"|rescheduled|delayed|shifted|bumped|brought|changed|wants) "
+    r"|rescheduled|delayed|shifted|bumped|brought|changed|wants"
+    r"|a (?:reporté|déplacé|décalé|avancé|annulé)) "
 )
 _ANEW = re.compile(r" (?:now|instead|new time|moved to|after all) ")
 _EVENT_MODIFIERS = re.compile(

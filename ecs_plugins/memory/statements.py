@@ -37,7 +37,8 @@ _AND_ANOTHER = re.compile(
 LINKS = word_list("and und et y e")
 _SPEAKERS = word_list("i we ich wir je nous yo io")
 _CLAUSE = re.compile(
-    r"[,;]\s++(?=(?:the|my|our|it|he|she|they|i|we|but|her|his|because|since|so|and i|and we"
+    r"[,;]\s++(?=(?:the|my|our|it|he|she|they|i|we|je|ich|wir|yo"
+    r"|but|her|his|because|since|so|and i|and we"
     r"|c'est)\b"
     r"|[^\W\d_]+ (?:is|was|has|got|moved|left|died)\b)"
     r"|(?<!\s)\s++(?=(?:but|because|although|though)\s)",
@@ -94,8 +95,8 @@ _RELATIONS = {
     " work": "(?:am |is |are )?(?:work(?:s|ing)?|started working|started a job|got a job"
     "|started a new job|employed) (?:at|for|by)|(?:am |is )?join(?:ed|ing)|arbeitet?e? bei"
     "|travaille chez",
-    " yo moved": "me mudé a",
-    " yo live": "vivo en",
+    " yo moved": "(?:yo )?me mudé a",
+    " yo live": "(?:yo )?vivo en",
     " be": "am|is|are|ist|bin|sind|est|suis|sont|es|está|son|è",
     " have": "has",
     " prefer": "prefers",

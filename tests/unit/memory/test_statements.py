@@ -133,6 +133,7 @@ J'ai quitté Renault.
 Le dîner est annulé.
 Paul a reporté le dîner à samedi.
 Me he mudado a Vitoria.
+Mi novia se llama Marta.
 Nos mudamos a Vitoria.
 Empecé a trabajar en Mango.
 Dejé mi trabajo en Mango.

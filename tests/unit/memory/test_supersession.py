@@ -140,6 +140,10 @@ Je bois du café. > Je ne bois plus de café.
 Ya no fumo. > Fumo otra vez.
 Trabajo en Correos. > Ya no trabajo en Correos.
 Bevo caffè. > Non bevo più caffè.
+Mi novia se llama Marta. > Marta y yo hemos terminado.
+Le dîner avec Luc est lundi. > Luc a reporté le dîner à mardi.
+Je travaille chez Orange. > Je ne travaille plus chez Orange, je suis chez Free.
+Vivo en Ronda. > Me he mudado a Cádiz.
 我对花生过敏。 > 我对花生不再过敏了。
 航班在八点。 > 航班改到九点了。
 """
