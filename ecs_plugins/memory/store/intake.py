@@ -83,10 +83,7 @@ def prepared(
                 left = left[stored:]
         _check_room(store, space, left)
         latest = _latest(connection, space, now)
-    if not ids:
-        ids = log.new_ids(len(messages))
-    left = _as_replies(store, left, ids[stored:], latest, now)
-    texts = _texts_of(left)
+    ids, left, texts = _as_read(store, left, latest, now, ids, stored)
     vectors = store.embed(texts) if texts else np.empty((0, store.dimension), dtype=np.float32)
     return MessageBatch(ids, stored, left, vectors, request, pinned)
 
@@ -96,8 +93,8 @@ def foreseen(store: MemoryStore, namespace: Namespace, messages: Sequence[NewMes
     now = time.time()
     with store.reading(namespace) as (connection, space):
         latest = _latest(connection, space, now)
-    ids = log.new_ids(len(messages))
-    return _texts_of(_as_replies(store, messages, ids, latest, now))
+    _, _, texts = _as_read(store, messages, latest, now)
+    return texts
 
 
 def _latest(connection: Connection, space: Space | None, now: float) -> Message | None:
@@ -108,22 +105,23 @@ def _latest(connection: Connection, space: Space | None, now: float) -> Message 
     return last[0] if last else None
 
 
-def _as_replies(
+def _as_read(
     store: MemoryStore,
     messages: Sequence[NewMessage],
-    ids: Sequence[str],
     latest: Message | None,
     now: float,
-) -> list[NewMessage]:
-    """Messages with the questions that they reply to, of which the paper's rule knows none."""
-    if store.config.rule == "paper":
-        return [*messages]
-    return log.replies(messages, ids, latest, now)
+    ids: list[str] | None = None,
+    stored: int = 0,
+) -> tuple[list[str], list[NewMessage], list[str]]:
+    """Ids, messages behind the questions that they reply to, and what they are read as.
 
-
-def _texts_of(messages: Sequence[NewMessage]) -> list[str]:
-    """What messages are read as."""
-    return [as_reply(message.text, message.asked) for message in messages]
+    The paper's rule knows no replies. The messages are those behind the first ``stored`` ids.
+    """
+    names = ids or log.new_ids(stored + len(messages))
+    read = [*messages]
+    if store.config.rule != "paper":
+        read = log.replies(messages, names[stored:], latest, now)
+    return names, read, [as_reply(message.text, message.asked) for message in read]
 
 
 class _ErasedQuestionError(Exception):

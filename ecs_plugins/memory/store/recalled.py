@@ -29,7 +29,7 @@ class RecallRequest:
     """What is asked of one namespace; see `EntropicMemory.recall`.
 
     Attributes:
-        question: The query as it is judged; None where the cosine alone scores.
+        question: The query as it is judged; None where the cosine alone scores (the paper).
     """
 
     query: str
@@ -44,11 +44,6 @@ class RecallRequest:
     at: float | None = None
     include_superseded: bool = False
     scale: Scale = DEFAULT
-
-    @property
-    def by_cosine(self) -> bool:
-        """Whether the cosine alone scores (the paper)."""
-        return self.question is None
 
 
 class Score(NamedTuple):
@@ -157,7 +152,7 @@ class Reader:
         candidates = self._recalled({each.row: each for each in scored})
         found = [each for each in candidates if self._is_shown(each)]
         fallen = [each for each in candidates if not each.validity.holds]
-        if fallen and not self.request.by_cosine:
+        if fallen and self.request.question is not None:
             found += self._in_place_of(fallen)
         shown: dict[int, Recalled] = {}
         for each in sorted(found, key=place):
@@ -231,7 +226,7 @@ class Reader:
     def _is_shown(self, recalled: Recalled) -> bool:
         """Whether it holds, or is wanted though it does not; what is pinned stays now."""
         request = self.request
-        if recalled.validity.holds or request.by_cosine:
+        if recalled.validity.holds or request.question is None:
             return True
         if request.at is not None:
             return False

@@ -26,7 +26,7 @@ from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import Access
 from ecs_plugins.memory.store.recalled import Ranked, Reader, Recalled, RecallRequest
 from ecs_plugins.memory.store.seam import Rows, SpaceIndex
-from ecs_plugins.memory.types import ColdMemory, Floats, Namespace
+from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier
 from ecs_plugins.storage.base import Connection
 
 CANDIDATES = 64
@@ -104,7 +104,7 @@ def _note_hits(
 
 def _demands(found: Sequence[Recollection], request: RecallRequest) -> list[float]:
     """How much each is asked for."""
-    if request.by_cosine:
+    if request.question is None:
         return [each.score for each in found]
     similarities = [each.similarity for each in found]
     coverage = [each.coverage for each in found]
@@ -132,15 +132,19 @@ def _of_namespace(
     store: MemoryStore, connection: Connection, space: Space, request: RecallRequest
 ) -> list[_Placed]:
     """The best items of a namespace; what does not hold stands behind what holds."""
+    best = _best(store, connection, space, request)
+    standing = [each.stored.tier for each in best]
     placed = []
-    for each in _best(store, connection, space, request):
-        recollection = _recollection(each, space, request)
+    for each, tier in zip(best, standing, strict=True):
+        recollection = _recollection(each, tier, space, request)
         place = (not each.validity.holds, -each.score.score)
         placed.append(_Placed(recollection, place))
     return placed
 
 
-def _recollection(recalled: Recalled, space: Space, request: RecallRequest) -> Recollection:
+def _recollection(
+    recalled: Recalled, tier: Tier, space: Space, request: RecallRequest
+) -> Recollection:
     stored = recalled.stored
     score = recalled.score
     validity = recalled.validity
@@ -150,7 +154,7 @@ def _recollection(recalled: Recalled, space: Space, request: RecallRequest) -> R
         id=item.id,
         text=item.text,
         score=score.score,
-        tier=stored.tier,
+        tier=tier,
         namespace=space.namespace,
         metadata=stored.metadata,
         support=item.evidence.support,
@@ -182,7 +186,7 @@ def _best(
     if request.condition is not None:
         allowed = _matching(store, connection, space, request.condition)
         items = len(allowed)
-    count = request.k if request.by_cosine else max(request.k, CANDIDATES, FOURTH)
+    count = request.k if request.question is None else max(request.k, CANDIDATES, FOURTH)
     reader = Reader(store, connection, space, request, allowed)
     while True:
         scored, rest = _scored(opened, request, count, allowed, items)
@@ -262,7 +266,7 @@ def _why(recalled: Recalled, request: RecallRequest) -> str:
     item = stored.item
     evidence = item.evidence
     how = f"cosine {score.similarity:.3f} >= {request.threshold:g}"
-    if not request.by_cosine:
+    if request.question is not None:
         how = (
             f"score {score.score:.3f} >= {request.threshold:g}, of cosine {score.similarity:.3f} "
             f"and {score.coverage:.0%} of the words asked for"
