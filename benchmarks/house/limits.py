@@ -34,7 +34,7 @@ COMPLEXITY = 12
 EXCEPTIONS: dict[str, int] = {}
 """Functions above `COMPLEXITY`, each with its own. The list may only shrink."""
 
-STAYS = {"add": 76, "recall": 49, "sleep": 171, "shape": 73, "route": 34}
+STAYS = {"add": 87, "recall": 48, "sleep": 171, "shape": 73, "route": 34}
 """How often one call of each operation may change file (`benchmarks.house.stays`)."""
 
 STAYS_AIMED_AT = {"add": 68, "recall": 45, "sleep": 270, "shape": 71, "route": 33}

@@ -122,19 +122,26 @@ def claims(text: str) -> list[Claim]:
         if words > _MOST_WORDS or asks(sentence):
             continue
         falls = words >= _SHARE * length
-        assertions = _of_sentence(sentence)
-        made += [Claim(*assertion, falls) for assertion in assertions]
-        made += [Claim(*assertion, falls=False) for assertion in _of_halves(sentence)]
+        made += _of_sentence(sentence, falls=falls)
     return list(dict.fromkeys(made))
 
 
-def _of_sentence(sentence: str) -> list[Assertion]:
+def _of_sentence(sentence: str, *, falls: bool) -> list[Claim]:
+    """What a sentence says, and its halves each by itself."""
     told = of_oneself(sentence)
-    if told:
-        return told
     whole = spoken(sentence)
-    if not UNREAL.isdisjoint({*whole.split()} - names_in(sentence)):
-        return []
+    words = {*whole.split()} - names_in(sentence)
+    is_real = UNREAL.isdisjoint(words)
+    if not told and is_real:
+        told = _of_clauses(sentence, whole)
+    made = [Claim(*assertion, falls) for assertion in told]
+    if is_real and not LINKS.isdisjoint(words):
+        made += [Claim(*assertion, falls=False) for assertion in _of_halves(sentence)]
+    return made
+
+
+def _of_clauses(sentence: str, whole: str) -> list[Assertion]:
+    """What the clauses of a sentence say, of which `spoken` makes the ``whole``."""
     assertions: list[Assertion] = []
     parts = resolved(clauses(unframed(sentence)))
     for part in parts:
@@ -146,9 +153,6 @@ def _of_sentence(sentence: str) -> list[Assertion]:
 
 def _of_halves(sentence: str) -> Iterator[Assertion]:
     """What the halves of a sentence say, each by itself."""
-    words = {*as_said(sentence).split()} - names_in(sentence)
-    if LINKS.isdisjoint(words) or not UNREAL.isdisjoint(words):
-        return
     for part in clauses(unframed(sentence)):
         for half in halves(part):
             straight = unframed(half)
@@ -163,10 +167,11 @@ def _of_clause(text: str, clause: str) -> list[Assertion]:
         clause: As it was written.
     """
     names = names_in(clause)
-    assertions = [*plans(text, names | mover(clause)), *roles(text, names)]
-    assertions += keeping(as_said(clause), names)
-    assertions += attributes(text)
+    said = as_said(clause)
     plain = statement(text, names)
+    assertions = [*plans(text, names | mover(clause)), *roles(text, names)]
+    assertions += keeping(said, names)
+    assertions += attributes(text)
     if plain is None:
         return assertions
     if not plain.negations:
