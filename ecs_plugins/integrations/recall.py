@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
@@ -72,8 +71,7 @@ class RecallFields(StrictFields):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RecalledBlock:
+class RecalledBlock(NamedTuple):
     """What is recalled for a prompt.
 
     Attributes:

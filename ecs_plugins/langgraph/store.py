@@ -269,7 +269,7 @@ class EntropicStore(BaseStore):
             with self._items.together(texts, touched | writes.namespaces()):
                 self._write_items(writes, reads)
                 self._conversations.put(writes.messages)
-        elif writes.items or writes.deletes or reads.touched:
+        else:
             self._write_items(writes, reads)
         return reads.results
 
@@ -388,11 +388,8 @@ class EntropicStore(BaseStore):
         return [(item, score) for item, score in pairs if not hold(item.namespace)]
 
     def _write_items(self, writes: _Writes, reads: _Reads) -> None:
-        self._items.write(
-            writes.items,
-            deletes=writes.deletes,
-            touched=reads.touched,
-        )
+        if writes.items or writes.deletes or reads.touched:
+            self._items.write(writes.items, deletes=writes.deletes, touched=reads.touched)
 
     def _namespaces(self, view: ItemView, op: ListNamespacesOp) -> list[Namespace]:
         namespaces = set(view.namespaces())

@@ -48,6 +48,7 @@ _ROMANCE = word_list(
     di a da nel della dei"""
 )
 _FUNCTION: Final = _ENGLISH | _GERMAN | _ROMANCE
+_GERMAN_ALONE: Final = _GERMAN - _ENGLISH - _ROMANCE
 _PERSONAL: Final = word_list(
     """i me my mine myself we us our ours you your yours ich mein meine meinen meinem meiner mich
     mir wir unser unsere je j mon ma mes moi nous notre nos yo mi mis nosotros nuestro io mio mia
@@ -100,7 +101,7 @@ def read(query: str) -> QueryReading:
     stems = {word.partition("'")[0] for word in words}
     content = [word for word in words if word.partition("'")[0] not in _FUNCTION]
     names = []
-    if stems.isdisjoint(_GERMAN - _ENGLISH - _ROMANCE):
+    if stems.isdisjoint(_GERMAN_ALONE):
         large = [word for word in WORD.findall(query)[1:] if word[0].isupper()]
         names = [word.casefold() for word in large if word.casefold() not in _FUNCTION]
     is_personal = not stems.isdisjoint(_PERSONAL) or bool(_PERSONAL_SIGNS.search(query))
