@@ -23,15 +23,15 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _AND = re.compile(
-    r"(?<!\s)\s++(?:and|und|et|y|e)\s++(?=(?:(?:i|we|now|just|don't|do|am|have|went|moved|live|work|bought"
-    r"|use"
+    r"(?<!\s)\s++(?:and|und|et|y|e)\s++"
+    r"(?=(?:(?:i|we|now|just|don't|do|am|have|went|moved|live|work|bought|use"
     r"|switched|started|got|bin|habe|wohne|arbeite|esse|trinke|no longer|never|ora|ahora|jetzt"
     r"|maintenant|sono|vivo|lavoro|trabajo|suis|je|ich)\b|i'm\b|j'))",
     re.IGNORECASE,
 )
 _AND_ANOTHER = re.compile(
-    r"(?<!\s)\s++(?:and|und|et|y|e)\s++(?=(?:(?:my|our|the) )?\w+ (?:is|has|was|took|became|will|ist|est"
-    r"|es) )",
+    r"(?<!\s)\s++(?:and|und|et|y|e)\s++"
+    r"(?=(?:(?:my|our|the) )?\w+ (?:is|has|was|took|became|will|ist|est|es) )",
     re.IGNORECASE,
 )
 LINKS = word_list("and und et y e")
