@@ -122,8 +122,7 @@ _ATTRIBUTES: Final = (
         rf"(?: (?:daily|a day|per day|every \w+))?{_NOW} $",
         rf" {_RAISED} my (?P<what>\w+)(?: dose| dosage)? (?:from \S+(?: mg)? )?to {_VALUE}",
         r" (?:dose|dosage) of (?:my )?(?P<what>\w+) (?:is|went up to|went down to|was \w+ to) "
-        r"(?:now )?"
-        r"(?P<value>\d\S*)",
+        r"(?:now )?(?P<value>\d\S*)",
         rf"^ my (?P<what>\w+)(?: dose| dosage)? (?:is|was|has been|{_RAISED}|been)+ "
         rf"(?:{_RAISED} )?(?:now )?(?:to )?(?P<value>\d\S*) (?:mg|milligrams?|mcg|units|ml)\b",
     ),
@@ -166,8 +165,7 @@ _ATTRIBUTES: Final = (
         rf"(?P<value>(?:to|into|in|on|under|behind) (?:\w+ ){{0,4}}?\w+?){_NOW} $",
         r"^ (?:the |my |our )?(?P<what>[a-z]+(?: [a-z]+){0,2}?) (?:(?:is|are) now"
         r"|(?:was|were|has been|have been|got) (?:moved|relocated|transferred)) (?P<value>(?:to"
-        r"|into|in|on|under|at|behind) "
-        r"(?:\w+ ){0,4}?\w+) $",
+        r"|into|in|on|under|at|behind) (?:\w+ ){0,4}?\w+) $",
         rf"^ (?:the |my |our )?(?P<what>[a-z]+(?: [a-z]+){{0,2}}?) (?:is|are) {_PLACE} now $",
         rf"^ (?:i|we){_LATELY} keep (?:the |my |our )?(?P<what>[a-z]+(?: [a-z]+)?) {_PLACE} now $",
     ),

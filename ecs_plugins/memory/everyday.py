@@ -211,8 +211,7 @@ EVERYDAY: Final = Rewordings(
             r" (?:have |just |finally )*(?:bought|rented|found|got) an? (?:\w+ )?(?:flat|house"
             r"|apartment"
             r"|studio|room|cottage|place) in (?P<where>\S+) and (?:have |just |already )*(?:moved"
-            r"|settled)"
-            r" in ",
+            r"|settled) in ",
             r" moved to \g<where> ",
         ),
         worded("made", r" (?:have |just |finally )*(?:made|completed) the move to ", " moved to "),

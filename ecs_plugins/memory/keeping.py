@@ -62,8 +62,7 @@ _ENDED: Final = re.compile(
 )
 _REMOVED: Final = re.compile(
     rf"^ {_WHO}{_LATELY} (?:got|had) (?:my|our) (?P<what>\S+(?: \S+)?) (?:off|removed|taken out"
-    r"|out)"
-    r"(?: \w+)? $"
+    r"|out)(?: \w+)? $"
 )
 _IS_A: Final = re.compile(
     rf"^ {_WHO}{_LATELY} (?:am|is|are) (?:an? |the )(?P<what>[a-z]+(?: [a-z]+)?) "

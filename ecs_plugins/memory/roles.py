@@ -56,8 +56,7 @@ _SAID: Final = tuple(
     re.compile(pattern)
     for pattern in (
         rf"^{_NOW} {OWN}(?: {_NEW})? (?P<role>{ROLE})(?:'s name)?{_NOW} {_IS}{_NOW} "
-        rf"(?P<who>\S+(?: \S+){{0,2}}?)"
-        rf"{_NOW} $",
+        rf"(?P<who>\S+(?: \S+){{0,2}}?){_NOW} $",
         rf"^ (?:i|we) (?:have |just |finally |now )*(?:have|got|found|hired|chose) (?:an? )?{_NEW}"
         rf" (?P<role>{ROLE}) (?:called |named )?(?P<who>\S+(?: \S+){{0,2}}?) $",
         rf"^ (?:i|we) (?:have |just |now )*(?:switched|changed|moved) (?:over )?to "
@@ -73,8 +72,7 @@ _SAID: Final = tuple(
 )
 _PAIR: Final = re.compile(
     r"^ (?:i am|i ve been|i have been|we are) (?:now |currently )?(?:dating|seeing|going out with"
-    r"|married to|engaged to|together with|in a relationship with) (?P<who>\S+)"
-    r"(?: \S+)?? $"
+    r"|married to|engaged to|together with|in a relationship with) (?P<who>\S+)(?: \S+)?? $"
 )
 _TIME: Final = (
     r"(?: (?:last \w+|yesterday|today|recently|this \w+|in \w+|on \w+|a \w+ ago|two \w+ ago"

@@ -38,8 +38,7 @@ LINKS = word_list("and und et y e")
 _SPEAKERS = word_list("i we ich wir je nous yo io")
 _CLAUSE = re.compile(
     r"[,;]\s++(?=(?:the|my|our|it|he|she|they|i|we|je|ich|wir|yo"
-    r"|but|her|his|because|since|so|and i|and we"
-    r"|c'est)\b"
+    r"|but|her|his|because|since|so|and i|and we|c'est)\b"
     r"|[^\W\d_]+ (?:is|was|has|got|moved|left|died)\b)"
     r"|(?<!\s)\s++(?=(?:but|because|although|though)\s)",
     re.IGNORECASE,

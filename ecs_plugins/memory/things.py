@@ -58,8 +58,7 @@ THINGS: Final = (
     ),
     worded(
         "turned switched",
-        r"^ (?:i|we) (?:have |just )*(?:turned|switched) (?P<how>on|off) (?P<what>(?:the|my"
-        r"|our) "
+        r"^ (?:i|we) (?:have |just )*(?:turned|switched) (?P<how>on|off) (?P<what>(?:the|my|our) "
         r"\S+(?: \S+)?) $",
         r" \g<what> is now \g<how> ",
     ),
@@ -88,8 +87,7 @@ THINGS: Final = (
     ),
     worded(
         "made",
-        r"^ (?:i|we|they) (?:have |just )*made (?P<what>(?:the|my|our) \S+) "
-        r"(?P<how>\w+) $",
+        r"^ (?:i|we|they) (?:have |just )*made (?P<what>(?:the|my|our) \S+) (?P<how>\w+) $",
         r" \g<what> is now \g<how> ",
     ),
     worded(
@@ -126,8 +124,7 @@ THINGS: Final = (
         "switched changed moved refinanced transferred",
         r"^ (?:i|we) (?:have |just )*(?:switched|changed|moved|refinanced|transferred) "
         r"(?:(?:our|my|the) )?"
-        r"(?P<what>(?:\w+ )?(?:provider|supplier|insurer|insurance|carrier|mortgage|loan"
-        r"|pension"
+        r"(?P<what>(?:\w+ )?(?:provider|supplier|insurer|insurance|carrier|mortgage|loan|pension"
         r"|broadband|internet|electricity|contract)) (?:to|with|over to) ",
         r" my \g<what> is now ",
     ),
@@ -198,8 +195,7 @@ THINGS: Final = (
     worded(
         "back returned resumed picked got went",
         r" (?:am back to|went back to|returned to|resumed|got back into|have gone back to"
-        r"|picked up) "
-        r"(?=\w+ing )",
+        r"|picked up) (?=\w+ing )",
         " now ",
     ),
     worded("back", r" am back from (?:my |our |the )?(?P<what>\w+)", r" am no longer on \g<what>"),
