@@ -50,6 +50,12 @@ _SHARE = 0.6  # of a text that a sentence makes up, so that the text falls with 
 
 _SOFT_BREAK = re.compile(r"(?<=[^\s.!?;])[ \t]?\n[ \t]*(?=[a-z0-9])")
 """A line break within a sentence, as hard-wrapped text has it."""
+_IS_COMING = re.compile(
+    r"^ (?:(?:i|we|ich|wir|je|nous|yo|io) |.{0,80} (?:will be|starts|takes over) )"
+    r"(?:.{0,120} )?(?:tomorrow|soon|morgen|bald|demain|bientôt|mañana|pronto|domani|presto"
+    r"|(?:next|nächste[mnrs]?|kommende[mnrs]?|próxim[oa]|prossim[oa]) \w+|\w+ prochaine?) "
+)
+"""That somebody moves or begins on a day to come."""
 _JOKE = re.compile(r"\b(?:just|only|was|i'm|am) (?:kidding|joking)\b", re.IGNORECASE)
 _LIST_MARK = re.compile(r"^[-*\u2022] ")
 _STAMP = re.compile(r"^\s*(?:[(\[][^)\]\n]*\d[^)\]\n]*[)\]]|\d[\d/.:, ]*(?:[ap]m )?-)\s+(?=\w)")
@@ -169,16 +175,24 @@ def _of_clause(text: str, clause: str) -> list[Assertion]:
     names = names_in(clause)
     said = as_said(clause)
     plain = statement(text, names)
-    assertions = [*plans(text, names | mover(clause)), *roles(text, names)]
-    assertions += keeping(said, names)
-    assertions += attributes(text)
-    if plain is None:
-        return assertions
+    told = [*roles(text, names), *keeping(said, names), *attributes(text)]
+    if plain is not None:
+        told += _of_statement(plain)
+    if _IS_COMING.match(said) is not None:
+        # What is so until then still is.
+        told = [assertion._replace(corrects=False) for assertion in told]
+    return [*plans(text, names | mover(clause)), *told]
+
+
+def _of_statement(plain: Statement) -> Iterator[Assertion]:
+    """What a statement says by its words, of whatever kind it is."""
     if not plain.negations:
-        assertions += [*_values(plain), *states(plain), *_versions(plain), *slots(plain)]
-        assertions += employment(plain)
-    assertions += _plain_truth(plain)
-    return assertions
+        yield from _values(plain)
+        yield from states(plain)
+        yield from _versions(plain)
+        yield from slots(plain)
+        yield from employment(plain)
+    yield from _plain_truth(plain)
 
 
 def _plain_truth(plain: Statement) -> Iterator[Assertion]:

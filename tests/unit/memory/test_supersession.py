@@ -14,6 +14,7 @@ from ecs_plugins.memory.types import HotItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 CORRECTIONS = """
+I live in Leeds. > I'm moving to York.
 I live in Rome. > I moved to Oslo last month.
 Ada lives in Paris. > Ada no longer lives in Paris.
 I work for Siemens as an engineer. > I started working at Bosch in May.
@@ -49,7 +50,6 @@ My laptop is a Dell. > My new laptop is a Lenovo.
 I drive a Golf. > I traded my Golf for a Tesla.
 My username is tomcat7. > Change my username to tigerbob.
 The Wi-Fi password is bluefox22. > I changed the Wi-Fi password to greenowl9.
-I live in Leeds. > I'm moving to York next week.
 I wear size M. > I'm size L now.
 I am on the basic plan. > We upgraded to the pro plan.
 Ich bin Single. > Ich habe geheiratet.
@@ -91,7 +91,6 @@ Lavoro alla Fiat. > Adesso lavoro alla Ferrari.
 أعيش في القاهرة. > انتقلت للعيش في دبي.
 我住在北京。 > 我搬到上海了。
 我的电话是555-0101。 > 我的新电话是555-0199。
-I work at Pfizer. > I'm joining Novartis next month.
 I work at Pfizer. > Novartis hired me.
 I work at a bank. > I quit my job.
 I'm a teacher. > I became a translator last year.
@@ -149,6 +148,10 @@ Vivo en Ronda. > Me he mudado a Cádiz.
 """
 
 LOOK_ALIKES = """
+I live in Leeds. > I'm moving to York next week.
+I work at Pfizer. > I'm joining Novartis next month.
+I work at Pfizer. > I start at Novartis tomorrow.
+My manager is Olga. > Martin will be my manager next month.
 I like Rome. > I like Oslo.
 I live in Rome. > My brother lives in Oslo.
 I live in Rome. > I would like to live in Oslo.
