@@ -32,7 +32,6 @@ from benchmarks.commands import (
     scaling,
     seconds,
     server_load,
-    support,
 )
 from ecs_plugins.errors import EcsPluginsError
 
@@ -64,7 +63,6 @@ app.command("languages", help=languages.HELP)(languages.languages)
 app.command("pruning", help=pruning.HELP)(pruning.pruning)
 app.command("answerable", help=answerable.HELP)(answerable.answerable)
 app.command("attribution", help=attribution.HELP)(attribution.attribution)
-app.command("support", help=support.HELP)(support.support)
 app.command("robustness", help=robustness.HELP)(robustness.robustness)
 app.command("load", help=load.HELP)(load.load)
 app.command("server-load", help=server_load.HELP)(server_load.server_load)

@@ -30,7 +30,6 @@ GROUPS = {
         "ecs_plugins.langchain.ECSDocumentCompressor",
         "ecs_plugins.langchain.ECSContextMiddleware",
         "ecs_plugins.langchain.ECSCitations",
-        "ecs_plugins.langchain.ECSCitationMiddleware",
         "ecs_plugins.langchain.EntropicMemoryMiddleware",
         "ecs_plugins.langchain.EntropicMemoryRetriever",
         "ecs_plugins.langchain.RecallOptions",
@@ -41,7 +40,6 @@ GROUPS = {
     ),
     "LlamaIndex": (
         "ecs_plugins.llama_index.ECSPostprocessor",
-        "ecs_plugins.llama_index.ECSCitationQueryEngine",
         "ecs_plugins.llama_index.EntropicMemoryBlock",
         "ecs_plugins.llama_index.EntropicChatMemory",
         "ecs_plugins.llama_index.FrontierSelector",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -18,11 +18,8 @@ from ecs_plugins.common.aio import run_sync, run_within
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.fields import (
-    METADATA_KEY,
     EmbedderField,
     ModelField,
-    as_score,
-    copied,
 )
 from ecs_plugins.integrations.plain import as_json
 from ecs_plugins.integrations.tracing import TracedDocument, span
@@ -135,25 +132,6 @@ class AttributionFields(StrictFields):
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         """Shallow: the fields are services that are shared by all, and frozen values."""
         return self.model_copy()
-
-
-def cited_metadata(
-    given: Mapping[str, Any], citations: list[dict[str, Any]], score: float | None
-) -> dict[str, Any]:
-    """The metadata of a passage: an own copy of what it had, and its citations.
-
-    They stand under `METADATA_KEY`, beside the verdict of shaping, if that is there. ``own`` is
-    what stood under the key before, if that was none of this package's.
-    """
-    metadata = {key: copied(value) for key, value in given.items()}
-    info: dict[str, Any] = {"retriever_score": as_score(score)}
-    before = metadata.get(METADATA_KEY)
-    if isinstance(before, dict) and ("verdict" in before or "citations" in before):
-        info |= before
-    elif before is not None:
-        info["own"] = before
-    info["citations"] = citations
-    return {**metadata, METADATA_KEY: info}
 
 
 def _failed(error: Exception) -> Attributed:

@@ -1,5 +1,4 @@
 from .chains import RoutedChain as RoutedChain
-from .citation_middleware import ECSCitationMiddleware as ECSCitationMiddleware
 from .citations import ECSCitations as ECSCitations
 from .compressor import ECSDocumentCompressor as ECSDocumentCompressor
 from .context_middleware import ECSContextMiddleware as ECSContextMiddleware

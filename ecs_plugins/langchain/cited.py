@@ -6,24 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages import AIMessage
 from langchain_core.messages.content import Citation, ContentBlock, create_citation
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.citing import Attributed
 from ecs_plugins.integrations.fields import METADATA_KEY
-from ecs_plugins.integrations.notes import NoteSource
-from ecs_plugins.langchain.changed import Block
-from ecs_plugins.langchain.history import UNMARKED, as_written
+from ecs_plugins.langchain.history import UNMARKED
 from ecs_plugins.shaping.attribution.cited import AttributedStatement
 from ecs_plugins.shaping.attribution.cited import Citation as Evidence
 from ecs_plugins.shaping.attribution.marks import Edit, edited, moved
 from ecs_plugins.shaping.attribution.result import Attribution
-
-_OF_OURS = "probability"
-"""Among the extras of a citation, what tells that it was made here."""
-_PLAIN = {"type", "text", "id", "index"}
-"""Keys of a block that is a text and nothing else."""
 
 
 def as_message(answer: object) -> AIMessage:
@@ -82,39 +75,6 @@ def citations_of(
             document = documents[evidence.passage]
             citations.append(_citation(statement, evidence, document, edits))
     return citations
-
-
-def without_citations(message: AIMessage) -> AIMessage:
-    """A message as its model wrote it: without the citations that were made here.
-
-    So a model is sent its own words again, and nothing that its provider does not know.
-    """
-    if METADATA_KEY not in message.response_metadata or isinstance(message.content, str):
-        return message
-    blocks = [_without_own(block) for block in message.content]
-    first = blocks[0]
-    is_plain = len(blocks) == 1 and isinstance(first, dict) and set(first) <= _PLAIN
-    content = as_written(message) if is_plain else blocks
-    return message.model_copy(update={"content": content})
-
-
-def shares_in(message: AnyMessage, notes: Sequence[NoteSource]) -> dict[str, float] | None:
-    """How much each note did for an answer: its best citation; None where none were looked for."""
-    details = message.response_metadata.get(METADATA_KEY)
-    if not isinstance(details, dict) or "statements" not in details:
-        return None
-    best: dict[str, float] = {}
-    blocks: list[Any] = [*message.content_blocks]
-    for block in blocks:
-        for annotation in block.get("annotations", ()):
-            extras = annotation.get("extras", {})
-            id = extras.get("document_id")
-            if id is not None:
-                best[id] = max(best.get(id, 0.0), extras.get(_OF_OURS, 0.0))
-    shares: dict[str, float] = {}
-    for note in notes:
-        shares[note["id"]] = max((best.get(id, 0.0) for id in note["quotes"]), default=0.0)
-    return shares
 
 
 def _citation(
@@ -188,14 +148,3 @@ def within(citations: Sequence[Citation], start: int, end: int) -> list[Citation
             }
             own.append(places)
     return own
-
-
-def _without_own(block: Block) -> Block:
-    if isinstance(block, str):
-        return block
-    annotations = block.get("annotations")
-    if not annotations:
-        return block
-    others = [each for each in annotations if _OF_OURS not in each.get("extras", {})]
-    rest = {name: value for name, value in block.items() if name != "annotations"}
-    return {**rest, "annotations": others} if others else rest

@@ -33,7 +33,6 @@ from ecs_plugins.integrations.notes import (
 )
 from ecs_plugins.integrations.recall import RecalledBlock, RecallOptions, recall
 from ecs_plugins.langchain.changed import with_note, without_marks_in
-from ecs_plugins.langchain.cited import shares_in
 from ecs_plugins.langchain.history import (
     REMEMBERED,
     is_user,
@@ -123,8 +122,6 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             thread that is checkpointed offers the turns again after its next run; ``"raise"``
             raises. A set-up that is at fault, and a recall that fails before the answer, raise
             either way.
-        teach: Whether answers that an `ECSCitationMiddleware` cites teach the memory: what they
-            rest on is in demand, and what was recalled in vain is less so.
         name: Needed where an agent has several memories, which LangChain tells apart by it.
 
     Raises:
@@ -145,7 +142,6 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         remember: Sequence[str] = ("user", "assistant"),
         count_tokens: TextLength | None = None,
         on_error: OnError = "warn",
-        teach: bool = False,
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -167,7 +163,6 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         self._roles = frozenset(remember)
         self._count_tokens = count_tokens
         self._on_error = on_error
-        self._teaches = teach
 
     @property
     @override
@@ -270,9 +265,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         notes_of_messages = self._notes_of(state)
         notes = notes_of_messages.get(question.id or "", [])
         recalled_ids = [note["id"] for note in notes]
-        shares = shares_in(messages[-1], notes) if self._teaches else None
         if words and answer and recalled_ids:
-            self.memory.observe(words, answer, recalled_ids, shares=shares, namespace=namespace)
+            self.memory.observe(words, answer, recalled_ids, namespace=namespace)
 
     def _turns(
         self,

@@ -1,5 +1,4 @@
 from .chains import RoutedEngine as RoutedEngine
-from .citations import ECSCitationQueryEngine as ECSCitationQueryEngine
 from .evaluator import ECSSupportEvaluator as ECSSupportEvaluator
 from .memory import EntropicChatMemory as EntropicChatMemory
 from .memory import EntropicMemoryBlock as EntropicMemoryBlock
