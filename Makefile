@@ -9,14 +9,16 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # would compile every module anew, in each run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test fast fuzz check house mutants format docs shots clean gpu imports-min test-min test-max nightly
+.PHONY: help demo test fast fuzz check mutants format docs shots clean gpu imports-min test-min test-max nightly
 .DEFAULT_GOAL := help
 
 help: ## Show this help.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
+# Dependency groups need pip 25.1 or newer.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -q "pip>=25.1"
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install -q -c constraints.txt torch
@@ -24,16 +26,19 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install -q -c constraints.txt -e ".[all,dev]"
+	$(PIP) install -q "pip>=25.1"
+	$(PIP) install -q -c constraints.txt -e ".[all]" --group dev
 	@touch $@
 
 demo: $(VENV)/.installed ## Watch a real local model choose, remember and save, on the docs of this project.
 	$(BIN)/ecs-plugins model install
 	$(BIN)/python -m examples.demo
 
-check: $(VENV)/.installed-dev ## Lint, format, strict types, unsafe code, known vulnerabilities.
+check: $(VENV)/.installed-dev ## Lint, format, types, layers, dead code, unsafe code, known vulnerabilities.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/vulture
 	$(BIN)/mypy
 	$(BIN)/bandit -q -c pyproject.toml -r ecs_plugins
 	@$(BIN)/pip-audit --local --timeout 5 --progress-spinner off >.audit 2>&1; \
@@ -50,14 +55,15 @@ fuzz: $(VENV)/.installed-dev ## 120,000 odd inputs to settings, files, engines a
 	ECS_PLUGINS_FUZZ=6000 $(BIN)/python -m pytest tests/fuzz -n auto --maxprocesses 4
 
 FRAMEWORKS := langchain langchain-core langchain-classic langgraph langgraph-checkpoint llama-index-core
-FLOORS = $$($(1)/bin/python -c 'import re, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*{re.sub(r">=([^,]+).*", r"==\1", each) for group in ("agents", "llama-index") for each in extras[group] if "[" not in each})')
+FLOORS = $$($(1)/bin/python -c 'import re, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*{re.sub(r">=([^,]+).*", r"==\1", each) for group in ("langchain", "llama-index") for each in extras[group]})')
 
 EVERY = import importlib, pkgutil, ecs_plugins as p; [importlib.import_module(m.name) for m in pkgutil.walk_packages(p.__path__, "ecs_plugins.") if not m.name.endswith("__main__")]
 
 $(VENV)-min/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-min
+	$(VENV)-min/bin/python -m pip install -q "pip>=25.1"
 	$(VENV)-min/bin/python -m pip install -q -c constraints.txt torch
-	$(VENV)-min/bin/python -m pip install -q -e ".[all,dev]"
+	$(VENV)-min/bin/python -m pip install -q -e ".[all]" --group dev
 	$(VENV)-min/bin/python -m pip install -q $(call FLOORS,$(VENV)-min)
 	@touch $@
 
@@ -69,8 +75,9 @@ test-min: $(VENV)-min/.installed ## The integration tests with the lowest versio
 
 test-max: ## The integration tests with the newest versions of the frameworks that are declared.
 	$(PYTHON) -m venv $(VENV)-max
+	$(VENV)-max/bin/python -m pip install -q "pip>=25.1"
 	$(VENV)-max/bin/python -m pip install -q -c constraints.txt torch
-	$(VENV)-max/bin/python -m pip install -q -U -e ".[all,dev]" $(FRAMEWORKS)
+	$(VENV)-max/bin/python -m pip install -q -U -e ".[all]" --group dev $(FRAMEWORKS)
 	$(VENV)-max/bin/python -m pytest tests/integration -m "not model and not slow"
 
 nightly: export ECS_PLUGINS_KILLS := 3
@@ -80,15 +87,13 @@ gpu: $(VENV)/.installed-dev ## Check and measure a CUDA card, in at most 8 minut
 	$(BIN)/python -m pytest tests/unit/lm/test_gpu.py -m gpu
 	$(BIN)/python -m benchmarks gpu --out out
 
-house: $(VENV)/.installed-dev ## Density, complexity, sizes, arrows and circles of the package.
-	$(BIN)/python -m benchmarks.house
-
-mutants: $(VENV)/.installed-dev ## 200 small faults in what must not be wrong; prints those that no test notices.
-	$(PIP) install -q -c constraints.txt -e ".[all,dev,mutants]"
-	$(BIN)/python -m benchmarks.house.mutants
+mutants: $(VENV)/.installed-dev ## Small faults in the store and the ledger; prints those that no test notices.
+	$(PIP) install -q -c constraints.txt --group mutants
+	$(BIN)/mutmut run
+	$(BIN)/mutmut results
 
 docs: $(VENV)/.installed ## The site of the docs, in build/site; a warning is an error.
-	$(PIP) install -q -c constraints.txt -e ".[all,docs]"
+	$(PIP) install -q -c constraints.txt --group docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 shots: docs ## Pages of the site as pictures at two widths, light and dark, in out/site; needs Chromium.

@@ -26,6 +26,6 @@ def new_figure(size: tuple[float, float], rows: int = 1, columns: int = 1) -> tu
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise MissingExtraError("Drawing the figures", "matplotlib", "plots") from error
+        raise MissingExtraError("Drawing the figures", "matplotlib") from error
     figure = Figure(figsize=size, layout="constrained", dpi=150)
     return figure, figure.subplots(rows, columns)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from langgraph.store.base import BaseStore, PutOp
-from tqdm import tqdm
+from rich.progress import track
 
 from benchmarks.bounded_chat.chats import CachedEmbedder, Chat, ChatQuestion
 from ecs_plugins.langgraph import EntropicStore
@@ -98,7 +98,7 @@ def shaped(
     step = max(1, sum(len(chat.questions) for chat in chats) // count)
     recalls: dict[str, list[float]] = {"EntropicMemory.recall": [], "with a shaper": []}
     stages = dict(zip(recalls, (None, shaper), strict=True))
-    for chat in tqdm(chats, desc="chats"):
+    for chat in track(chats, description="chats"):
         with (
             tempfile.TemporaryDirectory() as folder,
             _told(chat, embedder, Path(folder) / "m.db") as (memory, positions),

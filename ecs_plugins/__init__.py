@@ -7,6 +7,6 @@ The integrations are packages of their own: `ecs_plugins.langchain`, `ecs_plugin
 
 from ecs_plugins.common.lazy import public_face
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __getattr__, __dir__, __all__ = public_face(__name__, __file__)

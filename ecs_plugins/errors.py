@@ -24,12 +24,19 @@ class ConfigurationError(EcsPluginsError, ValueError):
 
 
 class MissingExtraError(EcsPluginsError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed.
 
-    def __init__(self, feature: str, module: str, extra: str) -> None:
+    Args:
+        feature: Part of the package that needs it.
+        module: Name of the missing module.
+        extra: The extra that installs it; None if the module's own package does.
+    """
+
+    def __init__(self, feature: str, module: str, extra: str | None = None) -> None:
+        package = module if extra is None else f'"ecs-plugins[{extra}]"'
         super().__init__(
             f"{feature} needs {module!r}, which is not installed. "
-            f'Install it with: pip install "ecs-plugins[{extra}]"'
+            f"Install it with: pip install {package}"
         )
         self.module = module
         self.extra = extra

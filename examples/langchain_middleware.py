@@ -1,6 +1,6 @@
 """LangChain: an agent whose retriever tool hands it only the passages that help.
 
-    pip install "ecs-plugins[agents,offline]" langchain-huggingface
+    pip install "ecs-plugins[langchain,offline]" langchain-huggingface
     ecs-plugins model install
     python examples/langchain_middleware.py
 

@@ -1,6 +1,6 @@
 """LangGraph: an agent that remembers its users over threads and restarts.
 
-    pip install "ecs-plugins[agents,offline]" langchain-huggingface
+    pip install "ecs-plugins[langchain,offline]" langchain-huggingface
     ecs-plugins model install
     python examples/langgraph_agent_with_memory.py
 

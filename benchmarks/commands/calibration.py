@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 import typer
-from tqdm import tqdm
+from rich.progress import track
 
 from benchmarks.commands.answerable import auc
 from benchmarks.datasets.evidence import read_dataset
@@ -109,7 +109,7 @@ def calibration(
         known = _known(journal.records)
         for name, _, file in (each.partition("=") for each in data):
             questions = sample(read_dataset(name, data_file(file)), limit=limit, seed=seed)
-            for question in tqdm(questions, desc=name):
+            for question in track(questions, description=name):
                 key = f"{name} {question.id}"
                 if key not in known:
                     known[key] = found_lists(model, ranker, question, name, seed=seed)

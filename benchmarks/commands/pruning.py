@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from tqdm import tqdm
+from rich.progress import track
 
 from benchmarks.commands import DataFile
 from benchmarks.intervals import interval
@@ -134,7 +134,7 @@ def pruning(
     }
     rows: list[Pruned] = []
     with closing(PruningJournal(out, identity)) as journal:
-        for question in tqdm(chosen, desc=dataset):
+        for question in track(chosen, description=dataset):
             if question.id not in journal.rows:
                 measured = measure(
                     model, [question], passages, facts=facts, shares=shares, top_k=top_k, seed=seed

@@ -35,7 +35,7 @@ class LangChainEmbeddingsFilter:
             from langchain_core.embeddings import Embeddings
         except ImportError as error:
             raise MissingExtraError(
-                "LangChain's EmbeddingsFilter", error.name or "langchain_community", "bench"
+                "LangChain's EmbeddingsFilter", error.name or "langchain_community"
             ) from error
         del langchain_community
         own = embedder

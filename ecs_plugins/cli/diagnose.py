@@ -99,7 +99,7 @@ def diagnose(
     # What libraries print while they load must not end up between the JSON and its reader.
     with contextlib.redirect_stdout(sys.stderr):
         from rich.console import Console
-        from tqdm import tqdm
+        from rich.progress import Progress
 
         from ecs_plugins.cli import _setup
         from ecs_plugins.shaping.diagnostics import ModelDiagnostics
@@ -112,11 +112,11 @@ def diagnose(
         typer.echo(_placement(language_model), err=True)
         for speed in _path_speeds(language_model):
             typer.echo(f"  {speed}", err=True)
-        with tqdm(desc="measuring", leave=False) as bar:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("measuring", total=None)
 
             def tell(done: int, total: int) -> None:
-                bar.total = total
-                bar.update(done - bar.n)
+                progress.update(task, completed=done, total=total)
 
             found = ModelDiagnostics.measure(
                 language_model, examples, signals=names, seed=seed, progress=tell

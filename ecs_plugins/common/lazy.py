@@ -14,13 +14,13 @@ import lazy_loader
 from ecs_plugins.errors import MissingExtraError
 
 _EXTRAS = {
-    "httpx": "remote",
-    "langchain": "agents",
+    "httpx": "serve",
+    "langchain": "langchain",
     "langchain_classic": "langchain",
     "langchain_core": "langchain",
-    "langgraph": "agents",
+    "langgraph": "langchain",
     "llama_index": "llama-index",
-    "tenacity": "remote",
+    "tenacity": "serve",
 }
 
 

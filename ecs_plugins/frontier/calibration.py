@@ -19,7 +19,8 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter
-from tqdm import tqdm
+from rich.console import Console
+from rich.progress import Progress
 
 from ecs_plugins import __version__
 from ecs_plugins.common.checks import check_each, check_kind, check_several, shown
@@ -261,13 +262,14 @@ class _Calibration:
         size = self.settings.batch_size
         answers = len(self.questions) * len(self.arms)
         hidden = not self.settings.progress
-        with tqdm(total=answers, disable=hidden, unit="answer", smoothing=0.05) as bar:
+        with Progress(console=Console(stderr=True), disable=hidden, transient=True) as progress:
+            task = progress.add_task("calibrating", total=answers)
             for start in range(0, len(self.questions), size):
                 batch = self.questions[start : start + size]
                 for key in self.arms:
-                    bar.set_postfix_str(f"{key[0]} {key[1]}", refresh=False)
+                    progress.update(task, description=f"{key[0]} {key[1]}")
                     self._measure(key, batch)
-                    bar.update(len(batch))
+                    progress.advance(task, len(batch))
 
     def _measure(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> None:
         is_measured = all((key, question.id) in self.rows for question in batch)

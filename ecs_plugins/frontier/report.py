@@ -412,7 +412,7 @@ def new_figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figu
         import matplotlib
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise MissingExtraError("A frontier report", "matplotlib", "plots") from error
+        raise MissingExtraError("A frontier report", "matplotlib") from error
     with matplotlib.rc_context(fname=Path(__file__).with_suffix(".mplstyle")):
         # No pyplot: its global state is neither thread-safe nor needed.
         figure = Figure(figsize=size, layout="constrained")

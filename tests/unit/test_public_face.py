@@ -51,8 +51,8 @@ def test_every_exported_name_resolves_and_is_listed(module: str) -> None:
 INTEGRATIONS = {
     "ecs_plugins.langchain": ("langchain_core", "langchain", "ECSDocumentCompressor"),
     "ecs_plugins.llama_index": ("llama_index", "llama-index", "ECSPostprocessor"),
-    "ecs_plugins.langgraph": ("langgraph", "agents", "EntropicStore"),
-    "ecs_plugins.lm": ("httpx", "remote", "RemoteLM"),
+    "ecs_plugins.langgraph": ("langgraph", "langchain", "EntropicStore"),
+    "ecs_plugins.lm": ("httpx", "serve", "RemoteLM"),
 }
 SHAPERS = list(INTEGRATIONS)[:2]
 KEPT = """

@@ -101,9 +101,9 @@ def test_a_report_that_cannot_be_is_refused_and_writes_nothing(tmp_path, asked, 
     assert not folder.exists()
 
 
-def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
+def test_missing_matplotlib_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"ecs-plugins\[plots\]"):
+    with pytest.raises(MissingExtraError, match="pip install matplotlib"):
         write_report(EfficiencyFrontier(hand_points()), tmp_path)
 
 
