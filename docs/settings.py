@@ -32,7 +32,7 @@ GROUPS = {
         "ecs_plugins.langchain.ECSCitations",
         "ecs_plugins.langchain.EntropicMemoryMiddleware",
         "ecs_plugins.langchain.EntropicMemoryRetriever",
-        "ecs_plugins.langchain.RecallOptions",
+        "ecs_plugins.integrations.recall.RecallOptions",
         "ecs_plugins.langchain.EntropicChatMessageHistory",
         "ecs_plugins.langchain.FrontierRouter",
         "ecs_plugins.langchain.RoutedChain",

@@ -5,5 +5,4 @@ from .context_middleware import ECSContextMiddleware as ECSContextMiddleware
 from .history import EntropicChatMessageHistory as EntropicChatMessageHistory
 from .memory_middleware import EntropicMemoryMiddleware as EntropicMemoryMiddleware
 from .retriever import EntropicMemoryRetriever as EntropicMemoryRetriever
-from .retriever import RecallOptions as RecallOptions
 from .router import FrontierRouter as FrontierRouter

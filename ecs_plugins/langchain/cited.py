@@ -12,7 +12,7 @@ from langchain_core.messages.content import Citation, ContentBlock, create_citat
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.citing import Attributed
 from ecs_plugins.integrations.fields import METADATA_KEY
-from ecs_plugins.langchain.history import UNMARKED
+from ecs_plugins.langchain.messages import UNMARKED
 from ecs_plugins.shaping.attribution.cited import AttributedStatement
 from ecs_plugins.shaping.attribution.cited import Citation as Evidence
 from ecs_plugins.shaping.attribution.marks import Edit, edited, moved

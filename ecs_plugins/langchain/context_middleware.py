@@ -35,7 +35,7 @@ from ecs_plugins.integrations.fields import (
     restored,
 )
 from ecs_plugins.langchain.compressor import ECSDocumentCompressor
-from ecs_plugins.langchain.history import is_user, text_of
+from ecs_plugins.langchain.messages import is_user, text_of
 from ecs_plugins.langchain.tool_results import (
     Shaped,
     is_json,

@@ -11,29 +11,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.chat_history import BaseChatMessageHistory
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    HumanMessage,
-    SystemMessage,
-    message_to_dict,
-    messages_from_dict,
-)
+from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 from typing_extensions import override
 
 from ecs_plugins.common.config import strict_keywords
-from ecs_plugins.common.text import well_formed
 from ecs_plugins.integrations.conversation import Entry, Session
-from ecs_plugins.integrations.fields import METADATA_KEY
-from ecs_plugins.integrations.notes import without_notes
 from ecs_plugins.integrations.plain import as_json
+from ecs_plugins.langchain.messages import own_words, role_of, speaker_metadata, text_of
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
 
 _log = logging.getLogger(__name__)
-
-UNMARKED = "unmarked"
-"""Under which a message's ``ecs`` metadata hold its text before marks were put into it."""
 
 
 class EntropicChatMessageHistory(BaseChatMessageHistory):
@@ -103,67 +91,6 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
     def erase(self) -> ErasureReceipt:
         """`clear`, with a receipt."""
         return self._session.clear()
-
-
-REMEMBERED = ("user", "assistant")
-"""Whose words may be remembered. Anybody may have written what tools return, or its summary."""
-
-
-def role_of(message: BaseMessage) -> str:
-    """Who a message is from: ``user``, ``assistant``, ``tool``, ``summary`` or ``system``.
-
-    LangChain's middlewares write summaries and notices as messages of the user, and mark them.
-    What an assistant says beside a call of a tool belongs to the call.
-    """
-    if isinstance(message, HumanMessage):
-        made_by = message.additional_kwargs.get("lc_source")
-        if not made_by:
-            return "user"
-        return "summary" if "summarization" in str(made_by) else "system"
-    if isinstance(message, AIMessage):
-        return "tool" if message.tool_calls else "assistant"
-    return "system" if isinstance(message, SystemMessage) else "tool"
-
-
-def is_user(message: BaseMessage) -> bool:
-    """Whether the user said it."""
-    return role_of(message) == "user"
-
-
-def text_of(message: BaseMessage) -> str:
-    """The text of a message; its blocks of text, parted by spaces."""
-    content = message.content
-    if isinstance(content, str):
-        return content
-    texts = []
-    for block in content:
-        text = block if isinstance(block, str) else block.get("text")
-        if isinstance(text, str):
-            texts.append(text)
-    return " ".join(texts)
-
-
-def own_words(message: BaseMessage) -> str | None:
-    """What the user or the assistant said in a message; None for nothing."""
-    if role_of(message) not in REMEMBERED:
-        return None
-    return without_notes(as_written(message))
-
-
-def as_written(message: BaseMessage) -> str:
-    """The text of a message before marks of citations were put into it."""
-    details = message.response_metadata.get(METADATA_KEY)
-    if isinstance(details, dict) and isinstance(details.get(UNMARKED), str):
-        return str(details[UNMARKED])
-    return text_of(message)
-
-
-def speaker_metadata(message: BaseMessage) -> dict[str, object]:
-    """Who said it: ``role``, and ``name`` where the message has one."""
-    metadata: dict[str, object] = {"role": role_of(message)}
-    if message.name:
-        metadata["name"] = well_formed(message.name)
-    return metadata
 
 
 def _identity(message: BaseMessage) -> tuple[str, str]:

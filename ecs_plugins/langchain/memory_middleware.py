@@ -32,16 +32,18 @@ from ecs_plugins.integrations.notes import (
     without_notes,
 )
 from ecs_plugins.integrations.recall import RecalledBlock, RecallOptions, recall
-from ecs_plugins.langchain.changed import with_note, without_marks_in
-from ecs_plugins.langchain.history import (
+from ecs_plugins.langchain.messages import (
     REMEMBERED,
     is_user,
     own_words,
     role_of,
     speaker_metadata,
+    special_tokens_of,
     text_of,
+    token_counter,
+    with_note,
+    without_marks_in,
 )
-from ecs_plugins.langchain.tokens import special_tokens_of, token_counter
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.namespaces import checked
@@ -113,7 +115,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         memory: The open memory; stays the caller's to close.
         namespace: Whose memory a run uses: labels, of which ``"{user_id}"`` is filled from
             ``runtime.context`` or from the run's ``configurable``, or a function of the runtime.
-        recall: What is recalled.
+        recall: Settings of recall, such as ``{"k": 5}``: ``k``, ``threshold``, ``max_tokens`` of
+            the block, ``filter``, ``also`` (further namespaces), ``shaper`` (a second stage).
         remember: Roles whose turns are remembered: ``user``, ``assistant``, both or none.
         count_tokens: Tokens of a text; by default by the tokenizer of the agent's model, or an
             upper estimate where the model has none of its own.
@@ -138,7 +141,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         memory: EntropicMemory,
         *,
         namespace: NamespaceSource,
-        recall: RecallOptions | None = None,
+        recall: RecallOptions | Mapping[str, Any] | None = None,
         remember: Sequence[str] = ("user", "assistant"),
         count_tokens: TextLength | None = None,
         on_error: OnError = "warn",
@@ -146,10 +149,6 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     ) -> None:
         super().__init__()
         self._name = name or type(self).__name__
-        if recall is not None and not isinstance(recall, RecallOptions):
-            raise ConfigurationError(
-                f"recall is a RecallOptions, got {recall!r:.80}; write RecallOptions(k=8)"
-            )
         if on_error not in ("warn", "raise"):
             raise ConfigurationError(f"unknown on_error {on_error!r}: use warn or raise")
         if isinstance(remember, str) or not set(remember) <= set(REMEMBERED):
@@ -159,7 +158,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             )
         self.memory = memory
         self._namespace = namespace if callable(namespace) else check_template(namespace)
-        self._options = recall or RecallOptions()
+        self._options = RecallOptions.from_any(recall)
         self._roles = frozenset(remember)
         self._count_tokens = count_tokens
         self._on_error = on_error

@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory, run_sync
 from ecs_plugins.integrations.recall import RecallFields, traced_recall
-from ecs_plugins.integrations.recall import RecallOptions as RecallOptions
 from ecs_plugins.integrations.recollections import as_metadata, texts_behind
 from ecs_plugins.memory.entropic import EntropicMemory
 

@@ -8,8 +8,10 @@ key stay verbatim until they are deleted or expire; messages that are put below
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,7 +48,6 @@ from ecs_plugins.langgraph.operations import (
     new_entry,
     new_item,
 )
-from ecs_plugins.langgraph.sweeping import Sweeper
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import matches
 from ecs_plugins.memory.store.items import Address, ItemView, NewItem, StoredItem
@@ -56,6 +57,8 @@ from ecs_plugins.memory.types import Namespace, Vector
 from ecs_plugins.ranking.embedder import as_embedder
 
 _SWEEP_MINUTES = 5.0
+
+_log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
@@ -100,6 +103,60 @@ class _Reads:
     def touch(self, items: Iterable[StoredItem]) -> None:
         """Note those of some items that have a time to live."""
         self.touched += [item for item in items if item.ttl is not None]
+
+
+class Sweeping(Future[None]):
+    """A thread that sweeps; awaited at its start, it is itself."""
+
+    def __await__(self) -> Generator[None, None, Self]:
+        return self
+        yield
+
+
+class Sweeper:
+    """At most one such thread at a time.
+
+    Args:
+        is_over: Whether there is nothing to sweep any more.
+    """
+
+    def __init__(self, is_over: Callable[[], bool]) -> None:
+        self._is_over = is_over
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    def start(self, sweep: Callable[[], object], seconds: float) -> Future[None]:
+        """Sweep every so many seconds, in place of the thread before.
+
+        Returns:
+            A future that is done when the thread is; cancelling it stops the thread.
+        """
+        self.stop()
+        done = Sweeping()
+        stop = threading.Event()
+
+        def run() -> None:
+            while not stop.wait(seconds) and not self._is_over():
+                try:
+                    sweep()
+                except Exception:
+                    _log.warning("what has expired could not be erased yet", exc_info=True)
+            if done.set_running_or_notify_cancel():
+                done.set_result(None)
+
+        done.add_done_callback(lambda _: stop.set())
+        self._stop = stop
+        self._thread = threading.Thread(target=run, name="ecs-ttl-sweeper", daemon=True)
+        self._thread.start()
+        return done
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Stop the thread, if there is one; whether it ended within so many seconds."""
+        self._stop.set()
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
 
 
 class EntropicStore(BaseStore):

@@ -4,13 +4,13 @@ import pytest
 from langchain_core.documents import Document
 
 from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError
+from ecs_plugins.integrations.recall import RecallOptions
 from ecs_plugins.langchain import (
     ECSContextMiddleware,
     ECSDocumentCompressor,
     EntropicChatMessageHistory,
     EntropicMemoryMiddleware,
     EntropicMemoryRetriever,
-    RecallOptions,
 )
 from ecs_plugins.langchain.context import FrontierContext
 from ecs_plugins.langgraph import EntropicStore

@@ -266,7 +266,7 @@ def test_a_store_of_something_else_says_how_to_open_one(wrong):
 
 
 def test_what_to_recall_is_checked_when_the_middleware_is_made(memory):
-    with pytest.raises(ConfigurationError, match="RecallOptions"):
+    with pytest.raises(ConfigurationError, match="RecallOptions is made from an object"):
         EntropicMemoryMiddleware(memory, namespace=USER, recall="x")
 
 

@@ -20,9 +20,9 @@ from tokenizers import AddedToken
 
 from ecs_plugins.errors import ConfigurationError, ModelNotFoundError, StorageError
 from ecs_plugins.integrations.notes import without_notes
-from ecs_plugins.integrations.recall import recall
-from ecs_plugins.langchain import EntropicMemoryMiddleware, RecallOptions
-from ecs_plugins.langchain.tokens import token_counter
+from ecs_plugins.integrations.recall import RecallOptions, recall
+from ecs_plugins.langchain import EntropicMemoryMiddleware
+from ecs_plugins.langchain.messages import token_counter
 from ecs_plugins.llama_index import EntropicChatMemory
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder

@@ -1,11 +1,16 @@
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
+from langchain_core.load import dumpd
+from langchain_core.messages import AIMessage, HumanMessage, messages_to_dict
 from typer.testing import CliRunner
 
 from ecs_plugins.cli import app
-from ecs_plugins.errors import EcsPluginsError, InvalidInputError, StorageError
+from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.memory.types import DEFAULT_NAMESPACE
 from ecs_plugins.ranking import embedder as embedders
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
@@ -35,21 +40,27 @@ def run(tmp_path, monkeypatch):
     return run_
 
 
+@pytest.fixture
+def add(tmp_path):
+    """Adds messages to the test's file; returns their ids."""
+
+    def add_(*texts: str, file: str = "m.db", **arguments) -> list[str]:
+        with EntropicMemory.open(tmp_path / file, embedder=FakeEmbedder(32)) as memory:
+            ids = memory.add(list(texts), **arguments)
+            memory.sleep(arguments.get("namespace", DEFAULT_NAMESPACE))
+        return ids
+
+    return add_
+
+
 @pytest.mark.slow
-def test_a_memory_can_be_used_from_the_command_line(run, tmp_path):
-    ids = run("add", "the boat is blue", "the boat is blue", "--json")
-    assert len(ids) == 2
-    once = [run("add", "--key", "a", "the boat is blue", "--json", file="b.db") for _ in "ab"]
-    assert once[0] == once[1]
+def test_a_memory_is_searched_moved_and_erased(run, add, tmp_path):
+    add("the boat is blue", "the boat is blue")
     assert "the boat is blue" in run("recall", "the boat is blue")
-    assert "nothing" in run("sleep", "--due")
-    assert run("sleep", "--json")[0]["counts"] == {"insert": 1}
     (found,) = run("recall", "the boat is blue", "--json")
     assert found["tier"] == "cold"
     assert found["support"] == 2
-    assert run("decisions", "--json")[0]["decision"]["kind"] == "insert"
-    assert "insert" in run("decisions", "--item", found["id"])
-    assert "2 messages, 0 hot, 1 cold" in run("stats")
+    assert "2 messages, 0 hot, 1 cold" in run("inspect")
     assert run("verify", "--json")["ok"]
     out = str(tmp_path / "out.jsonl")
     run("export", out)
@@ -63,38 +74,134 @@ def test_a_memory_can_be_used_from_the_command_line(run, tmp_path):
     assert "erased 2 messages" in run("forget", "-n", "default")
 
 
-def test_a_memory_tells_its_history_and_can_be_backed_up(run, tmp_path):
-    first, again = run("add", "the boat is blue", "the boat is blue", "--json")
-    run("sleep", "--all", "--json")
+def test_inspect_explains_an_item(run, add):
+    add("the boat is blue")
     (found,) = run("recall", "the boat", "--json")
-    kept = found["id"]
-    assert "version 1, live, support 2: the boat is blue" in run("history", kept)
-    (version,) = run("history", kept, "--json")
-    assert version["provenance"] == [first, again]
-    assert "no memory of this id" in run("history", first)
-    assert "free energy now" in run("explain", kept)
-    assert run("explain", kept, "--json")["rank"] == 1
+    assert "free energy now" in run("inspect", found["id"])
+    assert run("inspect", found["id"], "--json")["rank"] == 1
+
+
+def test_a_backup_holds_the_same_and_can_be_restored(run, add, tmp_path):
+    add("the boat is blue")
     copy = tmp_path / "copy.db"
     assert run("backup", str(copy), "--json") == {"file": str(copy)}
-    _, *of_copy = run("stats", file="copy.db").splitlines()
-    _, *of_original = run("stats").splitlines()
+    _, *of_copy = run("inspect", file="copy.db").splitlines()
+    _, *of_original = run("inspect").splitlines()
     assert of_copy == of_original
+    add("the boat sank")
+    run("restore", str(copy))
+    assert run("inspect").splitlines()[1:] == of_original
 
 
-def test_messages_can_come_by_standard_input(run):
-    run("add", "-n", "a", "-n", "b", "--pinned", stdin="one thing\n\nanother matter\n")
-    (stats,) = run("stats", "--json")["namespaces"]
-    assert stats["namespace"] == ["a", "b"]
-    assert stats["pinned"] == 2
+SAID = 1_735_689_600.0
+CHATS = {
+    "openai messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "My boat is blue.", "created_at": SAID},
+        {"role": "assistant", "content": [{"type": "text", "text": "Noted."}], "created_at": SAID},
+        {"role": "tool", "content": "blue", "tool_call_id": "c"},
+    ],
+    "openai thread": {
+        "object": "list",
+        "data": [
+            {
+                "object": "thread.message",
+                "created_at": SAID + 1,
+                "role": "assistant",
+                "content": [{"type": "text", "text": {"value": "Noted.", "annotations": []}}],
+            },
+            {
+                "object": "thread.message",
+                "created_at": SAID,
+                "role": "user",
+                "content": [{"type": "text", "text": {"value": "My boat is blue."}}],
+            },
+        ],
+    },
+    "chatgpt export": [
+        {
+            "title": "Boat",
+            "create_time": SAID,
+            "current_node": "c",
+            "mapping": {
+                "a": {"message": None, "parent": None, "children": ["b"]},
+                "b": {
+                    "message": {
+                        "author": {"role": "user"},
+                        "create_time": SAID,
+                        "content": {"content_type": "text", "parts": ["My boat is blue."]},
+                    },
+                    "parent": "a",
+                    "children": ["x", "c"],
+                },
+                "x": {
+                    "message": {
+                        "author": {"role": "assistant"},
+                        "content": {"content_type": "text", "parts": ["Rejected."]},
+                    },
+                    "parent": "b",
+                    "children": [],
+                },
+                "c": {
+                    "message": {
+                        "author": {"role": "assistant"},
+                        "create_time": None,
+                        "content": {"content_type": "text", "parts": ["Noted."]},
+                    },
+                    "parent": "b",
+                    "children": [],
+                },
+            },
+        }
+    ],
+    "langchain dumpd": [
+        dumpd(HumanMessage("My boat is blue.", additional_kwargs={"timestamp": SAID * 1000})),
+        dumpd(AIMessage("Noted.", response_metadata={"created_at": "2025-01-01T00:00:00Z"})),
+    ],
+    "langchain messages_to_dict": messages_to_dict(
+        [
+            HumanMessage("My boat is blue.", additional_kwargs={"created_at": "2025-01-01"}),
+            AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "c"}]),
+            AIMessage("Noted.", additional_kwargs={"created_at": "2025-01-01T01:00:00+01:00"}),
+        ]
+    ),
+}
 
 
-def test_a_recall_that_finds_nothing_says_what_to_do(run):
-    run("add", "the boat is blue")
+@pytest.mark.parametrize("chat", CHATS.values(), ids=CHATS)
+@pytest.mark.parametrize("as_lines", [False, True])
+def test_import_reads_chats_with_their_times(run, tmp_path, chat, as_lines):
+    file = tmp_path / "chat.json"
+    records = chat if isinstance(chat, list) else [chat]
+    text = "\n".join(map(json.dumps, records)) if as_lines else json.dumps(chat)
+    file.write_text(text)
+    for _ in "ab":  # read twice, it is stored once
+        run("import", str(file), "-n", "ana", "--json")
+    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder(32)) as memory:
+        messages = memory.messages(("ana",))
+    assert [(each.metadata["role"], each.text) for each in messages] == [
+        ("user", "My boat is blue."),
+        ("assistant", "Noted."),
+    ]
+    assert [each.created for each in messages] == pytest.approx([SAID, SAID], abs=1)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"text": "no role"}', '{"role": "user"}', "no json"])
+def test_import_refuses_a_file_that_holds_no_messages(run, tmp_path, text):
+    file = tmp_path / "chat.json"
+    file.write_text(text)
+    with pytest.raises(InvalidInputError, match=r"chat\.json"):
+        run("import", str(file))
+    assert not (tmp_path / "m.db").exists()
+
+
+def test_a_recall_that_finds_nothing_says_what_to_do(run, add):
+    add("the boat is blue")
     assert "--threshold" in run("recall", "an unrelated matter", "--threshold", "1")
 
 
-def test_forgetting_needs_to_be_told_what(run):
-    run("add", "something")
+def test_forgetting_needs_to_be_told_what(run, add):
+    add("something")
     with pytest.raises(InvalidInputError, match="name either"):
         run("forget")
     filtered = ("forget", "-n", "default", "--filter")
@@ -104,51 +211,17 @@ def test_forgetting_needs_to_be_told_what(run):
         run(*filtered, "{")
 
 
-def test_settings_come_from_a_file(run, tmp_path):
-    settings = tmp_path / "config.json"
-    settings.write_text('{"sleep_every": 2}')
-    run("add", "the boat is blue", "the boat is blue", "--config", str(settings))
-    (stats,) = run("stats", "--json")["namespaces"]
-    assert stats["sleeps"] == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (None, "cannot read .*config.json: .*; check the path"),
-        ("{", "config.json is not JSON"),
-        ("[1]", "config.json is not a JSON object"),
-        ('{"hot_capacity": "many"}', "hot_capacity should be a valid integer, got 'many'"),
-    ],
-)
-def test_settings_that_cannot_be_read_are_refused_by_name(run, tmp_path, content, said):
-    settings = tmp_path / "config.json"
-    if content is not None:
-        settings.write_text(content)
-    with pytest.raises(EcsPluginsError, match=said):
-        run("add", "the boat", "--config", str(settings))
-    assert not (tmp_path / "m.db").exists()
-
-
 def test_asking_a_memory_that_is_not_there_makes_none(run, tmp_path):
-    for command in ("recall boat", "stats", "verify", "sleep", "explain x"):
+    for command in ("recall boat", "inspect", "verify", "forget x", "inspect x"):
         with pytest.raises(StorageError, match="no memory file"):
             run(*command.split())
-    with pytest.raises(StorageError, match="there is no export"):
+    with pytest.raises(StorageError, match="there is no file"):
         run("import", str(tmp_path / "nothing.jsonl"))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_standard_input_that_is_not_utf_8_is_refused_with_its_line(run, tmp_path):
-    with pytest.raises(InvalidInputError, match="standard input, line 2: not UTF-8"):
-        run("add", stdin="one thing\ncaf\xe9\n".encode("latin-1"))
-    assert not (tmp_path / "m.db").exists()
-
-
-def test_a_damaged_file_is_reported_by_its_exit_status(run, tmp_path):
-    import sqlite3
-
-    run("add", "the boat is blue")
+def test_a_damaged_file_is_reported_by_its_exit_status(add, tmp_path):
+    add("the boat is blue")
     connection = sqlite3.connect(tmp_path / "m.db")
     connection.execute("UPDATE messages SET text = 'the boat is red'")
     connection.commit()
@@ -159,13 +232,13 @@ def test_a_damaged_file_is_reported_by_its_exit_status(run, tmp_path):
     assert "does not match its checksum" in result.stdout
 
 
-def test_no_label_and_no_text_reaches_the_terminal_with_control_characters(run):
+def test_no_label_and_no_text_reaches_the_terminal_with_control_characters(run, add):
     evil = "x\x1b[2J\x9b31m\x7f\u202e"
-    run("add", "-n", evil, f"text\n{evil}")
+    add(f"text\n{evil}", namespace=(evil,))
     (line,) = run("recall", "-n", evil, "text").splitlines()
     assert "text x" in line
-    for shown in (line, *run("stats").splitlines()):
+    for shown in (line, *run("inspect").splitlines()):
         assert shown.isprintable()
-    (stats,) = run("stats", "--json")["namespaces"]
+    (stats,) = run("inspect", "--json")["namespaces"]
     assert stats["namespace"] == [evil]
     assert run("recall", "-n", evil, "text", "--json")
