@@ -17,13 +17,11 @@ from benchmarks.commands import (
     frontier,
     gpu,
     infinite_room,
-    languages,
     lapsing,
     load,
     memory_prior,
     memory_scale,
     memory_store,
-    memory_words,
     month,
     pruning,
     questions,
@@ -52,14 +50,12 @@ app.command("bounded-chat", help=bounded_chat.HELP)(bounded_chat.bounded_chat)
 app.command("memory-prior")(memory_prior.memory_prior)
 app.command("memory-scale")(memory_scale.memory_scale)
 app.command("memory-store", help=memory_store.HELP)(memory_store.memory_store)
-app.command("memory-words", help=memory_words.HELP)(memory_words.memory_words)
 app.command("deployment")(deployment.deployment)
 app.command("month")(month.month)
 app.command("route")(route.route)
 app.command("lapsing")(lapsing.lapsing)
 app.command("calibration", help=calibration.HELP)(calibration.calibration)
 app.command("questions", help=questions.HELP)(questions.questions)
-app.command("languages", help=languages.HELP)(languages.languages)
 app.command("pruning", help=pruning.HELP)(pruning.pruning)
 app.command("answerable", help=answerable.HELP)(answerable.answerable)
 app.command("attribution", help=attribution.HELP)(attribution.attribution)
