@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.memory_words.cases import read_changes, read_questions
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.memory.relevance import (
@@ -20,7 +19,6 @@ from ecs_plugins.memory.relevance import (
 )
 from ecs_plugins.memory.store.queries import Access
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.unit.memory.test_supersession import corrects
 
 MET = Encounter(cosine=0.45, fourth=0.3, fit=0.3, items=30, unknown=0.0, is_about_somebody=False)
 
@@ -85,22 +83,6 @@ def test_what_shares_no_word_and_is_near_passes_and_what_is_far_does_not():
     near = replace(MET, is_about_somebody=True)
     far = replace(MET, cosine=0.15, fourth=0.12, fit=0.08)
     assert probability(near) > least > probability(far)
-
-
-def test_the_cases_of_the_benchmark_are_read():
-    questions = read_questions()
-    assert len(questions.other_words["English"]) >= 60
-    assert sum(map(len, questions.other_words.values())) >= 120
-    assert len(questions.other_words) == 6
-
-
-def test_most_changes_are_seen_and_nothing_that_holds_is_taken_for_one():
-    changed, holding = read_changes()
-    assert len(changed) + len(holding) >= 150
-    seen = [case for case in changed if corrects(case.later, case.earlier)]
-    assert len(seen) >= 0.7 * len(changed)
-    taken = [case for case in holding if corrects(case.later, case.earlier)]
-    assert taken == []
 
 
 def test_a_memory_measures_how_near_unrelated_texts_lie_until_it_is_embedded_anew(open_memory):
