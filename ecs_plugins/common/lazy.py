@@ -20,7 +20,6 @@ _EXTRAS = {
     "langchain_core": "langchain",
     "langgraph": "langchain",
     "llama_index": "llama-index",
-    "tenacity": "serve",
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -56,7 +57,8 @@ class LoadingOptions(Config):
     )
     device_map: Literal["auto", "balanced", "balanced_low_0", "sequential"] | None = Field(
         None,
-        description="How transformers spreads the model over all devices; without ``device``.",
+        description="How transformers spreads the model over all devices, with accelerate "
+        "(pip install accelerate); without ``device``.",
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
         "auto",
@@ -167,6 +169,11 @@ def _load(
         "local_files_only": local,
     }
     common = {key: value for key, value in common.items() if value is not None}
+    if options.device_map is not None and find_spec("accelerate") is None:
+        raise ConfigurationError(
+            f"device_map={options.device_map!r} needs accelerate: pip install accelerate, or give "
+            "device="
+        )
     try:
         config = AutoConfig.from_pretrained(source, **common)
         _require_causal(source, config)

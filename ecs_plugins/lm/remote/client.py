@@ -1,12 +1,8 @@
-"""The way to the servers: connections, deadlines, retries, replicas.
+"""HTTP client of `RemoteLM`: deadlines and retries.
 
-* No connection, silence, a torn answer, 408, 429 or 5xx: the replica rests, for as long as it asks
-  for (``Retry-After``, a minute at most) or for a random time that doubles with every failure in a
-  row, and the request goes to the next one. Only when all of them rest does a request wait.
-* 401, 403 and 404 are configuration errors; any other 4xx is the request's own fault.
-
-Which replica a prompt goes to is decided by hashing its prefix together with each address
-(rendezvous hashing), so that server caches hit: when a replica leaves, only its prompts move.
+A request is tried again after a failed connection, silence, a torn answer, and the statuses 408,
+425, 429 and 5xx: after the time that the server asks for (``Retry-After``, a minute at most), or
+else after a random time that doubles with every try.
 """
 
 from __future__ import annotations
@@ -17,29 +13,25 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 import httpx
 from pydantic import Field, SecretStr, ValidationError
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from ecs_plugins.common.aio import abandoned
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, ModelError, ModelTimeoutError
-from ecs_plugins.lm.remote.dialects import NoScoresError, ServerRequest
+from ecs_plugins.lm.remote.dialects import CANNOT_SCORE, NoScoresError, ServerRequest
 
 T = TypeVar("T")
 
 BACKOFF_S = 0.2
-"""The longest rest after a first failure."""
-_LONGEST_REST_S = 10.0
+"""Longest pause after a first failure."""
+_LONGEST_PAUSE_S = 10.0
 _LONGEST_RETRY_AFTER_S = 60.0
 _CONNECT_S = 5.0
-_HASHED = 512  # ids, so that a conversation stays where it began
 _SHOWN = 200  # bytes of an answer in an error
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -61,7 +53,7 @@ class RemoteOptions(Config):
 
 
 class Deadline:
-    """How long one call may go on: its end, and whether somebody still waits for it."""
+    """End of one call: a time, a caller that leaves, or the first error of a request."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -70,7 +62,7 @@ class Deadline:
         self.stop = threading.Event()
 
     def left(self, needed: float = 0.0) -> float:
-        """Seconds left; `ModelTimeoutError` if no more than needed, or if nobody waits."""
+        """Return the seconds left; raise if no more than needed, or if nobody waits."""
         left = self._end - time.monotonic()
         if left <= needed or self._abandoned.is_set() or self.stop.is_set():
             raise ModelTimeoutError(
@@ -81,65 +73,43 @@ class Deadline:
 
 
 class PassingFault(Exception):
-    """Worth another try; says how long the server wants to rest, if it does."""
+    """Failure that is worth another try, with the pause that the server asks for."""
 
     def __init__(self, fault: str, retry_after: str = "") -> None:
         super().__init__(fault)
-        self.rest: float | None = None
+        self.retry_after: float | None = None
         with contextlib.suppress(ValueError):  # a date counts as none
-            self.rest = min(_LONGEST_RETRY_AFTER_S, max(0.0, float(retry_after)))
+            self.retry_after = min(_LONGEST_RETRY_AFTER_S, max(0.0, float(retry_after)))
 
-
-@dataclass(eq=False)
-class Replica:
-    """One server: its address, how it has been doing, and a path that it does not know."""
-
-    url: str
-    rests_until: float = 0.0
-    failures: int = 0
-    fault: str = ""
-    checked: bool = False
-    lacks: str = ""
-    checking: threading.Lock = field(default_factory=threading.Lock)
-
-    def failed(self, fault: PassingFault) -> None:
-        """Let it rest; requests that were under way together count as one failure."""
-        now = time.monotonic()
-        rest = fault.rest
-        if now >= self.rests_until:
-            if rest is None:
-                longest = min(_LONGEST_REST_S, BACKOFF_S * 2 ** min(self.failures, 16))
-                rest = random.uniform(longest / 2, longest)
-            self.failures += 1
-        self.fault = str(fault)
-        self.rests_until = max(self.rests_until, now + (rest or 0.0))
+    def pause(self, failures: int) -> float:
+        """Return the seconds to wait after so many failures in a row."""
+        if self.retry_after is not None:
+            return self.retry_after
+        longest = min(_LONGEST_PAUSE_S, BACKOFF_S * 2 ** min(failures, 16))
+        return random.uniform(longest / 2, longest)
 
 
 class Client:
-    """Sends requests to replicas of one model, each checked before its first use. Thread-safe.
+    """Sends requests to one server. Thread-safe.
 
-    ``check`` raises to refuse a replica.
+    Args:
+        url: Address of the server.
+        api_key: Bearer token; empty for none.
+        options: Deadlines, retries and parallelism.
 
     Raises:
         ConfigurationError: The certificates cannot be read.
     """
 
-    def __init__(
-        self,
-        urls: Sequence[str],
-        api_key: SecretStr,
-        options: RemoteOptions,
-        check: Callable[[Client, Replica, Deadline], None],
-    ) -> None:
+    def __init__(self, url: str, api_key: SecretStr, options: RemoteOptions) -> None:
         self.pid = os.getpid()
-        self._replicas = [Replica(url) for url in urls]
+        self._url = url
         self._options = options
-        self._check = check
         headers = {}
         if api_key:
             headers["Authorization"] = f"Bearer {api_key.get_secret_value()}"
-        # No proxies or credentials from the environment, no redirects: data goes to the
-        # addresses given and nowhere else.
+        # No proxies or credentials from the environment and no redirects: texts go to the given
+        # address and nowhere else.
         self._http = httpx.Client(
             headers=headers,
             limits=httpx.Limits(max_connections=options.max_parallel),
@@ -149,28 +119,24 @@ class Client:
         self._pool = ThreadPoolExecutor(options.max_parallel, thread_name_prefix="ecs-remote")
 
     def close(self) -> None:
-        """Close all connections; calls under way find out by an error."""
+        """Close all connections; calls under way get an error."""
         self._http.close()
         self._pool.shutdown(wait=False)
 
-    def send(
-        self, requests: Sequence[tuple[ServerRequest[T], bytes]], deadline: Deadline
-    ) -> list[T]:
-        """Answers in the order of the requests, each of which comes with its `prompt_key`.
+    def send(self, requests: Sequence[ServerRequest[T]], deadline: Deadline) -> list[T]:
+        """Return the answers in the order of the requests; the first error ends the others.
 
         Errors are those of `RemoteLM.score`.
         """
-        futures = []
+        futures: list[Future[T]] = []
         try:
-            for request, key in requests:
-                future = self._pool.submit(self._try, request, key, deadline)
-                futures.append(future)
+            futures += [self._pool.submit(self.ask, request, deadline) for request in requests]
             done, waiting = wait(futures, deadline.left(), FIRST_EXCEPTION)
             failed = [future for future in done if future.exception()]
             if waiting and not failed:
                 deadline.left(threading.TIMEOUT_MAX)
             return [future.result() for future in failed or futures]
-        except BaseException as error:  # the first one ends the others
+        except BaseException as error:
             deadline.stop.set()
             for future in futures:
                 future.cancel()
@@ -178,54 +144,30 @@ class Client:
                 raise ModelError("the RemoteLM was closed during a call; call again") from error
             raise
 
-    def _try(self, request: ServerRequest[T], key: bytes, deadline: Deadline) -> T:
-        order = sorted(self._replicas, key=lambda replica: weight_of(replica.url, key))
-        tries = Retrying(
-            stop=stop_after_attempt(self._options.max_retries + 1),
-            retry=retry_if_exception_type(PassingFault),
+    def ask(self, request: ServerRequest[T], deadline: Deadline) -> T:
+        """Send one request, again after passing faults."""
+        tries = self._options.max_retries + 1
+        for failures in range(tries):
+            try:
+                return self._ask_once(request, deadline)
+            except NoScoresError:
+                if request.otherwise is None:
+                    raise
+                return self.ask(request.otherwise, deadline)
+            except PassingFault as fault:
+                last = fault
+                if failures < tries - 1:
+                    pause = fault.pause(failures)
+                    deadline.left(pause)
+                    deadline.stop.wait(pause)
+        raise ModelError(
+            f"{self._url} did not answer in {tries} tries ({last}); see that it runs and is "
+            "reachable, or raise max_retries"
         )
-        try:
-            answer: T = tries(self._try_once, order, request, deadline)
-        except RetryError as error:
-            faults = "; ".join(f"{r.url}: {r.fault}" for r in order if r.failures)
-            raise ModelError(
-                f"no server answered in {self._options.max_retries + 1} tries ({faults}); see that "
-                "they run and are reachable, or raise max_retries"
-            ) from error
-        return answer
 
-    def _try_once(
-        self, order: Sequence[Replica], request: ServerRequest[T], deadline: Deadline
-    ) -> T:
-        now = time.monotonic()
-        replica = min(order, key=lambda replica: max(now, replica.rests_until))
-        rest = max(0.0, replica.rests_until - now)
-        deadline.left(rest)
-        deadline.stop.wait(rest)
-        try:
-            with replica.checking:
-                if not replica.checked:
-                    self._check(self, replica, deadline)
-                    replica.checked = True
-            answer = self._ask_either(replica, request, deadline)
-        except PassingFault as fault:
-            replica.failed(fault)
-            raise
-        replica.failures, replica.rests_until = 0, 0.0
-        return answer
-
-    def _ask_either(self, replica: Replica, request: ServerRequest[T], deadline: Deadline) -> T:
-        if request.otherwise is None:
-            return self.ask(replica, request, deadline)
-        if replica.lacks != request.path:
-            with contextlib.suppress(NoScoresError):
-                return self.ask(replica, request, deadline)
-        return self.ask(replica, request.otherwise, deadline)
-
-    def ask(self, replica: Replica, request: ServerRequest[T], deadline: Deadline) -> T:
-        """One request to one replica, without another try."""
-        response, content = self._fetch(replica.url, request, deadline)
-        _raise_for_status(replica.url, request.path, response, content)
+    def _ask_once(self, request: ServerRequest[T], deadline: Deadline) -> T:
+        response, content = self._fetch(request, deadline)
+        self._raise_for_status(request.path, response, content)
         try:
             return request.read(request.form.model_validate_json(content))
         except ValidationError as error:
@@ -234,29 +176,25 @@ class Client:
             if fault["type"] == "json_invalid":
                 raise PassingFault(f"an answer that is not JSON: {beginning!r}") from error
             raise ModelError(
-                f"an answer of {replica.url} is not of the form that this kind of server is known "
-                f"for ({fault['loc']}: {fault['msg']}): {beginning!r}; check its kind and its "
-                "version"
+                f"an answer of {self._url} is not of the form of this kind of server "
+                f"({fault['loc']}: {fault['msg']}): {beginning!r}; {CANNOT_SCORE}"
             ) from error
 
-    def _fetch(
-        self, url: str, request: ServerRequest[T], deadline: Deadline
-    ) -> tuple[httpx.Response, bytes]:
-        """An answer and all of its body, decompressed."""
+    def _fetch(self, request: ServerRequest[T], deadline: Deadline) -> tuple[httpx.Response, bytes]:
+        """Return a response and its whole body, decompressed."""
         limit = min(deadline.left(), self._options.request_timeout_s)
+        timeout = httpx.Timeout(limit, connect=min(limit, _CONNECT_S))
+        method = "POST" if request.body else "GET"
         content = bytearray()
         try:
             with self._http.stream(
-                "POST" if request.body else "GET",
-                url + request.path,
-                json=request.body,
-                timeout=httpx.Timeout(limit, connect=min(limit, _CONNECT_S)),
+                method, self._url + request.path, json=request.body, timeout=timeout
             ) as response:
                 for part in response.iter_bytes():
                     content += part
                     if len(content) > self._options.max_answer_bytes:
                         raise ModelError(
-                            f"an answer of {url} is longer than max_answer_bytes, "
+                            f"an answer of {self._url} is longer than max_answer_bytes, "
                             f"{self._options.max_answer_bytes:,} bytes; nothing of it was used"
                         )
                     deadline.left()
@@ -265,9 +203,25 @@ class Client:
             raise PassingFault(f"{type(error).__name__}: {error}") from error
         return response, bytes(content)
 
+    def _raise_for_status(self, path: str, response: httpx.Response, content: bytes) -> None:
+        """Raise the error of a status other than success."""
+        status = response.status_code
+        if status in _PASSING:
+            raise PassingFault(f"HTTP {status}", response.headers.get("Retry-After", ""))
+        if status in (401, 403):
+            raise ConfigurationError(f"{self._url} refuses the API key (HTTP {status})")
+        if status == 404:
+            raise ConfigurationError(
+                f"{self._url}{path} does not exist; check the address, the kind of server and the "
+                f"name of the model; {CANNOT_SCORE}"
+            )
+        if status >= 300:
+            beginning = content[:_SHOWN]
+            raise ModelError(f"{self._url} refuses a request: HTTP {status}, {beginning!r}")
+
 
 def _certificates(ca_file: str | None) -> ssl.SSLContext | bool:
-    """What servers are verified by; True for what the system trusts."""
+    """Return the certificates to verify servers by; True for those of the system."""
     if not ca_file:
         return True
     try:
@@ -276,30 +230,3 @@ def _certificates(ca_file: str | None) -> ssl.SSLContext | bool:
         raise ConfigurationError(
             f"the certificates in ca_file={ca_file!r} cannot be read: {error}"
         ) from error
-
-
-def _raise_for_status(url: str, path: str, response: httpx.Response, content: bytes) -> None:
-    """Raise what a status other than success means."""
-    status = response.status_code
-    if status in _PASSING:
-        raise PassingFault(f"HTTP {status}", response.headers.get("Retry-After", ""))
-    if status in (401, 403):
-        raise ConfigurationError(f"{url} refuses the API key (HTTP {status})")
-    if status == 404:
-        raise ConfigurationError(
-            f"{url}{path} does not exist; check the address, the kind of server and the name of "
-            "the model"
-        )
-    if status >= 300:
-        beginning = content[:_SHOWN]
-        raise ModelError(f"{url} refuses a request: HTTP {status}, {beginning!r}")
-
-
-def prompt_key(ids: Sequence[int]) -> bytes:
-    """What decides where a prompt goes: ids that it shares with the prompts to go there too."""
-    return b",".join(b"%d" % i for i in ids[:_HASHED])
-
-
-def weight_of(url: str, key: bytes) -> bytes:
-    """What the replicas of a prompt are sorted by; the least is asked first."""
-    return blake2b(url.encode() + b"\0" + key, digest_size=8).digest()

@@ -1,4 +1,4 @@
-"""What differs between servers: paths, payloads, and how an answer is read."""
+"""Requests and answers of SGLang and vLLM."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.base import Generation, GenerationOptions
 
 T = TypeVar("T")
-_ROUNDED = 1e-3  # what rounding may add to the logarithm of 1
-_TO_CHECK = "check that nothing between here and the server changes or truncates requests"
+
+CANNOT_SCORE = (
+    "llama.cpp's server, Ollama and LM Studio return no log-probabilities of a prompt's tokens, so "
+    "serve the model with SGLang or vLLM, or load its files with LocalLM.from_pretrained"
+)
+"""Advice for a server that does not answer as SGLang or vLLM do."""
+
+_ROUNDED = 1e-3  # rounding may put a log-probability this far above 0
+
+Ids = Sequence[int]
 Scores = tuple[list[float], int]
 """Log-probabilities of the tokens from the first scored one on, and tokens computed."""
-Prompts = Sequence[tuple[Sequence[int], int]]
-"""Ids of each prompt, and where its scored tokens begin: 1 at least."""
+Prompts = Sequence[tuple[Ids, int]]
+"""Ids of each prompt, and the index of its first scored token, at least 1."""
 
 
 class NoScoresError(ScoringError):
@@ -28,9 +36,9 @@ class NoScoresError(ScoringError):
 
 
 class ServerRequest(NamedTuple, Generic[T]):
-    """One HTTP request, the form of its answer, and what is taken from it; GET without a body.
+    """One HTTP request, the form of its answer, and its reader; GET without a body.
 
-    ``otherwise`` is for a server that does not know the path, and for a `NoScoresError`.
+    ``otherwise`` is asked after a `NoScoresError`.
     """
 
     path: str
@@ -46,18 +54,17 @@ def _at(*path: str | int, **default: Any) -> Any:
 
 class _ServedModel(BaseModel):
     id: str
-    owned_by: str = ""
     max_model_len: int | None = None
 
 
 class ServerInfo(BaseModel):
-    """What a server tells of itself, each time a part: its models, or how much it takes."""
+    """Models of a server, or the longest prompt that it takes."""
 
     data: list[_ServedModel] = []
     max_req_input_len: int | None = None
 
     def window(self, model: str, reserved: int) -> int:
-        """The longest prompt: a model's context length less what is reserved; 0 if not told."""
+        """Return the longest prompt: a context length less the reserved tokens; 0 if unknown."""
         named = [served.max_model_len or 0 for served in self.data if served.id == model]
         lengths = [length - reserved for length in named]
         if self.max_req_input_len:
@@ -66,12 +73,26 @@ class ServerInfo(BaseModel):
 
 
 def server_info(path: str) -> ServerRequest[ServerInfo]:
-    """Ask what a server tells of itself at a path."""
+    """Ask a server about itself at a path."""
     return ServerRequest(path, ServerInfo, lambda info: info)
 
 
-class _SGLangAnswer(BaseModel):
+class _Answer(BaseModel):
+    """Fields that the answers of both servers have, at different places."""
+
     text: str = ""
+    prompt_tokens: int
+    completion_tokens: int
+    cached: int | None = None
+    reason: str | None = None
+
+    def generation(self) -> Generation:
+        """Return the text that the server wrote."""
+        reason = "length" if self.reason == "length" else "stop"
+        return Generation(self.text, self.prompt_tokens, self.completion_tokens, reason)
+
+
+class _SGLangAnswer(_Answer):
     prompt_tokens: int = _at("meta_info", "prompt_tokens")
     completion_tokens: int = _at("meta_info", "completion_tokens")
     cached: int | None = _at("meta_info", "cached_tokens", default=None)
@@ -83,23 +104,19 @@ class _SGLangAnswer(BaseModel):
 
 _SGLangAnswers = RootModel[list[_SGLangAnswer]]
 
-Row = dict[int, float | None]
-"""What a server tells at one place: log-probabilities by token id."""
-
 
 class SGLang:
     """SGLang's native ``/generate``.
 
     ``input_token_logprobs`` holds ``[log-probability, token id, text]`` from position
-    ``logprob_start_len`` on; what lies before it comes from the cache. The first of them is empty:
-    its logits belong to the position before, which the cache may have skipped. So one asks for one
-    token more. A list of prompts is answered by a list.
+    ``logprob_start_len`` on; the tokens before it come from the cache. Its first entry has no
+    number, because its logits belong to the position before. So a request starts one token early.
 
     Attributes:
-        model: The name under which the model is served, once it is known.
-        together: How many prompts one request scores at most.
-        shares_prefixes: Whether prompt log-probabilities profit from the server's prefix cache.
-        info_paths: Where versions tell the longest prompt better than by the list of models.
+        model: Name under which the model is served, once it is known.
+        together: Prompts in one request, at most.
+        shares_prefixes: True if prompt log-probabilities use the server's prefix cache.
+        info_paths: Paths where some versions tell the longest prompt better than in the models.
         reserved: Tokens of the context length that no prompt may fill.
     """
 
@@ -116,66 +133,35 @@ class SGLang:
             if len(answers.root) != len(prompts):
                 raise ScoringError(
                     f"the server returned {len(answers.root)} answers to {len(prompts)} prompts; "
-                    f"{_TO_CHECK}"
+                    "check that no proxy changes or truncates requests"
                 )
             scores = []
-            for number, answer in enumerate(answers.root):
-                ids, start = prompts[number]
-                scores.append(self._scores(answer, ids, start))
+            for answer, (ids, start) in zip(answers.root, prompts, strict=True):
+                rows = [{token: logprob} for logprob, token, _ in answer.entries]
+                logprobs = _checked(rows[1:], ids[start:])
+                scores.append((logprobs, len(ids) - (answer.cached or 0)))
             return scores
 
-        inputs = []
-        starts = []
-        for ids, start in prompts:
-            inputs.append(list(ids))
-            starts.append(start - 1)
-        return self._logprobs(
-            {"input_ids": inputs},
-            starts,
-            _SGLangAnswers,
-            read,
-        )
+        inputs = [list(ids) for ids, _ in prompts]
+        starts = [start - 1 for _, start in prompts]
+        return self._logprobs({"input_ids": inputs}, starts, _SGLangAnswers, read)
 
-    @staticmethod
-    def _scores(
-        answer: _SGLangAnswer,
-        ids: Sequence[int],
-        start: int,
-    ) -> Scores:
-        """What an answer says of a prompt; its first entry has no number."""
-        rows: list[Row] = []
-        for logprob, token, _ in answer.entries:
-            told = logprob if rows else 0.0
-            rows.append({token: told})
-        before = start - 1
-        _, *logprobs = _checked(rows, ids[before:])
-        return logprobs, _computed(ids, answer.cached)
-
-    def generate(
-        self,
-        ids: Sequence[int],
-        options: GenerationOptions,
-    ) -> ServerRequest[Generation]:
+    def generate(self, ids: Ids, options: GenerationOptions) -> ServerRequest[Generation]:
         """Ask for a continuation."""
         sampling = options.to_json()
         seed = sampling.pop("seed")
         if options.temperature:
             sampling["sampling_seed"] = seed  # unknown to older versions
         body = {"input_ids": list(ids), "sampling_params": sampling}
-        return ServerRequest("/generate", _SGLangAnswer, _generation, body)
+        return ServerRequest("/generate", _SGLangAnswer, _SGLangAnswer.generation, body)
 
     def tokenize(self, text: str) -> ServerRequest[list[int]]:
-        """Ask for the ids of a text; they come along with log-probabilities in every version."""
+        """Ask for the ids of a text, which every version returns with log-probabilities."""
 
         def read(answer: _SGLangAnswer) -> list[int]:
             return [token for _, token, _ in answer.entries]
 
-        return self._logprobs(
-            {"text": text},
-            0,
-            _SGLangAnswer,
-            read,
-        )
+        return self._logprobs({"text": text}, 0, _SGLangAnswer, read)
 
     def _logprobs(
         self,
@@ -196,7 +182,7 @@ class _VLLMToken(BaseModel):
     logprob: float | None
 
 
-class _VLLMAnswer(BaseModel):
+class _VLLMAnswer(_Answer):
     text: str = _at("choices", 0, "text")
     prompt_tokens: int = _at("usage", "prompt_tokens")
     completion_tokens: int = _at("usage", "completion_tokens")
@@ -215,10 +201,9 @@ def _row_scores(encoded: object) -> object:
     if not isinstance(encoded, str):
         return encoded
     try:
-        content = io.BytesIO(b64decode(encoded))
-        rows = np.load(content, allow_pickle=False)
+        rows = np.load(io.BytesIO(b64decode(encoded)), allow_pickle=False)
         return rows[:, 0].tolist()
-    except Exception as error:  # whatever the bytes lead NumPy to
+    except Exception as error:  # NumPy raises many kinds
         raise ValueError(f"not NumPy's format: {error}") from error
 
 
@@ -232,37 +217,41 @@ class _VLLMRows(BaseModel):
 class VLLM:
     """vLLM's ``/inference/v1/generate``, else ``/v1/completions``; attributes as of `SGLang`.
 
-    The first one (0.32, ``--enable-scale-out``) scores the given tokens from the position after
-    ``prompt_logprob_start`` on. It may read the prefix cache, and has no numbers where that holds
-    more than what lies before.
+    The first path (0.32, ``--enable-scale-out``) scores the given tokens from the position after
+    ``prompt_logprob_start`` on. It reads the prefix cache, and has no numbers where the cache holds
+    scored tokens. The second path answers for the whole prompt and ignores the cache; its entries
+    are ``{token id: {"logprob": ...}}``. Both generate one token because vLLM wants at least one.
 
-    The second one answers for the whole prompt and ignores the cache. There is one entry per token,
-    empty for the first: token id (as text) -> ``{"logprob": ...}``, for the token itself and for as
-    many likelier ones as were asked for. One token is generated because both want at least one.
+    Attributes:
+        by_position: True if the servers know the first path.
     """
 
     model = ""
     together = 1
     shares_prefixes = False
+    by_position = False
     info_paths: tuple[str, ...] = ()
     reserved = 1
     no_chance = -9999.0
-    """What vLLM writes for minus infinity, which JSON does not know."""
+    """Stands for minus infinity, which JSON does not have."""
 
     def score(self, prompts: Prompts) -> ServerRequest[list[Scores]]:
-        """As `SGLang.score`, for one prompt."""
+        """Ask for the scores of one prompt, as `SGLang.score` does."""
         ((ids, start),) = prompts
+        if self.by_position:
+            return self.rows(ids, start)
+        return self._whole_prompt(ids, start)
+
+    def rows(self, ids: Ids, start: int) -> ServerRequest[list[Scores]]:
+        """Ask the first path for the scores of one prompt."""
         wanted = ids[start:]
 
         def read(answer: _VLLMRows) -> list[Scores]:
             if answer.scores is None:
                 raise NoScoresError("the server returned no log-probabilities")
             _require_as_many(answer.scores, wanted)
-            rows: list[Row] = []
-            for token, logprob in zip(wanted, answer.scores, strict=True):
-                rows.append({token: logprob})
-            logprobs = _checked(rows, wanted)
-            return [(logprobs, _computed(ids, answer.cached))]
+            rows = [{token: score} for token, score in zip(wanted, answer.scores, strict=True)]
+            return [(_checked(rows, wanted), len(ids) - (answer.cached or 0))]
 
         sampling = {
             "max_tokens": 1,
@@ -271,32 +260,19 @@ class VLLM:
             "prompt_logprob_start": start - 1,
             "skip_reading_prefix_cache": False,
         }
-        body = {
-            "model": self.model,
-            "token_ids": list(ids),
-            "sampling_params": sampling,
-        }
-        return ServerRequest(
-            "/inference/v1/generate",
-            _VLLMRows,
-            read,
-            body,
-            otherwise=self._whole_prompt(ids, start),
-        )
+        body = {"model": self.model, "token_ids": list(ids), "sampling_params": sampling}
+        otherwise = self._whole_prompt(ids, start)
+        return ServerRequest("/inference/v1/generate", _VLLMRows, read, body, otherwise)
 
-    def _whole_prompt(
-        self,
-        ids: Sequence[int],
-        start: int,
-    ) -> ServerRequest[list[Scores]]:
+    def _whole_prompt(self, ids: Ids, start: int) -> ServerRequest[list[Scores]]:
         def read(answer: _VLLMAnswer) -> list[Scores]:
-            entries = answer.entries or []
-            rows = [_by_token(entry) for entry in entries[start:]]
-            logprobs = _checked(rows, ids[start:])
-            for place, logprob in enumerate(logprobs):
-                if logprob <= self.no_chance:
-                    logprobs[place] = -math.inf
-            return [(logprobs, _computed(ids, answer.cached))]
+            entries = (answer.entries or [])[start:]
+            rows = [{token: told.logprob for token, told in (e or {}).items()} for e in entries]
+            logprobs = [
+                -math.inf if logprob <= self.no_chance else logprob
+                for logprob in _checked(rows, ids[start:])
+            ]
+            return [(logprobs, len(ids) - (answer.cached or 0))]
 
         body = {
             "model": self.model,
@@ -307,50 +283,25 @@ class VLLM:
         }
         return ServerRequest("/v1/completions", _VLLMAnswer, read, body)
 
-    def generate(
-        self,
-        ids: Sequence[int],
-        options: GenerationOptions,
-    ) -> ServerRequest[Generation]:
+    def generate(self, ids: Ids, options: GenerationOptions) -> ServerRequest[Generation]:
         """Ask for a continuation."""
         body = options.to_json()
         body["max_tokens"] = body.pop("max_new_tokens")
         body["model"] = self.model
         body["prompt"] = list(ids)
-        return ServerRequest("/v1/completions", _VLLMAnswer, _generation, body)
+        return ServerRequest("/v1/completions", _VLLMAnswer, _VLLMAnswer.generation, body)
 
     def tokenize(self, text: str) -> ServerRequest[list[int]]:
         """Ask for the ids of a text, with the tokens that the tokenizer adds."""
-        body = {
-            "model": self.model,
-            "prompt": text,
-            "add_special_tokens": True,
-        }
+        body = {"model": self.model, "prompt": text, "add_special_tokens": True}
         return ServerRequest("/tokenize", _VLLMTokens, lambda answer: answer.tokens, body)
 
 
-def _by_token(entry: Mapping[int, _VLLMToken] | None) -> Row:
-    """Log-probabilities at one place, by token id."""
-    row: Row = {}
-    if entry is not None:
-        for token, told in entry.items():
-            row[token] = told.logprob
-    return row
+DIALECTS: dict[str, type[SGLang | VLLM]] = {"sglang": SGLang, "vllm": VLLM}
 
 
-DIALECTS: dict[str, type[SGLang | VLLM]] = {
-    "sglang": SGLang,
-    "vllm": VLLM,
-}
-
-
-def _computed(ids: Sequence[int], cached: int | None) -> int:
-    """Tokens that passed through the model."""
-    return len(ids) - (cached or 0)
-
-
-def _checked(rows: Sequence[Row], ids: Sequence[int]) -> list[float]:
-    """Log-probabilities of exactly these ids, from what the server told at each by token id."""
+def _checked(rows: Sequence[Mapping[int, float | None]], ids: Ids) -> list[float]:
+    """Return the log-probability of each id from the server's row at its place."""
     _require_as_many(rows, ids)
     logprobs = []
     for row, token in zip(rows, ids, strict=True):
@@ -369,14 +320,9 @@ def _checked(rows: Sequence[Row], ids: Sequence[int]) -> list[float]:
     return logprobs
 
 
-def _require_as_many(scores: Sequence[object], ids: Sequence[int]) -> None:
+def _require_as_many(scores: Sequence[object], ids: Ids) -> None:
     if len(scores) != len(ids):
         raise ScoringError(
             f"the server returned {len(scores)} log-probabilities for {len(ids)} tokens; "
-            f"{_TO_CHECK}"
+            "check that no proxy changes or truncates requests"
         )
-
-
-def _generation(answer: _SGLangAnswer | _VLLMAnswer) -> Generation:
-    reason = "length" if answer.reason == "length" else "stop"
-    return Generation(answer.text, answer.prompt_tokens, answer.completion_tokens, reason)

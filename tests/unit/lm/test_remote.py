@@ -3,6 +3,7 @@ import contextlib
 import gzip
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -108,10 +109,9 @@ def server(pair):
         yield running
 
 
-def remote(*servers, kind="sglang", **more):
-    urls = [server.url for server in servers]
+def remote(server, kind="sglang", **more):
     options = {"tokenizer": tokenizer("byte_level")} | QUICK | more
-    return RemoteLM(urls, server=kind, **options)
+    return RemoteLM(server.url, server=kind, **options)
 
 
 @pytest.fixture(params=[*KINDS, "vllm by position"])
@@ -182,7 +182,7 @@ from ecs_plugins import ContextShaper, EntropicMemory, FakeEmbedder, RemoteLM, S
 from ecs_plugins.langgraph import EntropicStore
 store = EntropicStore(EntropicMemory.open(":memory:", embedder=FakeEmbedder()))
 store.put(("u",), "k", {{"text": "bees"}})
-lm = RemoteLM([{server.url!r}], server="sglang", tokenizer={str(tmp_path)!r})
+lm = RemoteLM({server.url!r}, server="sglang", tokenizer={str(tmp_path)!r})
 shaper = ContextShaper(lm, ShapingConfig(ranker="bm25", on_error="raise", top_k=1))
 print(len(shaper.shape("Who?", ["Ann.", "Bo."]).kept), len(store.search(("u",), query="bees")))
 """
@@ -395,25 +395,15 @@ def test_a_server_with_another_tokenizer_is_refused(pair, kind) -> None:
         assert other.worked == []
 
 
-def test_a_replica_that_dies_is_replaced_by_another(pair, local) -> None:
-    requests = [score_request(f"Ann {n}") for n in range(8)]
-    with serving(*pair) as stays:
-        with serving(*pair) as leaves:
-            lm = remote(stays, leaves)
-            lm.score(requests)
-            assert stays.worked
-            assert leaves.worked
-        assert_close(lm.score(requests), local.score(requests))
-
-
-def test_prompts_with_one_long_prefix_go_to_one_replica(pair) -> None:
-    with serving(*pair) as one, serving(*pair) as two:
-        lm = remote(one, two)
-        for number, start in enumerate("ABCDEF", 1):
-            lm.score([score_request(start + LONG)])
-            prompts = len(one.worked), len(two.worked)
-            assert sum(prompts) == 6 * number
-            assert all(sent % 6 == 0 for sent in prompts)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_that_cannot_score_gets_one_sentence_with_a_remedy(server, monkeypatch, kind):
+    monkeypatch.setattr("http_servers.ROUTES", ["/v1/models"])
+    with pytest.raises(ConfigurationError) as caught:
+        remote(server, kind=kind).score([score_request()])
+    message = str(caught.value)
+    for words in ("llama.cpp", "Ollama", "LM Studio", "SGLang", "LocalLM.from_pretrained"):
+        assert words in message
+    assert not re.search(r"[.!?]\s", message.replace("llama.cpp's", "")), "one sentence"
 
 
 def the_key():
@@ -543,10 +533,10 @@ def test_a_forked_child_opens_its_own_connections(server) -> None:
 @pytest.mark.parametrize(
     ("urls", "options", "named"),
     [
-        ([], {}, "address"),
-        (["gpu-1:30000"], {}, "address"),
-        (["ftp://gpu"], {}, "address"),
-        (["http://gpu", "http://gpu/"], {}, "address"),
+        ("", {}, "address"),
+        ("gpu-1:30000", {}, "address"),
+        ("ftp://gpu", {}, "address"),
+        (["http://gpu", "http://gpu2"], {}, "router"),
         ("http://gpu", {"server": "tgi"}, "server"),
         ("http://gpu", {"patience": 5}, "patience"),
     ],
@@ -564,13 +554,11 @@ def test_a_configuration_that_cannot_work_is_refused_at_once(urls, options, name
         ("soon", 0, 1),
     ],
 )
-def test_a_server_rests_as_long_as_it_asks_for_but_no_longer_than_a_minute(
+def test_a_retry_waits_as_long_as_asked_but_no_longer_than_a_minute(
     retry_after, least, most
 ) -> None:
-    replica = client.Replica("http://gpu")
-    replica.failed(client.PassingFault("HTTP 429", retry_after))
-    rest = replica.rests_until - time.monotonic()
-    assert least < rest <= most
+    pause = client.PassingFault("HTTP 429", retry_after).pause(0)
+    assert least < pause <= most
 
 
 def test_silence_shorter_than_the_deadline_is_tried_again(server, local) -> None:
