@@ -37,6 +37,8 @@ from ecs_plugins.shaping.attribution.wording import compare
 from ecs_plugins.shaping.shaper import ContextShaper
 
 NOWHERE: Vector = np.zeros(DIMENSION, dtype=np.float32)
+_USED = 0.5
+"""Share of an answer from which on a memory counts as used."""
 _DAY = 86400.0
 """Seconds between two sessions: nothing said in one replies to what was asked in another."""
 
@@ -303,8 +305,8 @@ class Entropic:
 
     def ask(self, question: ChatQuestion) -> None:
         """Recall, and report the answer; nobody says whether what was recalled helped."""
-        found = self._memory.recall(question.text, k=self._recalls)
-        self._memory.observe(question.text, question.answer, [item.id for item in found])
+        self._memory.recall(question.text, k=self._recalls)
+        self._memory.observe(question.text, question.answer)
 
     def recall(self, question: ChatQuestion, k: int) -> list[Remembered]:
         """Recall without a threshold and without leaving a trace."""
@@ -354,10 +356,9 @@ class Attributed(Entropic):
         """Recall, attribute the answer to what was recalled, and report both."""
         found = self._memory.recall(question.text, k=self._recalls)
         texts = [item.text for item in found]
-        shares: dict[str, float] = {}
-        for item, share in zip(found, self._shares(question, texts), strict=True):
-            shares[item.id] = share
-        self._memory.observe(question.text, question.answer, list(shares), shares=shares)
+        shares = self._shares(question, texts)
+        used = [item.id for item, share in zip(found, shares, strict=True) if share >= _USED]
+        self._memory.observe(question.text, question.answer, used=used)
 
     def _shares(self, question: ChatQuestion, texts: Sequence[str]) -> list[float]:
         if self._shaper is None:

@@ -20,7 +20,6 @@ from ecs_plugins.memory.admission import (
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.store.messages import item_of
-from ecs_plugins.memory.support import needed_support
 from ecs_plugins.memory.types import (
     ColdMemory,
     HotItem,
@@ -93,7 +92,7 @@ class EntropicPolicy:
 
     What a memory answers is in its text under the paper's rule, which never merges two
     observations into one memory; else `Labels` knows. An observation that repeats an item tells
-    whether that was right, as an agent tells with ``EntropicMemory.observe(outcome=...)``.
+    whether that was right, as an agent tells with ``EntropicMemory.observe(used=...)``.
 
     Args:
         variant: How it is played.
@@ -138,7 +137,7 @@ class EntropicPolicy:
         for position in moment.recalled:
             self._cold.put(position, record_hit(self._cold.items[position], step=step))
         self._admit(moment)
-        self._hot.remove(overflow(self._hot.items, self._cold.items, config))
+        self._hot.remove(overflow(self._hot.items, config))
         self._since_sleep += 1
         if self._since_sleep >= config.sleep_every:
             self._sleep(step)
@@ -226,14 +225,11 @@ def apply_plan(
     )
 
 
-def overflow(
-    hot: Sequence[HotItem], cold: Sequence[ColdMemory], config: MemoryConfig
-) -> tuple[str, ...]:
+def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
     """Return the ids of the hot items that have to leave: the rule of `intake.evict_overflow`.
 
     Args:
         hot: The hot store in order of arrival.
-        cold: The cold store.
         config: The paper's rule removes the first ones. The default removes those first that the
             next sleep phase would not propose anyway, the longest unseen leading.
     """
@@ -242,12 +238,11 @@ def overflow(
         return ()
     if config.rule == "paper":
         return tuple(item.id for item in hot[:excess])
-    least = needed_support(config, [*hot, *cold])
     order = heapq.nsmallest(
         excess,
         hot,
         key=lambda item: (
-            item.evidence.attestations > max(item.judged, least - 1),
+            item.evidence.attestations > max(item.judged, config.min_support - 1),
             item.evidence.last_seen,
         ),
     )

@@ -40,8 +40,9 @@ OF_THE_WORLD: Mapping[str, Any] = {
     "cold_capacity": CAPACITY,
     "threshold": THRESHOLD,
     "merge_threshold": THRESHOLD,
+    "min_support": 2,
 }
-"""Settings that follow from the room: how much it holds, and how near its vectors lie."""
+"""Settings that follow from the world: capacities, near vectors, and repeated observations."""
 
 
 @dataclass(frozen=True, slots=True)

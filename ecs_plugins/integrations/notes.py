@@ -96,11 +96,8 @@ class RecalledNote:
 
 
 def _when(recollection: Recollection) -> str:
-    """The days (UTC) on which it was said and corrected; empty of what was said today and holds."""
+    """Return the day (UTC) on which it was said; empty for today."""
     since = _day(recollection.valid_from)
-    until = _day(recollection.valid_until)
-    if until:
-        return f"{since} until {until}".strip()
     return "" if since == _day(time.time()) else since
 
 

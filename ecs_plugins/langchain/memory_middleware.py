@@ -263,9 +263,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         answer = own_words(messages[-1])
         notes_of_messages = self._notes_of(state)
         notes = notes_of_messages.get(question.id or "", [])
-        recalled_ids = [note["id"] for note in notes]
-        if words and answer and recalled_ids:
-            self.memory.observe(words, answer, recalled_ids, namespace=namespace)
+        if words and answer and notes:
+            self.memory.observe(words, answer, namespace=namespace)
 
     def _turns(
         self,

@@ -69,11 +69,10 @@ class MemoryConfig(Config):
     clusters: int = Field(
         default=5, ge=1, description="Clusters of k-means under the paper's rule."
     )
-    min_support: int | None = Field(
-        default=None,
+    min_support: int = Field(
+        default=1,
         ge=1,
-        description="Observations and retrieval hits that a cluster needs to be proposed. None: "
-        "two where a tenth of what is kept was said again, else one.",
+        description="Observations and retrieval hits that a cluster needs to be proposed.",
     )
     proposal: ProposalKind = Field(
         default="centroid",

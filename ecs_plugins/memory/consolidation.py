@@ -18,8 +18,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import merged, moved_centroid
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import ColdContest
-from ecs_plugins.memory.energy import SUPERSEDED, cluster_variance, embedding_entropy, free_energy
-from ecs_plugins.memory.support import needed_support
+from ecs_plugins.memory.energy import cluster_variance, embedding_entropy, free_energy
 from ecs_plugins.memory.types import (
     ColdMemory,
     Evidence,
@@ -71,8 +70,7 @@ def consolidate(
             a wrong number of values or a value that is not finite.
     """
     vectors = _checked_matrix(hot, cold)
-    least = needed_support(config, [*hot, *cold])
-    supported, unsupported = _split(hot, vectors[: len(hot)], config, seed, least)
+    supported, unsupported = _split(hot, vectors[: len(hot)], config, seed)
     if config.rule == "default":
         proposed = sum(len(members) for members in supported)
         unsupported = _leaving(unsupported, len(hot) - proposed, config)
@@ -86,7 +84,7 @@ def consolidate(
         queries=queries,
         utility=utility,
     )
-    contest = ColdContest(cold, proposals, terms, config=config, seed=seed, least_support=least)
+    contest = ColdContest(cold, proposals, terms, config=config, seed=seed)
     contest.shrink()
     for number in range(len(proposals)):
         contest.judge(number, supported=number < len(supported))
@@ -104,9 +102,6 @@ def free_energies(
     """Return F, E and S of each memory among the others; for the arguments see `consolidate`."""
     values = utilities(memories, config=config, step=step, queries=queries, utility=utility)
     disorder = entropies(memories, config)
-    if config.rule == "default":
-        outdated = np.array([memory.superseded for memory in memories], dtype=np.float64)
-        values = values - SUPERSEDED * outdated
     weight = config.entropy_weight
     pairs = zip(values.tolist(), disorder.tolist(), strict=True)
     return [free_energy(value, entropy, weight) for value, entropy in pairs]
@@ -129,9 +124,9 @@ def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matri
 
 
 def _split(
-    hot: Sequence[HotItem], vectors: Matrix, config: MemoryConfig, seed: int, least: int
+    hot: Sequence[HotItem], vectors: Matrix, config: MemoryConfig, seed: int
 ) -> tuple[list[list[HotItem]], list[list[HotItem]]]:
-    """Return the clusters to be proposed, and those with less support than ``least``.
+    """Return the clusters to be proposed, and those with less than the support needed.
 
     A cluster whose items have all been judged and have gained nothing since is in neither; under
     the paper's rule, what was judged is judged again.
@@ -145,7 +140,7 @@ def _split(
         gained = any(attestations[row] > hot[row].judged for row in rows)
         if config.rule == "default" and not gained:
             continue
-        if sum(attestations[row] for row in rows) >= least:
+        if sum(attestations[row] for row in rows) >= config.min_support:
             supported.append(members)
         else:
             unsupported.append(members)
@@ -199,7 +194,6 @@ def _propose(
         text=text,
         entropy=_entropy_of(vectors, vector, config),
         asked=asked,
-        superseded=all(item.superseded for item in members),
     )
     sources = tuple(item.id for item in members)
     return Proposal(memory, members=tuple(messages), sources=sources)

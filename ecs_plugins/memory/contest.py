@@ -45,10 +45,8 @@ class ColdContest:
         *,
         config: MemoryConfig,
         seed: int,
-        least_support: int,
     ) -> None:
         self._config = config
-        self._least_support = least_support
         self._seed = seed
         self._version = config.version
         self._rng = np.random.default_rng(seed)
@@ -68,15 +66,11 @@ class ColdContest:
         self._judged: set[str] = set()
 
     def _temperature_of(self, terms: Sequence[FreeEnergy]) -> float:
-        """T; by the default rule in units of how far the free energies of what holds lie apart."""
+        """Return T; by the default rule it is in standard deviations of F over the cold store."""
         config = self._config
         if config.rule == "paper":
             return config.temperature
-        totals = [
-            each.total
-            for each, memory in zip(terms, self._cold, strict=False)
-            if not memory.superseded
-        ]
+        totals = [each.total for each in terms[: len(self._cold)]]
         return scaled_temperature(config.temperature, totals)
 
     def shrink(self) -> None:
@@ -146,13 +140,11 @@ class ColdContest:
         return terms.energy if self._config.rule == "paper" else terms.total
 
     def _fillers(self, memories: Sequence[ColdMemory]) -> npt.NDArray[np.bool_]:
-        """Which memories only fill the store: they are superseded, or want support."""
+        """Which memories only fill the store: they want support."""
         if self._config.rule == "paper":
             return np.zeros(len(memories), dtype=bool)
         attestations = [memory.evidence.attestations for memory in memories]
-        outdated = [memory.superseded for memory in memories]
-        wanting = np.array(attestations) < self._least_support
-        return np.array(outdated, dtype=bool) | wanting
+        return np.array(attestations) < self._config.min_support
 
     def _weakest(self, among: npt.NDArray[np.bool_]) -> int | None:
         """The position of the victim, or None if every memory is pinned; fillers come first."""
@@ -179,9 +171,7 @@ class ColdContest:
         memory = self._memories[at]
         self._record("reinforce", number, target_id=memory.id, similarity=similarity)
         evidence = merged(memory.evidence, proposal.memory.evidence)
-        outdated = memory.superseded and proposal.memory.superseded
         memory = joined(memory, proposal.memory, evidence, self._config)
-        memory = replace(memory, superseded=outdated)
         self._memories[at] = memory
         self._vectors[at] = memory.vector
         own = self._terms[at]

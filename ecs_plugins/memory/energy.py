@@ -14,9 +14,6 @@ import numpy as np
 
 from ecs_plugins.memory.types import Floats, FreeEnergy, Matrix, Vector
 
-SUPERSEDED = 10.0
-"""What is added to the energy of a memory that something newer corrects, in nats."""
-
 
 def free_energy(utility: float, entropy: float, entropy_weight: float) -> FreeEnergy:
     """Return ``F = E + lambda * S`` with ``E = -utility`` (paper, section 2)."""

@@ -37,11 +37,10 @@ from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import checked
-from ecs_plugins.memory.store.queries import write_observation
+from ecs_plugins.memory.store.queries import Observation, write_observation
 from ecs_plugins.memory.store.recalled import RecallRequest
 from ecs_plugins.memory.store.reembedding import Progress
 from ecs_plugins.memory.store.search import Shaper
-from ecs_plugins.memory.teaching import checked_shares
 from ecs_plugins.memory.types import DEFAULT_NAMESPACE, UtilityFunction
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 from ecs_plugins.storage.sqlite import MEMORY
@@ -224,7 +223,6 @@ class EntropicMemory(MemoryReader):
         tiers: str | None = None,
         exclude: Collection[str] = (),
         at: float | None = None,
-        include_superseded: bool = False,
         record: bool = True,
         shaper: Shaper | None = None,
     ) -> list[Recollection]:
@@ -241,10 +239,7 @@ class EntropicMemory(MemoryReader):
             tiers: ``both``, ``hot`` or ``cold``; None is both, or cold under the paper's rule.
             exclude: Ids of recollections that are not wanted, such as those in the prompt already;
                 the next best take their places.
-            at: Unix time: what had been said by then and was not corrected yet, as far as a tier
-                still has it; None is now.
-            include_superseded: Recall as well what something newer corrects, behind what holds;
-                ``superseded_by`` and ``valid_until`` mark it.
+            at: Unix time: recall among the messages said until then; None is now.
             record: Count it as a query and its results as hits, which is what utility is
                 measured by.
             shaper: A second stage, such as a `ContextShaper`: it orders the best 40 by how much
@@ -276,7 +271,6 @@ class EntropicMemory(MemoryReader):
             now=time.time(),
             exclude=excluded,
             at=at,
-            include_superseded=include_superseded,
             scale=self._store.scale,
         )
         recalled = search.recall(self._store, namespaces, request, record=record, shaper=shaper)
@@ -287,47 +281,36 @@ class EntropicMemory(MemoryReader):
         self,
         query: str,
         answer: str,
-        recalled_ids: Sequence[str] = (),
-        outcome: bool | None = None,
         *,
-        shares: Mapping[str, float] | None = None,
+        used: Collection[str] | None = None,
         namespace: Sequence[str] = DEFAULT_NAMESPACE,
     ) -> None:
-        """Tell the memory what was answered, and how that turned out.
+        """Record the answer to a query and the memories that it used.
 
-        After a `recall` of the same query it completes what that recorded: the two are one query.
+        After a `recall` of the same query, both are one event. A memory that was recalled and used
+        helped; one that was recalled and not used did not (`MemoryConfig.entropy`).
 
         Args:
             query: The question.
-            answer: The answer really given; ``answer_utility`` learns from it.
-            recalled_ids: Ids of the recollections that were used.
-            outcome: Whether using the recollections was a success; None says nothing.
-            shares: By id of a recollection, the probability that the answer rests on it, such as
-                by `ContextShaper.attribute`: its demand rises, and that of others falls.
-            namespace: Where.
+            answer: The answer that was given; ``answer_utility`` learns from it.
+            used: Ids of the memories that the answer used; None if that is not known.
+            namespace: Where the memories are.
 
         Raises:
-            InvalidInputError: A blank query or answer, or a share that is no probability.
+            InvalidInputError: A blank query or answer.
         """
         namespace = checked(namespace)
-        rested_on = checked_shares(shares)
         if not isinstance(answer, str) or not answer.strip():
             raise InvalidInputError("observe needs the answer that was given")
-        used = [well_formed(each) for each in listed(recalled_ids, "recalled_ids")]
+        ids = None
+        if used is not None:
+            ids = [well_formed(each) for each in listed(used, "used")]
         text = well_formed(query)
         vector = self._store.embed_query(text)
+        event = Observation(vector, text, well_formed(answer), ids)
         with self._store.writing_to(namespace, create=True) as (connection, space):
             assert space is not None
-            write_observation(
-                connection,
-                space,
-                vector=vector,
-                used=used,
-                text=text,
-                answer=well_formed(answer),
-                outcome=outcome,
-                shares=rested_on,
-            )
+            write_observation(connection, space, event)
 
     # Asleep
 

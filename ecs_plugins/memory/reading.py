@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.common.text import well_formed
@@ -16,14 +15,13 @@ from ecs_plugins.memory.records import (
     ReplayedDecision,
     SleepReport,
 )
-from ecs_plugins.memory.store import claims, inspection, namespaces, sleeps
+from ecs_plugins.memory.store import inspection, namespaces, sleeps
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.erasure import unknown
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.types import DEFAULT_NAMESPACE, Namespace, UtilityFunction
-from ecs_plugins.storage.base import Connection
 
 
 class MemoryReader:
@@ -47,7 +45,7 @@ class MemoryReader:
         with self._store.database.read() as connection:
             message = log.get(connection, own)
             if message is not None:
-                return _valid(connection, message)
+                return None if _has_expired(message) else message
             versions = inspection.history(connection, own)
         live = next((each for each in versions if each.live), None)
         if live is None or live.expires is None:
@@ -163,10 +161,5 @@ class MemoryReader:
     areplay = bridged(replay)
 
 
-def _valid(connection: Connection, message: Message) -> Message | None:
-    """A message that knows what corrected it; None if it has expired."""
-    if message.expires is not None and message.expires <= time.time():
-        return None
-    validities = claims.validity_of_messages(connection, [message.id])
-    valid = validities[message.id]
-    return replace(message, valid_until=valid.until, superseded_by=valid.by)
+def _has_expired(message: Message) -> bool:
+    return message.expires is not None and message.expires <= time.time()

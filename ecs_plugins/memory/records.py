@@ -51,8 +51,6 @@ class Remembered(Record):
         pinned: Whether it can be displaced.
         free_energy: F, E and S when a sleep phase last judged it; None before.
         valid_from: When it was said, as Unix time; None where the log no longer knows.
-        valid_until: When something newer corrected it; None is not yet.
-        superseded_by: Id of the message that did.
     """
 
     id: str
@@ -64,8 +62,6 @@ class Remembered(Record):
     pinned: bool
     free_energy: FreeEnergy | None
     valid_from: float | None = None
-    valid_until: float | None = None
-    superseded_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,7 +86,6 @@ class HotItem:
         judged: Its attestations when a sleep phase last judged it; 0 when none has. An item is
             proposed again only when it has gained some.
         asked: The question that ``text`` replies to; empty if it replies to none.
-        superseded: Whether something newer corrects it.
     """
 
     id: str
@@ -96,7 +95,6 @@ class HotItem:
     text: str = ""
     judged: int = 0
     asked: str = ""
-    superseded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,6 @@ class ColdMemory:
         entropy: Entropy of the cluster it came from, as computed then: the readings of S that
             need the members' vectors cannot be recomputed later.
         asked: The question that ``text`` replies to; empty if it replies to none.
-        superseded: Whether something newer corrects it.
     """
 
     id: str
@@ -119,7 +116,6 @@ class ColdMemory:
     pinned: bool = False
     entropy: float = 0.0
     asked: str = ""
-    superseded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,8 +97,8 @@ def tell(demo: Demo, memory: EntropicMemory, asked: Sequence[Question]) -> Behin
         (name,) = memory.add(turn.said, metadata={"date": turn.date})
         turn_of[name] = turn
         for question in due.get(turn.id, ()):
-            found = memory.recall(question.question)
-            memory.observe(question.question, question.answer, [item.id for item in found])
+            memory.recall(question.question)
+            memory.observe(question.question, question.answer)
     return lambda names: sorted((turn_of[name] for name in names), key=lambda turn: turn.id)
 
 

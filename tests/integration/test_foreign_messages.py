@@ -19,7 +19,6 @@ from llama_index.core.base.llms.types import (
 )
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.integrations.notes import RecalledNote
 from ecs_plugins.integrations.plain import as_json
 from ecs_plugins.integrations.recall import RecallOptions, recall
 from ecs_plugins.langchain import EntropicChatMessageHistory, EntropicMemoryMiddleware
@@ -283,15 +282,3 @@ def test_a_note_says_on_which_earlier_day_it_was_said(said, shown) -> None:
         memory.add({"content": "The code is 4711.", **said}, namespace=USER)
         block = recall(memory, "What is the code?", USER, RecallOptions(threshold=0.0), len)
     assert shown in block.text.splitlines()
-
-
-def test_a_note_that_fell_says_until_when_it_held() -> None:
-    with EntropicMemory.open(":memory:", embedder=FakeEmbedder(64)) as memory:
-        memory.add({"content": "The code is 4711.", "at": 1_700_000_000})
-        memory.add({"content": "The code is 4712.", "at": 1_750_000_000})
-        found = memory.recall("What is the code?", threshold=0, include_superseded=True)
-        notes = [RecalledNote.of(memory, each).shown() for each in found]
-    assert notes == [
-        "- (2025-06-15) The code is 4712.\n",
-        "- (2023-11-14 until 2025-06-15) The code is 4711.\n",
-    ]

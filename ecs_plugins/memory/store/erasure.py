@@ -226,7 +226,6 @@ class Erasure:
         erased.note_rows("messages", [number for number, _, _ in rows])
         sizes = [log.size_of(text, metadata) for _, text, metadata in rows]
         space.grow(-len(sizes), -sum(sizes))
-        log.forget_claims(connection, ids)
         erased.messages.update(dict.fromkeys(ids))
         erased.replies.update(dict.fromkeys(replies))
         self.clean_record(ids, affected, contents)

@@ -9,16 +9,16 @@ from functools import partial
 from typing import Any
 
 from ecs_plugins.memory.consolidation import free_energies
-from ecs_plugins.memory.energy import SUPERSEDED
 from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.records import Explanation, Memory, NamespaceStats, Verification
-from ecs_plugins.memory.store import claims, namespaces, tiers
 from ecs_plugins.memory.store import messages as log
+from ecs_plugins.memory.store import namespaces, tiers
 from ecs_plugins.memory.store.derivation import alive
 from ecs_plugins.memory.store.erasure import unknown
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.store.namespaces import Space
+from ecs_plugins.memory.store.provenance import Origin, origins_of
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.schema import columns
 from ecs_plugins.memory.store.seam import SpaceIndexes
@@ -51,11 +51,11 @@ def history(connection: Connection, name: str) -> list[Memory]:
         return []
     namespace = namespaces.space_by_id(connection, rows[0].space).namespace
     joined = tiers.provenance(connection, [name]).get(name, {})
-    valid = claims.validity(connection, [name])[name]
+    origin = origins_of(connection, [name])[name]
     memories = []
     for row in rows:
         behind = [each for each, version in joined.items() if version <= row.version]
-        memories.append(_memory(row, namespace, behind, valid))
+        memories.append(_memory(row, namespace, Origin(tuple(behind), origin.since)))
     return memories
 
 
@@ -65,9 +65,7 @@ def stands_in(connection: Connection, name: str, space: Space) -> bool:
     return row is not None
 
 
-def _memory(
-    row: TierRow, namespace: Namespace, provenance: Iterable[str], valid: claims.Validity
-) -> Memory:
+def _memory(row: TierRow, namespace: Namespace, origin: Origin) -> Memory:
     return Memory(
         id=row.memory.id,
         version=row.version,
@@ -76,7 +74,7 @@ def _memory(
         text=row.memory.text,
         metadata=row.metadata,
         support=row.memory.evidence.support,
-        provenance=tuple(provenance),
+        provenance=origin.messages,
         pinned=row.memory.pinned,
         created=row.created,
         changed=row.changed,
@@ -84,9 +82,7 @@ def _memory(
         born=row.born,
         died=row.died,
         free_energy=row.judged,
-        valid_from=valid.since,
-        valid_until=valid.until,
-        superseded_by=valid.by,
+        valid_from=origin.since,
     )
 
 
@@ -94,12 +90,8 @@ def cold(connection: Connection, space: Space, store: MemoryStore) -> list[Memor
     """The cold tier, oldest row first, without what has expired."""
     rows = tiers.tier_rows(connection, space.id, "cold")
     left = {row.item.id: row for row in alive(connection, rows, time.time(), store)}
-    held = claims.validity(connection, left)
-    memories = []
-    for name, row in left.items():
-        valid = held[name]
-        memories.append(_memory(row, space.namespace, valid.behind, valid))
-    return memories
+    origins = origins_of(connection, [*left])
+    return [_memory(row, space.namespace, origins[name]) for name, row in left.items()]
 
 
 def explain(
@@ -131,9 +123,7 @@ def explain(
         provenance=_said_behind(connection, name),
         prior=prior,
     )
-    page = rendered(
-        "explanation.txt.j2", found=explanation, count=len(ranked), superseded=SUPERSEDED
-    )
+    page = rendered("explanation.txt.j2", found=explanation, count=len(ranked))
     return replace(explanation, lines=tuple(folded(page).splitlines()))
 
 
@@ -172,7 +162,7 @@ def _judged(
 ) -> dict[str, FreeEnergy]:
     """The free energy of every memory of the cold tier, as of now."""
     rows = tiers.tier_rows(connection, space.id, "cold", store.dimension)
-    memories = claims.judged(connection, [row.memory for row in rows])
+    memories = [row.memory for row in rows]
     energies = free_energies(
         memories,
         config=store.config,

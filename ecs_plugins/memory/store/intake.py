@@ -28,7 +28,6 @@ from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.quotas import check_room
 from ecs_plugins.memory.store.seam import SpaceIndex
 from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
-from ecs_plugins.memory.support import support_among
 from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Namespace, Tier, Vector
 from ecs_plugins.storage.base import Connection
 
@@ -375,10 +374,6 @@ _LEAVING = """
     ORDER BY {first} {created}, row
     LIMIT ?3
 """
-_REPEATED = f"""
-    SELECT count(*), coalesce(sum(CASE WHEN {_SUPPORT} > 1 THEN 1 ELSE 0 END), 0) FROM tiers
-    WHERE namespace = ? AND live = 1
-"""
 
 
 def evict_overflow(connection: Connection, space: Space, config: MemoryConfig) -> None:
@@ -391,18 +386,9 @@ def evict_overflow(connection: Connection, space: Space, config: MemoryConfig) -
     if excess <= 0:
         return
     sql = _LEAVING.format(first=_LEAVING_FIRST[config.rule], created=_SEEN("created"))
-    needed = _needed_support(connection, space, config)
-    leaving = connection.execute(sql, (space.id, needed, excess)).fetchall()
+    leaving = connection.execute(sql, (space.id, config.min_support, excess)).fetchall()
     rows = [row for row, _ in leaving]
     names = [name for _, name in leaving]
     connection.executemany("DELETE FROM tiers WHERE row = ?", [(row,) for row in rows])
     space.left("hot", rows)
     tiers.forget_provenance(connection, names)
-
-
-def _needed_support(connection: Connection, space: Space, config: MemoryConfig) -> int:
-    """`ecs_plugins.memory.support.needed_support` of what stands in both tiers."""
-    if config.min_support is not None:
-        return config.min_support
-    count, repeated = connection.execute(_REPEATED, (space.id,)).fetchone()
-    return support_among(int(repeated), int(count))

@@ -1,18 +1,14 @@
-"""The message log: what was said, kept under its own retention as evidence of every memory.
-
-What messages claim is kept beside it as hashes, which outlive them where the log has a retention.
-"""
+"""The message log: what was said, kept under its own retention as evidence of every memory."""
 
 from __future__ import annotations
 
 import json
 import secrets
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from numbers import Real
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from ecs_plugins.common.text import asked_at_end, same_speaker
 from ecs_plugins.errors import InvalidInputError
@@ -28,7 +24,6 @@ from ecs_plugins.memory.store.values import (
     parsed,
     unpack,
 )
-from ecs_plugins.memory.supersession import claims
 from ecs_plugins.memory.types import Evidence, HotItem, Matrix, Vector
 from ecs_plugins.storage.base import Connection
 
@@ -36,7 +31,6 @@ MAX_TEXT = 1_000_000
 _SECONDS = 1e12  # some 30,000 years: what is later is none
 SESSION = 12 * 3600.0
 """Seconds after which a message replies to no earlier one."""
-_CLOCKS_DIFFER = 24 * 3600.0  # seconds, at most
 
 
 def seconds_of(name: str, given: Any, *, least: float = 0.0) -> float | None:
@@ -128,8 +122,6 @@ class Message:
         created: Unix time.
         expires: When it will be erased; None is never.
         asked: The question that it replies to, in the words of the message before; else empty.
-        valid_until: When something newer corrected it, if `EntropicMemory.get` knows of that.
-        superseded_by: Id of the message that did.
     """
 
     id: str
@@ -142,8 +134,6 @@ class Message:
     created: float
     expires: float | None
     asked: str = ""
-    valid_until: float | None = None
-    superseded_by: str | None = None
 
 
 class Turn(NamedTuple):
@@ -202,15 +192,6 @@ _INSERT = """
     )
     VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 """
-_INSERT_CLAIM = """
-    INSERT INTO claims (message, namespace, key, value, corrects, falls, at)
-    VALUES (?,?,?,?,?,?,?)
-"""
-_LATEST_CLAIMS = """
-    SELECT key, max(at) FROM claims
-    WHERE namespace = ? AND key IN ({keys}) AND at <= ?
-    GROUP BY key
-"""
 
 
 def insert(
@@ -234,7 +215,6 @@ def insert(
     checksums = crcs_of([(message.asked, message.text) for message in messages])
     noted_crcs = crcs_of(noted)
     rows = []
-    said: list[_Said] = []
     for at, (name, message) in enumerate(zip(ids, messages, strict=True)):
         vector, vector_crc = contents[at]
         created, expires = times[at]
@@ -257,12 +237,10 @@ def insert(
                 message.asker,
             )
         )
-        said.append((name, space.id, message.role, message.writer, message.text, message.at))
     connection.executemany(_INSERT, rows)
     size = sum(size_of(message.text, message.stored_metadata) for message in messages)
     space.messages += len(rows)
     space.bytes += size
-    write_claims(connection, said, now)
 
 
 def size_of(text: str, metadata: str) -> int:
@@ -275,75 +253,6 @@ def held(connection: Connection, space: int) -> tuple[int, int]:
     rows = connection.execute("SELECT text, metadata FROM messages WHERE namespace = ?", (space,))
     sizes = [size_of(text, metadata) for text, metadata in rows]
     return len(sizes), sum(sizes)
-
-
-SAID = "SELECT id, namespace, role, writer, text, created FROM messages"
-"""What `write_claims` takes."""
-
-
-_Said: TypeAlias = tuple[str, int, str, str | None, str, float | None]
-
-
-def write_claims(
-    connection: Connection, messages: Iterable[_Said], now: float | None = None
-) -> None:
-    """Write what messages claim.
-
-    Those that do not say when they were said correct each other in the order of their arrival: none
-    is earlier than the claims of the same thing that are there, although the clock of who wrote
-    these may be ahead by as much as a day.
-
-    Args:
-        connection: In a transaction.
-        messages: As the rows of `SAID`; without a time, it is ``now``.
-        now: Unix time.
-    """
-    made = []
-    arriving: set[tuple[int, int]] = set()
-    for name, space, role, writer, text, at in messages:
-        for claim in claims(text):
-            key = digest(role, writer or "", claim.key)
-            made.append((name, space, key, claim, at))
-            if at is None:
-                arriving.add((space, key))
-    latest: dict[tuple[int, int], float] = {}
-    if now is not None:
-        latest = _latest(connection, arriving, now)
-    rows = []
-    for name, space, key, claim, at in made:
-        moment = latest[space, key] if at is None else at
-        value = digest(claim.value)
-        rows.append((name, space, key, value, claim.corrects, claim.falls, moment))
-    connection.executemany(_INSERT_CLAIM, rows)
-
-
-def _latest(
-    connection: Connection, arriving: Collection[tuple[int, int]], now: float
-) -> dict[tuple[int, int], float]:
-    """Of namespaces and keys, the time of a claim that arrives now, not before those there."""
-    latest = dict.fromkeys(arriving, now)
-    keys_of: dict[int, list[str]] = {}
-    for space, key in arriving:
-        keys_of.setdefault(space, []).append(str(key))
-    for space, keys in keys_of.items():
-        sql = _LATEST_CLAIMS.format(keys=", ".join(keys))
-        times = connection.execute(sql, (space, now + _CLOCKS_DIFFER)).fetchall()
-        for key, at in times:
-            latest[space, int(key)] = max(now, float(at))
-    return latest
-
-
-def digest(*parts: str) -> int:
-    """A number of 64 bits for texts, which says nothing of them."""
-    content = "\0".join(parts).encode()
-    hashed = blake2b(content, digest_size=8)
-    return int.from_bytes(hashed.digest(), signed=True)
-
-
-def forget_claims(connection: Connection, messages: Iterable[str]) -> None:
-    """Delete what messages claim: they are erased, or say something else now."""
-    names = [(name,) for name in messages]
-    connection.executemany("DELETE FROM claims WHERE message = ?", names)
 
 
 def expiry(message: NewMessage, now: float) -> float | None:

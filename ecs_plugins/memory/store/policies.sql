@@ -25,8 +25,6 @@ ALTER TABLE messages ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON messages USING ((SELECT true FROM namespaces n WHERE n.id = namespace));
 ALTER TABLE tiers ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON tiers USING ((SELECT true FROM namespaces n WHERE n.id = namespace));
-ALTER TABLE claims ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own ON claims USING ((SELECT true FROM namespaces n WHERE n.id = namespace));
 ALTER TABLE additions ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON additions USING ((SELECT true FROM namespaces n WHERE n.id = namespace));
 ALTER TABLE sleeps ENABLE ROW LEVEL SECURITY;

@@ -14,7 +14,6 @@ from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.tiers import TierRow
 from ecs_plugins.memory.store.values import crc_of, dump, packed, parsed
-from ecs_plugins.memory.teaching import taught
 from ecs_plugins.memory.types import QueryEvent, Vector
 from ecs_plugins.memory.utility import QUERY_WINDOW
 from ecs_plugins.storage.base import Connection
@@ -78,37 +77,36 @@ def write_accesses(
     _prune_queries(connection, space)
 
 
-def write_observation(
-    connection: Connection,
-    space: Space,
-    *,
-    vector: Vector,
-    used: Sequence[str],
-    text: str,
-    answer: str,
-    outcome: bool | None,
-    shares: Mapping[str, float],
-) -> None:
-    """Write a question with its answer, what came of the items that were used, and how much."""
-    recall = _recall_of(connection, space, vector, used)
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A query with its vector, its answer, and the ids that the answer used (None: not known)."""
+
+    vector: Vector
+    text: str
+    answer: str
+    used: Sequence[str] | None
+
+
+def write_observation(connection: Connection, space: Space, observed: Observation) -> None:
+    """Record a query with its answer, and whether each memory recalled for it was used."""
+    used = observed.used or ()
+    recall = _recall_of(connection, space, observed.vector, used)
+    together = [*used]
     if recall is None:
-        told = (space.step, time.time(), text, answer, dump(list(used)))
-        _insert(connection, space, told, vector)
+        told = (space.step, time.time(), observed.text, observed.answer, dump(together))
+        _insert(connection, space, told, observed.vector)
     else:
-        together = dict.fromkeys([*recall.recalled, *used])
-        asked = (text, answer, dump([*together]))
+        together = [*dict.fromkeys([*recall.recalled, *used])]
+        asked = (observed.text, observed.answer, dump(together))
         checksum = crc_of((recall.step, recall.at, *asked))
         connection.execute(_OBSERVE, (*asked, checksum, recall.number))
     _prune_queries(connection, space)
-    for each in _live(connection, space, tuple(shares)):
-        evidence = taught(each.item.evidence, shares[each.item.id], space.step)
-        tiers.update(connection, each, replace(each.item, evidence=evidence))
-    if outcome is None:
+    if observed.used is None:
         return
-    for each in _live(connection, space, used):
-        evidence = with_outcome(each.item.evidence, outcome, space.step)
-        item = replace(each.item, evidence=evidence)
-        tiers.update(connection, each, item)
+    for each in _live(connection, space, together):
+        was_used = each.item.id in used
+        evidence = with_outcome(each.item.evidence, was_used, space.step)
+        tiers.update(connection, each, replace(each.item, evidence=evidence))
 
 
 _Told: TypeAlias = tuple[int, float, str, str | None, str]

@@ -1,12 +1,8 @@
-"""What is recalled of scored rows: read as far as it is wanted, and what has fallen replaced.
-
-What something newer corrects is not shown. But a question that finds it asks about what holds now,
-so its correction is shown in its place, with its score, however far its own words are.
-"""
+"""Reader of scored rows: reads items, best first, until enough are wanted."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,10 +10,11 @@ import numpy as np
 
 from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.relevance import DEFAULT, QueryReading, Scale
-from ecs_plugins.memory.store import claims, tiers
+from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.derivation import alive
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space
+from ecs_plugins.memory.store.provenance import Origin, origins_of_live
 from ecs_plugins.memory.store.seam import Rows
 from ecs_plugins.memory.store.tiers import TierRow
 from ecs_plugins.memory.types import Floats, Tier, Vector
@@ -42,7 +39,6 @@ class RecallRequest:
     now: float  # what has expired by then is not recalled
     exclude: frozenset[str] = frozenset()
     at: float | None = None
-    include_superseded: bool = False
     scale: Scale = DEFAULT
 
 
@@ -92,123 +88,67 @@ class Ranked:
 
 
 class Recalled(NamedTuple):
-    """An item with its score and its times.
-
-    One that was found by what it ``corrects``, a text, has the score of that.
-    """
+    """An item with its score and its origin."""
 
     stored: TierRow
     score: Score
-    validity: claims.Validity
-    corrects: str = ""
+    origin: Origin
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads candidates as far as they are wanted, and remembers what it has read.
+    """Reads candidates as far as they are wanted, and keeps the rows it has read.
 
     Attributes:
-        store: Where they are.
+        store: The open memory.
         connection: Of the transaction.
         space: The namespace.
-        request: What is asked.
-        allowed: The rows that its filter lets pass; None is all.
+        request: The recall.
     """
 
     store: MemoryStore
     connection: Connection
     space: Space
     request: RecallRequest
-    allowed: Rows | None
     _rows: dict[int, TierRow | None] = field(default_factory=dict)
-    _validity: dict[str, claims.Validity] = field(default_factory=dict)
 
     def best(self, scored: Ranked) -> list[Recalled]:
-        """The best ``k`` candidates that are wanted, best first.
-
-        What has fallen stands for what holds in its place.
-        """
+        """Return the best ``k`` candidates that are wanted, best first."""
         wanted: list[Recalled] = []
-        taken: set[int] = set()
         k = self.request.k
         count = len(scored)
         start = 0
         stop = k
         while start < count and len(wanted) < k:
             stop = scored.end_of_equals(stop)
-            shown = self._wanted(scored.between(start, stop))
-            new = [each for each in shown if each.score.row not in taken]
-            taken.update(each.score.row for each in new)
-            wanted += new
+            wanted += self._wanted(scored.between(start, stop))
             start = stop
             stop = 4 * stop
         return wanted[:k]
 
     def _wanted(self, scored: Sequence[Score]) -> list[Recalled]:
-        """Those of some candidates that are wanted.
+        """Return those of some candidates that are searched and were said in time, best first.
 
-        Of equals, what was said last comes first, whatever order the indexes find them in.
+        Of equals, the last one said comes first, whatever order the indexes find them in.
         """
-        candidates = self._recalled({each.row: each for each in scored})
-        found = [each for each in candidates if self._is_shown(each)]
-        fallen = [each for each in candidates if not each.validity.holds]
-        if fallen and self.request.question is not None:
-            found += self._in_place_of(fallen)
-        shown: dict[int, Recalled] = {}
-        for each in sorted(found, key=place):
-            shown.setdefault(each.score.row, each)
-        return [*shown.values()]
+        stored = self._read([each.row for each in scored])
+        origins = origins_of_live(self.connection, [each.item for each in stored.values()])
+        wanted = []
+        for score in scored:
+            if score.row in stored:
+                row = stored[score.row]
+                recalled = Recalled(row, score, origins[row.item.id])
+                if self._was_said(recalled.origin):
+                    wanted.append(recalled)
+        return sorted(wanted, key=place)
 
-    def _recalled(self, scores: Mapping[int, Score]) -> list[Recalled]:
-        """Items by their rows, with their times; those that are not searched are left out."""
-        stored = self._read([*scores])
-        items = [each.item for each in stored.values() if each.item.id not in self._validity]
-        if items:
-            validity = claims.validity_of_live(self.connection, items, self.request.at)
-            self._validity.update(validity)
-        recalled = []
-        for row, score in scores.items():
-            if row in stored:
-                item = stored[row]
-                recalled.append(Recalled(item, score, self._validity[item.item.id]))
-        return recalled
-
-    def _in_place_of(self, fallen: Sequence[Recalled]) -> list[Recalled]:
-        """What holds in place of candidates that fell, each with the best score of them."""
-        holding: list[Recalled] = []
-        seen: set[int] = set()
-        while fallen:
-            corrected = self._corrected(sorted(fallen, key=place), seen)
-            seen.update(corrected)
-            found = self._recalled({row: each.score for row, each in corrected.items()})
-            fallen = []
-            for each in found:
-                row = each.score.row
-                correction = each._replace(corrects=corrected[row].corrects)
-                if correction.validity.holds:
-                    holding.append(correction)
-                else:
-                    fallen.append(correction)
-        return holding
-
-    def _corrected(self, fallen: Sequence[Recalled], seen: Container[int]) -> dict[int, Recalled]:
-        """By the row of each last correction not seen yet, the first of what it corrects."""
-        messages = [each.validity.by for each in fallen if each.validity.by is not None]
-        rows = claims.last_words(self.connection, messages, self.request.at)
-        corrected: dict[int, Recalled] = {}
-        for each in fallen:
-            text = each.corrects or each.stored.item.text
-            for row in rows.get(each.validity.by or "", []):
-                if row not in seen and row not in corrected and self._is_allowed(row):
-                    score = each.score._replace(row=row)
-                    corrected[row] = each._replace(score=score, corrects=text)
-        return corrected
-
-    def _is_allowed(self, row: int) -> bool:
-        return self.allowed is None or row in self.allowed
+    def _was_said(self, origin: Origin) -> bool:
+        """Return True if an item was said by the time asked for, or nobody knows when it was."""
+        at = self.request.at
+        return at is None or origin.since is None or origin.since <= at
 
     def _read(self, rows: Sequence[int]) -> dict[int, TierRow]:
-        """The rows that are in a tier that is searched, not excluded, and have not expired."""
+        """Return the rows that are in a searched tier, not excluded and not expired."""
         request = self.request
         unread = [row for row in rows if row not in self._rows]
         if unread:
@@ -223,17 +163,8 @@ class Reader:
             stored = [*alive(self.connection, stored, request.now, self.store)]
         return {each.row: each for each in stored}
 
-    def _is_shown(self, recalled: Recalled) -> bool:
-        """Whether it holds, or is wanted though it does not; what is pinned stays now."""
-        request = self.request
-        if recalled.validity.holds or request.question is None:
-            return True
-        if request.at is not None:
-            return False
-        return request.include_superseded or recalled.stored.is_pinned
-
 
 def place(recalled: Recalled) -> tuple[float, int, str]:
-    """Best first; of equals what was said last, whatever order the indexes find them in."""
+    """Sort by score; of equals, by who was said last, then by id."""
     item = recalled.stored.item
     return (-recalled.score.score, -item.evidence.last_seen, item.id)

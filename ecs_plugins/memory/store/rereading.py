@@ -11,7 +11,6 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ecs_plugins.common.text import as_reply, asked_at_end
-from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space
@@ -73,9 +72,6 @@ def write_text(
     data, vector_crc = packed_half(vector)
     text_crc = crc_of((asked, text))
     connection.execute(_WRITE, (text, asked, text_crc, data, vector_crc, name))
-    log.forget_claims(connection, [name])
-    said = connection.execute(f"{log.SAID} WHERE id = ?", (name,)).fetchall()
-    log.write_claims(connection, said)
 
 
 def reread(

@@ -109,20 +109,6 @@ CREATE TABLE graphs (
     links BLOB NOT NULL,
     crc INTEGER NOT NULL
 );
--- What messages claim, as hashes; they outlive the log's retention.
-CREATE TABLE claims (
-    row INTEGER PRIMARY KEY AUTOINCREMENT,
-    message TEXT NOT NULL,
-    namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
-    key INTEGER NOT NULL,
-    value INTEGER NOT NULL,
-    corrects INTEGER NOT NULL,
-    falls INTEGER NOT NULL,
-    at REAL NOT NULL
-);
-CREATE INDEX claims_by_message ON claims (message);
-CREATE INDEX claims_by_key ON claims (namespace, key, at, row, value, corrects);
-CREATE INDEX claims_by_value ON claims (namespace, key, value, at);
 CREATE INDEX provenance_by_memory ON provenance (item, version, message);
 CREATE TABLE decisions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from ecs_plugins.common.text import as_reply, one_line
+from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.filters import Filter, matches, without_joints
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.relevance import FOURTH, demands
@@ -125,20 +125,19 @@ class _Placed(NamedTuple):
     """A recollection and what it is ordered by among those of other namespaces."""
 
     recollection: Recollection
-    place: tuple[bool, float]
+    place: float
 
 
 def _of_namespace(
     store: MemoryStore, connection: Connection, space: Space, request: RecallRequest
 ) -> list[_Placed]:
-    """The best items of a namespace; what does not hold stands behind what holds."""
+    """The best items of a namespace."""
     best = _best(store, connection, space, request)
     standing = [each.stored.tier for each in best]
     placed = []
     for each, tier in zip(best, standing, strict=True):
         recollection = _recollection(each, tier, space, request)
-        place = (not each.validity.holds, -each.score.score)
-        placed.append(_Placed(recollection, place))
+        placed.append(_Placed(recollection, -each.score.score))
     return placed
 
 
@@ -147,7 +146,6 @@ def _recollection(
 ) -> Recollection:
     stored = recalled.stored
     score = recalled.score
-    validity = recalled.validity
     item = stored.item
     is_pinned = isinstance(item, ColdMemory) and item.pinned
     return Recollection(
@@ -158,16 +156,14 @@ def _recollection(
         namespace=space.namespace,
         metadata=stored.metadata,
         support=item.evidence.support,
-        provenance=validity.behind,
+        provenance=recalled.origin.messages,
         pinned=is_pinned,
         free_energy=stored.judged,
         why=_why(recalled, request),
         similarity=score.similarity,
         coverage=score.coverage,
         asked=item.asked,
-        valid_from=validity.since,
-        valid_until=validity.until,
-        superseded_by=validity.by,
+        valid_from=recalled.origin.since,
     )
 
 
@@ -187,7 +183,7 @@ def _best(
         allowed = _matching(store, connection, space, request.condition)
         items = len(allowed)
     count = request.k if request.question is None else max(request.k, CANDIDATES, FOURTH)
-    reader = Reader(store, connection, space, request, allowed)
+    reader = Reader(store, connection, space, request)
     while True:
         scored, rest = _scored(opened, request, count, allowed, items)
         best = reader.best(scored)
@@ -275,8 +271,6 @@ def _why(recalled: Recalled, request: RecallRequest) -> str:
     if isinstance(item, ColdMemory):
         where = "kept, pinned (cold tier)" if item.pinned else "kept (cold tier)"
     why = [f"{how}; {where}, support {evidence.support}, recalled {evidence.hits} times before"]
-    if recalled.corrects:
-        why.append(f"found by what it corrects: {one_line(recalled.corrects)}")
     if evidence.unlike is not None:
         why.append(f"not merged with a near one, from which it differs in a {evidence.unlike}")
     judged = stored.judged

@@ -21,10 +21,9 @@ from ecs_plugins.common.files import statements
 from ecs_plugins.common.text import terms
 from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.store import namespaces, values
-from ecs_plugins.memory.store.messages import digest
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.seam import Candidates, Rows, SpaceIndexes
-from ecs_plugins.memory.store.values import unpack
+from ecs_plugins.memory.store.values import digest, unpack
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.coverage import MIN_TEXTS, POSTINGS_READ
 from ecs_plugins.storage.base import Connection

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
-from ecs_plugins.memory.store import claims, tiers
+from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.tiers import NO_LIMIT, Metadata, TierRow, earliest, shared
@@ -42,12 +42,9 @@ def view(connection: Connection, space: Space, dimension: int) -> SleepView:
     """Both tiers and the recent queries of a namespace."""
     hot = tiers.tier_rows(connection, space.id, "hot", dimension)
     cold = tiers.tier_rows(connection, space.id, "cold", dimension)
-    items = claims.judged(connection, [row.hot for row in hot])
-    memories = claims.judged(connection, [row.memory for row in cold])
-    known = [replace(row, item=item) for row, item in zip(hot, items, strict=True)]
-    numbered = {row.row: memory for row, memory in zip(cold, memories, strict=True)}
+    numbered = {row.row: row.memory for row in cold}
     queries = recent_queries(connection, space.id)
-    return SleepView(space, known, numbered, queries)
+    return SleepView(space, hot, numbered, queries)
 
 
 _BEGUN = """

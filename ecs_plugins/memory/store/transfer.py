@@ -53,10 +53,8 @@ _TABLES = {
     "decision_items": f"decision IN (SELECT id FROM decisions WHERE {_CHOSEN})",
     "items": "row IN (SELECT row FROM kept)",
     "item_vectors": "item IN (SELECT row FROM kept)",
-    # What messages claimed that the log has no more; an import reads the others anew.
-    "claims": f"{_CHOSEN} AND message NOT IN (SELECT id FROM messages)",
 }
-_FRESH = {"messages": ("seq",), "tiers": ("row",), "claims": ("row",), "item_vectors": ("row",)}
+_FRESH = {"messages": ("seq",), "tiers": ("row",), "item_vectors": ("row",)}
 """The numbers that rows get anew where they are imported, and nobody refers to."""
 
 _NUMBERS = {"namespaces": "id", "sleeps": "id", "decisions": "id", "items": "row"}
@@ -323,8 +321,6 @@ def _settle(
         f" cold_count = {count.format('cold')} WHERE id > ?",
         (after,),
     )
-    said = connection.execute(f"{log.SAID} WHERE namespace > ? ORDER BY seq", (after,))
-    log.write_claims(connection, said.fetchall())
     for space in namespaces.list_spaces(connection):
         if space.id > after:
             connection.execute(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -126,3 +127,10 @@ def crc_of(values: Iterable[object]) -> int:
     """CRC-32 of the values of several columns."""
     written = map(str, values)
     return crc("\0".join(written))
+
+
+def digest(*parts: str) -> int:
+    """Return a number of 64 bits for texts, from which they cannot be read."""
+    content = "\0".join(parts).encode()
+    hashed = blake2b(content, digest_size=8)
+    return int.from_bytes(hashed.digest(), signed=True)

@@ -31,7 +31,6 @@ from ecs_plugins.memory.store.intake import evict_overflow
 from ecs_plugins.memory.store.messages import item_of
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.support import needed_support
 from ecs_plugins.memory.types import ColdMemory, Evidence, QueryEvent
 from ecs_plugins.memory.utility import QUERY_WINDOW, entropies, mean_surprise, utilities
 from ecs_plugins.storage.sqlite import MEMORY, Database
@@ -301,7 +300,7 @@ def left_over(items, config):
     return ids
 
 
-SUPPORTS = st.none() | st.integers(1, 3)
+SUPPORTS = st.integers(1, 3)
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=9), SUPPORTS, st.booleans())
@@ -319,7 +318,7 @@ def test_what_leaves_is_what_the_measured_simulations_let_go(counts, support, pa
         items.append(replace(item, judged=judged))
     make = MemoryConfig.paper if paper else MemoryConfig
     config = make(hot_capacity=4, min_support=support)
-    gone = overflow(items, [], config)
+    gone = overflow(items, config)
     staying = [item.id for item in items if item.id not in gone]
     assert left_over(items, config) == staying
 
@@ -367,25 +366,6 @@ def test_outcomes_hits_and_merging_add_to_what_was_counted():
     assert both.created == 0
     assert both.resultant == 2.5
     assert both.unlike == "number"
-
-
-@pytest.mark.parametrize(
-    ("supports", "setting", "needed"),
-    [
-        ([1] * 9 + [2], None, 2),
-        ([1] * 10 + [2], None, 1),
-        ([], None, 1),
-        ([3, 3], 1, 1),
-        ([1, 1], 2, 2),
-    ],
-)
-def test_a_single_observation_waits_where_things_are_said_again(supports, setting, needed):
-    items = []
-    for number, support in enumerate(supports):
-        item = hot(f"m{number}", axis(0), support=support)
-        items.append(item)
-    config = MemoryConfig(min_support=setting)
-    assert needed_support(config, items) == needed
 
 
 def test_demand_alone_knows_nothing_of_a_texts_looks():

@@ -148,7 +148,7 @@ def test_hits_and_outcomes_raise_what_is_in_demand(open_memory):
     for _ in range(5):
         memory.add(f"filler {_}")
         found = memory.recall("the boat is blue", k=1)
-    memory.observe("the boat is blue", "blue it is", [found[0].id], True)
+    memory.observe("the boat is blue", "blue it is", used=[found[0].id])
     energy = {m.text: memory.explain(m.id).free_energy.total for m in memory.memories()}
     assert energy["the boat is blue"] < energy["cats chase birds"]
     assert memory.admin.stats().pending == 0
@@ -273,7 +273,7 @@ def test_a_recall_out_of_range_is_refused(open_memory, options):
 
 def test_half_of_a_surrogate_pair_is_no_crash(open_memory):
     memory = open_memory()
-    memory.observe("who\ud800?", "Ada\udfff", ["\ud800"])
+    memory.observe("who\ud800?", "Ada\udfff", used=["\ud800"])
     assert memory.get("\ud800") is None
     assert memory.history("\ud800") == []
     for verb in (memory.explain, memory.delete, memory.update):

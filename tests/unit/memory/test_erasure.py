@@ -297,7 +297,7 @@ def test_questions_that_repeat_or_used_what_was_erased_go_with_it(open_memory):
     memory.recall("cats chase birds")
     memory.observe(f"is it true that {SECRET}?", "so they say", namespace=other)
     (name,) = memory.add(SECRET)
-    memory.observe("who lives there?", "somebody does", [name], True)
+    memory.observe("who lives there?", "somebody does", used=[name])
     memory.observe("another thing", "another answer")
     memory.sleep()
     memory.sleep(other)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.memory import MemoryConfig, StoreConfig
+from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import SECRET, leftovers
@@ -265,22 +265,6 @@ def sealed(lines):
         "sha256": hashlib.sha256(content.encode()).hexdigest(),
     }
     return content + json.dumps(footer) + "\n"
-
-
-def test_what_was_corrected_stays_so_although_the_log_has_it_no_more(open_memory, tmp_path):
-    store = StoreConfig(sleep="manual", log_retention=3600.0)
-    memory = open_memory(store=store)
-    long_ago = time.time() - 9000
-    memory.add({"content": "Ada lives in Rome.", "at": long_ago})
-    memory.add({"content": "Ada lives in Oslo.", "at": long_ago + 1})
-    memory.sleep()
-    memory.admin.purge()
-    other = open_memory(path=tmp_path / "other.db")
-    other.admin.import_(exported(memory, tmp_path))
-    for each in (memory, other):
-        assert each.messages() == []
-        recalled = each.recall("Where does Ada live?", threshold=0.0)
-        assert [item.text for item in recalled] == ["Ada lives in Oslo."]
 
 
 # Items

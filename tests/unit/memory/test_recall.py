@@ -386,11 +386,11 @@ def ask(memory, question=QUESTION, **options):
 @pytest.mark.parametrize("used", [1, 9])
 def test_a_recall_and_its_observation_are_one_query_and_every_answer_stays(memory, used, recalls):
     recalled = ask(memory)
-    memory.observe(QUESTION, "in the harbour", recalled[:used])
+    memory.observe(QUESTION, "in the harbour", used=recalled[:used])
     assert events(memory) == [(QUESTION, "in the harbour", len(recalled))]
     if recalls == 2:
         recalled = ask(memory)
-    memory.observe(QUESTION, "at sea", recalled)
+    memory.observe(QUESTION, "at sea", used=recalled)
     answers = [answer for _, answer, _ in events(memory)]
     assert answers == ["in the harbour", "at sea"]
 
@@ -419,7 +419,7 @@ def test_an_observation_of_another_question_or_of_what_was_not_recalled_is_a_que
     (cat,) = ask(memory, "a cat sleeps", k=1, record=False)
     ask(memory, k=1)
     memory.observe("who sleeps?", "a cat")
-    memory.observe(QUESTION, "on the sofa", [cat])
+    memory.observe(QUESTION, "on the sofa", used=[cat])
     assert [event[:2] for event in events(memory)] == [
         ("", None),
         ("who sleeps?", "a cat"),
@@ -431,7 +431,7 @@ def test_a_recall_that_another_process_wrote_is_completed(memory, open_memory):
     used = ask(memory)
     memory.close()
     later = open_memory()
-    later.observe(QUESTION, "in the harbour", used)
+    later.observe(QUESTION, "in the harbour", used=used)
     assert len(events(later)) == 1
 
 

@@ -11,7 +11,6 @@ from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.relevance import DEFAULT, read
 from ecs_plugins.memory.store.calibration import measured_scale
-from ecs_plugins.memory.store.claims import _Correction, _first_after, _next_different
 from ecs_plugins.memory.store.engines import restore
 from ecs_plugins.memory.store.erased_record import ERASED, without
 from ecs_plugins.memory.store.inspection import _is_damaged
@@ -107,22 +106,6 @@ def test_equals_are_read_together_and_nothing_behind_them(stop, end):
     scores = np.array([0.9, 0.5, 0.5, 0.5, 0.1])
     ranked = Ranked(np.arange(5), scores, scores, scores)
     assert ranked.end_of_equals(stop) == end
-
-
-@pytest.mark.parametrize(
-    ("said", "by"),
-    [
-        ([], None),
-        ([(2, "oslo", "b"), (3, "bergen", "a")], None),
-        ([(2, "oslo", "b"), (3, "bergen", "a"), (4, "bergen", "c"), (5, "rome", "d")], "c"),
-        ([(0, "rome", "b"), (2, "bergen", "c")], "c"),
-    ],
-)
-def test_a_claim_is_corrected_by_what_another_message_says_else_later(said, by):
-    claim = _Correction(1.0, 1, "oslo", "a")
-    timeline = [_Correction(float(at), at, value, message) for at, value, message in said]
-    first = _first_after(claim, timeline, _next_different(timeline))
-    assert (first and first.message) == by
 
 
 def test_the_scale_is_that_of_the_cosines_of_all_pairs():
