@@ -1,4 +1,4 @@
-"""``python -m ecs_plugins`` is ``ecs-plugins``."""
+"""Entry point of ``python -m ecs_plugins``."""
 
 from ecs_plugins.cli import main
 

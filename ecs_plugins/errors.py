@@ -1,7 +1,6 @@
-"""The few errors that this package raises. Every message says what to do.
+"""Errors of this package. Every message says how to fix the cause.
 
-Each class also derives from the built-in that fits it, so that code which knows nothing of
-this package (``except ValueError``) still catches it.
+Each class also derives from a fitting built-in error, so ``except ValueError`` catches it too.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ class EcsPluginsError(Exception):
 
 
 class InvalidInputError(EcsPluginsError, ValueError):
-    """What was passed cannot be used; nothing was computed or written."""
+    """An argument is invalid; nothing was computed or written."""
 
 
 class QuotaError(InvalidInputError):
-    """A namespace holds as much as it may; nothing was written."""
+    """A namespace has reached its quota; nothing was written."""
 
 
 class ConfigurationError(EcsPluginsError, ValueError):
@@ -50,19 +49,19 @@ class ModelError(EcsPluginsError, RuntimeError):
 
 
 class ModelNotFoundError(ModelError):
-    """The model is not on this machine, and nothing is downloaded unasked."""
+    """The model is not on this machine; the package downloads nothing by itself."""
 
 
 class ScoringError(ModelError):
-    """A model is loaded but its scores cannot be computed or trusted."""
+    """Scores of a loaded model cannot be computed or trusted."""
 
 
 class ModelBusyError(ModelError):
-    """Too many calls wait for the model already; try again later."""
+    """Too many calls wait for the model; try again later."""
 
 
 class ModelTimeoutError(ModelError, TimeoutError):
-    """The deadline passed before the model had answered."""
+    """The model did not answer before the deadline."""
 
 
 class StorageError(EcsPluginsError, OSError):

@@ -1,8 +1,8 @@
-"""Tokens spent, counted once, per stage and model role; used by all three engines.
+"""Counts of tokens by stage and model role, for all engines.
 
-The stages are those of The Efficiency Frontier, Eq. 1: stage 1 prepares a context and is
-shared by every query that reuses it, stage 2 is paid by each query. Roles keep models of
-different price apart: the big model that answers and the small local one that scores.
+The stages are those of The Efficiency Frontier, Eq. 1. Stage 1 prepares a context once for all
+queries that reuse it; each query pays stage 2. Roles separate models of different prices, such as
+the large model that answers and the small local one that scores.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from typing import Any
 
 
 class Stage(StrEnum):
-    """When tokens are spent."""
+    """Time at which tokens are spent."""
 
     PREPARE = "prepare"
-    """Stage 1: once per context, amortised over its reuse."""
+    """Stage 1: once per context, shared by all queries that reuse it."""
     QUERY = "query"
-    """Stage 2: by every query."""
+    """Stage 2: once per query."""
 
 
 class Role(StrEnum):
-    """Which model spends them, and on what."""
+    """Model and purpose of tokens."""
 
     SCORER = "scorer"
-    """Tokens that the local scoring model computed."""
+    """Tokens computed by the local scoring model."""
     ANSWER_INPUT = "answer_input"
     """Prompt tokens of the answering model."""
     ANSWER_OUTPUT = "answer_output"
-    """Tokens that the answering model wrote."""
+    """Tokens written by the answering model."""
     COMPRESS_INPUT = "compress_input"
     """Prompt tokens of the model that compresses a context."""
     COMPRESS_OUTPUT = "compress_output"
-    """Tokens that the compressing model wrote."""
+    """Tokens written by the compressing model."""
 
 
 Account = tuple[Stage, Role]
 
 
 def nested(accounts: Mapping[Account, Any]) -> dict[str, dict[str, Any]]:
-    """``{stage: {role: value}}``, as JSON holds it."""
+    """Return ``{stage: {role: value}}`` for JSON."""
     out: dict[str, dict[str, Any]] = {}
     for (stage, role), value in accounts.items():
         out.setdefault(str(stage), {})[str(role)] = value
@@ -49,10 +49,10 @@ def nested(accounts: Mapping[Account, Any]) -> dict[str, dict[str, Any]]:
 
 
 def flat(stored: Any) -> Any:
-    """The accounts behind `nested`; they themselves where they are given.
+    """Return accounts from the result of `nested`; accounts unchanged.
 
     Raises:
-        ValueError: It is something else, or a stage or role is unknown.
+        ValueError: The value has another shape, or a stage or role is unknown.
     """
     given = stored if isinstance(stored, Mapping) else {"": stored}
     if all(isinstance(name, tuple) for name in given):
@@ -67,7 +67,7 @@ def flat(stored: Any) -> Any:
 
 
 class TokenLedger:
-    """A thread-safe count of tokens per (stage, role).
+    """Thread-safe counts of tokens per (stage, role).
 
     >>> ledger = TokenLedger()
     >>> ledger.book(Stage.QUERY, Role.SCORER, 120)
@@ -99,7 +99,7 @@ class TokenLedger:
             self.book(stage, role, tokens)
 
     def total(self, stage: Stage | None = None, role: Role | None = None) -> int:
-        """Tokens of one stage, one role, one account, or all."""
+        """Return the tokens of a stage, a role, an account, or all."""
         return sum(
             tokens
             for (of_stage, of_role), tokens in self
@@ -107,12 +107,12 @@ class TokenLedger:
         )
 
     def to_dict(self) -> dict[str, dict[str, int]]:
-        """``{stage: {role: tokens}}``, for JSON."""
+        """Return ``{stage: {role: tokens}}`` for JSON."""
         return nested(dict(self))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Mapping[str, int]]) -> TokenLedger:
-        """Rebuild a ledger from `to_dict`."""
+        """Return a ledger from the result of `to_dict`."""
         return cls(flat(data))
 
     def __iter__(self) -> Iterator[tuple[Account, int]]:

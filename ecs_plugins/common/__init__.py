@@ -1,1 +1,1 @@
-"""What every engine needs and none owns: settings, files, threads, lazy faces, odd text."""
+"""Helpers of all engines: settings, files, threads, lazy imports and text."""

@@ -1,13 +1,13 @@
-"""The one bridge from the synchronous core to ``async`` callers.
+"""Bridge from the synchronous core to ``async`` callers.
 
-Work runs in bounded thread pools of this package, not in the event loop's default executor, which
-other libraries fill with their own work. Models and memories have a pool each, so that a recall of
-milliseconds never waits behind scorings of seconds. The pools belong to the process, so they serve
-any number of event loops, and a forked child makes new ones.
+Work runs in bounded thread pools of this package. The event loop's default executor is not used,
+because other libraries fill it. Models and memories have separate pools, so a recall of
+milliseconds never waits for scorings of seconds. A pool belongs to the process and serves any
+number of event loops. A forked child makes new pools.
 
-How many threads each has may be set: ``ECS_PLUGINS_MODEL_THREADS``, ``ECS_PLUGINS_MEMORY_THREADS``;
-and how many calls may be under way, one more is refused: ``ECS_PLUGINS_MODEL_WAITING``,
-``ECS_PLUGINS_MEMORY_WAITING``.
+Environment variables set the number of threads (``ECS_PLUGINS_MODEL_THREADS``,
+``ECS_PLUGINS_MEMORY_THREADS``) and the number of calls that may be in progress
+(``ECS_PLUGINS_MODEL_WAITING``, ``ECS_PLUGINS_MEMORY_WAITING``). Further calls are refused.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ecs_plugins.errors import ConfigurationError, ModelBusyError, StorageError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MAX_WORKERS = 8  # threads of a pool that nobody sized
-MAX_WAITING = 10_000  # calls of a pool that nobody bounded
+MAX_WORKERS = 8  # default threads of a pool
+MAX_WAITING = 10_000  # default calls in progress
 
 _abandoned: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar(
     "ecs_plugins_abandoned", default=None
@@ -49,7 +49,7 @@ def _number(variable: str, default: int) -> int:
 
 
 def _admit(kind: str) -> ThreadPoolExecutor:
-    """The pool, with one more call under way."""
+    """Count a call as in progress and return its pool."""
     bound = f"ECS_PLUGINS_{kind}_WAITING"
     with _lock:
         if kind not in _pools:
@@ -93,28 +93,28 @@ async def _run(kind: str, fn: Callable[[], T]) -> T:
 
 
 async def run_sync(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``fn``, which may ask a model, in a worker thread and await what it returns.
+    """Call ``fn``, which may use a model, in a worker thread and await its result.
 
-    Context variables of the caller are visible in ``fn``; what ``fn`` sets stays there. If the
-    awaiting task is cancelled before a worker took the call, it never runs; a call that has
-    begun can see it by `abandoned`, and what it still returns is dropped.
+    ``fn`` sees the context variables of the caller; its own changes stay in the thread. If the
+    awaiting task is cancelled before a worker takes the call, it never runs. A running call can
+    check `abandoned`, and its result is dropped.
 
     Raises:
-        ModelBusyError: Too many calls are under way; this one did nothing.
-        Exception: Whatever ``fn`` raises.
+        ModelBusyError: Too many calls are in progress; this one did nothing.
+        Exception: Any error of ``fn``.
     """
     call = functools.partial(fn, *args, **kwargs)
     return await _run("MODEL", call)
 
 
 def run_within(seconds: float, fn: Callable[[], T]) -> T:
-    """Call ``fn`` in a thread of its own and wait so long for what it returns.
+    """Call ``fn`` in a new thread and return its result within ``seconds``.
 
-    Then, or if the waiting is interrupted, ``fn`` can see by `abandoned` that nobody waits.
+    After the timeout or an interrupt, `abandoned` tells ``fn`` that the caller has left.
 
     Raises:
-        TimeoutError: It has not returned in time.
-        Exception: Whatever ``fn`` raises.
+        TimeoutError: ``fn`` has not returned in time.
+        Exception: Any error of ``fn``.
     """
     left = threading.Event()
     context = contextvars.copy_context()
@@ -135,18 +135,18 @@ def run_within(seconds: float, fn: Callable[[], T]) -> T:
 
 
 async def run_memory(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """As `run_sync`, for what embeds, reads and writes; `StorageError` if too many do."""
+    """Call ``fn`` like `run_sync`, in the pool of memories; raise `StorageError` if it is full."""
     call = functools.partial(fn, *args, **kwargs)
     return await _run("MEMORY", call)
 
 
 def abandoned() -> threading.Event | None:
-    """Set once nobody awaits the present call any more; None outside of `run_sync`."""
+    """Return the event that is set once the caller has left; None outside of `run_sync`."""
     return _abandoned.get()
 
 
 def check_awaited() -> None:
-    """End a call of `run_sync` that nobody awaits any more, between two of its steps.
+    """Stop a call of `run_sync` between two steps if its caller has left.
 
     Raises:
         asyncio.CancelledError: The awaiting task has been cancelled.
@@ -161,7 +161,7 @@ def bridged(
     *,
     asks_model: bool = False,
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """The async form of a method, off the event loop; a recall by ``shaper`` asks a model too."""
+    """Return the async form of a method. A call with ``shaper`` uses the pool of models."""
 
     @functools.wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""Values of the wrong kind are refused by name, before anything is done with them."""
+"""Checks of argument types and texts; errors name the argument."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def check_kind(name: str, value: object, kind: type[T]) -> T:
-    """Return a value of a class.
+    """Return a value of class ``kind``.
 
     Raises:
-        InvalidInputError: It is something else.
+        InvalidInputError: The value has another class.
     """
     if isinstance(value, kind):
         return value
@@ -24,10 +24,10 @@ def check_kind(name: str, value: object, kind: type[T]) -> T:
 
 
 def check_several(name: str, values: Iterable[T]) -> tuple[T, ...]:
-    """Return what is several; a text is one.
+    """Return several values as a tuple. A text counts as one value.
 
     Raises:
-        InvalidInputError: It is one thing.
+        InvalidInputError: ``values`` is a single value.
     """
     if not isinstance(values, str | bytes):
         with suppress(TypeError):
@@ -37,20 +37,20 @@ def check_several(name: str, values: Iterable[T]) -> tuple[T, ...]:
 
 
 def check_each(name: str, values: Iterable[object], kind: type[T]) -> tuple[T, ...]:
-    """Return several values of a class.
+    """Return several values of class ``kind`` as a tuple.
 
     Raises:
-        InvalidInputError: It is one thing, or one of them is something else.
+        InvalidInputError: ``values`` is a single value, or one of them has another class.
     """
     several = check_several(name, values)
     return tuple(check_kind(f"each of {name}", value, kind) for value in several)
 
 
 def check_text(name: str, value: object) -> str:
-    """Return a text that every database and every file can keep.
+    """Return a text that every database and file can store.
 
     Raises:
-        InvalidInputError: It is none, or holds NUL or lone surrogates.
+        InvalidInputError: The value is no text, or has NUL or lone surrogates.
     """
     text = check_kind(name, value, str)
     if "\0" in text or not is_utf8(text):
@@ -60,7 +60,7 @@ def check_text(name: str, value: object) -> str:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text has no lone surrogates."""
+    """Return True if a text has no lone surrogates."""
     if text.isascii():
         return True
     try:
@@ -71,7 +71,7 @@ def is_utf8(text: str) -> bool:
 
 
 def shown(value: object, most: int) -> str:
-    """A value as an error shows it, with the first characters of it."""
+    """Return the first characters of a value's ``repr`` for an error message."""
     try:
         text = repr(value)
     except ValueError:  # Python writes no number of many thousand digits

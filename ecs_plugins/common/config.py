@@ -1,7 +1,7 @@
-"""The base of every configuration: checked when it is made, never changed afterwards.
+"""Base class of all configurations: checked when made and immutable.
 
-A configuration comes from code, a JSON file or an environment variable. Whatever is unknown, of
-the wrong type or out of range is refused by name, before anything is opened or written.
+A configuration comes from code, a JSON file or an environment variable. An unknown setting, a wrong
+type or a value out of range raises an error that names the setting.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ P = ParamSpec("P")
 class Config(BaseModel):
     """Base class of configurations.
 
-    Numbers are numbers: ``"5"`` and ``True`` are refused where a number is wanted, and so are NaN
-    and infinity. NumPy's scalars are taken as the numbers that they hold.
+    Numbers must be finite numbers, so ``"5"``, ``True``, NaN and infinity are refused. Scalars of
+    NumPy are accepted.
 
     Raises:
-        ConfigurationError: A setting is unknown or its value cannot be used; it is named.
+        ConfigurationError: A setting is unknown or its value is invalid.
     """
 
     model_config = ConfigDict(
@@ -45,20 +45,20 @@ class Config(BaseModel):
             super().__init__(**plain)
         except ValidationError as error:
             raise ConfigurationError(explained(type(self), error)) from None
-        except TypeError as error:  # a setting that is a mapping, and not of names
+        except TypeError as error:  # a mapping with keys that are no names
             raise ConfigurationError(f"{type(self).__name__}: {error}") from None
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some settings changed, checked like a new one."""
+        """Return a checked copy with some settings changed."""
         settings = dict(self)
         settings.update(changes)
         return type(self)(**settings)
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as JSON values.
+        """Return the settings as JSON values.
 
         Raises:
-            ConfigurationError: A setting is an object that cannot be written.
+            ConfigurationError: A setting has no JSON form.
         """
         try:
             return self.model_dump(mode="json")
@@ -69,10 +69,10 @@ class Config(BaseModel):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The configuration behind `to_json`, or behind a part of it.
+        """Return the configuration from the result of `to_json`, or from a part of it.
 
         Raises:
-            ConfigurationError: A setting is unknown or its value cannot be used; it is named.
+            ConfigurationError: A setting is unknown or its value is invalid.
         """
         if not isinstance(data, Mapping):
             raise ConfigurationError(
@@ -83,7 +83,7 @@ class Config(BaseModel):
 
     @classmethod
     def from_any(cls, given: Self | Mapping[str, Any] | None) -> Self:
-        """A configuration that is given as one, as JSON, or not at all."""
+        """Return a configuration from a configuration, a mapping or None (the defaults)."""
         if given is None:
             return cls()
         if isinstance(given, cls):
@@ -92,27 +92,27 @@ class Config(BaseModel):
 
 
 class StrictFields(BaseModel):
-    """Base class of the components that a framework makes with fields.
+    """Base class of framework components with fields.
 
     Raises:
-        ConfigurationError: A field is unknown or its value cannot be used; it is named.
+        ConfigurationError: A field is unknown or its value is invalid.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         kind = type(self)
-        # Not by the model's configuration, which the framework's class may replace.
+        # The framework's class may replace the model's configuration, so check here.
         _require_known(kind.__name__, fields, kind.model_fields)
         try:
             super().__init__(*args, **fields)
         except ValidationError as error:
             raise ConfigurationError(explained(kind, error)) from None
-        except TypeError as error:  # a field that is a mapping, and not of names
+        except TypeError as error:  # a mapping with keys that are no names
             raise ConfigurationError(f"{kind.__name__}: {error}") from error
 
-    # LlamaIndex's own deletes what cannot be pickled, such as a live model, and the copy silently
-    # works with a default in place of it. Here a pickle holds all of the fields, or fails.
+    # LlamaIndex drops fields that cannot be pickled, such as a live model, and the copy silently
+    # uses a default. Here a pickle has all fields or fails.
 
     def __getstate__(self) -> dict[Any, Any]:
         return BaseModel.__getstate__(self)
@@ -122,7 +122,7 @@ class StrictFields(BaseModel):
 
 
 def strict_keywords(init: Callable[P, None]) -> Callable[P, None]:
-    """A constructor whose `ConfigurationError` names an unknown keyword and the nearest one."""
+    """Wrap a constructor so that an unknown keyword raises `ConfigurationError` with a hint."""
     known = [name for name in inspect.signature(init).parameters if name != "self"]
 
     @functools.wraps(init)
@@ -135,14 +135,14 @@ def strict_keywords(init: Callable[P, None]) -> Callable[P, None]:
 
 
 def _require_known(owner: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Refuse a name that ``owner`` does not know."""
+    """Raise `ConfigurationError` for an unknown name."""
     for name in given:
         if name not in known:
             raise ConfigurationError(f"{owner}: {unknown(name, known)}")
 
 
 def _plain(value: Any) -> Any:
-    """The Python number behind a scalar of NumPy."""
+    """Return the Python number of a NumPy scalar; other values unchanged."""
     module = type(value).__module__
     if module == "numpy" and getattr(value, "ndim", None) == 0:
         return value.item()
@@ -150,7 +150,7 @@ def _plain(value: Any) -> Any:
 
 
 def explained(kind: type[BaseModel], error: ValidationError) -> str:
-    """What is wrong with the fields of a model, each by its name and the nearest known one."""
+    """Return the faults of a model's fields as one sentence, with hints for unknown names."""
     faults = error.errors(include_url=False)
     reasons = [_explained_one(kind, fault) for fault in faults]
     return f"{kind.__name__}: " + "; ".join(reasons)
@@ -172,7 +172,7 @@ def _explained_one(kind: type[BaseModel], fault: ErrorDetails) -> str:
 
 
 def unknown(name: str, known: Collection[str]) -> str:
-    """Says that a setting does not exist, and which one may have been meant."""
+    """Return the message for an unknown setting, with the nearest known name."""
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"use {', '.join(known)}"
     return f"unknown setting {name!r}; {hint}"

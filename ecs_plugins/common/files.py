@@ -1,4 +1,4 @@
-"""Text files in UTF-8: read with errors that say what to do, written whole or not at all."""
+"""UTF-8 text files: clear errors on reading, atomic writes."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ T = TypeVar("T")
 
 
 class OpenDatabase(Protocol):
-    """A database that this process has open."""
+    """Database that this process has open."""
 
     def owns(self, path: Path) -> bool:
-        """Whether the file is one of its files."""
+        """Return True if the file belongs to the database."""
         ...
 
 
 open_databases: weakref.WeakSet[OpenDatabase] = weakref.WeakSet()
-"""Every database file of this process."""
+"""Open databases of this process."""
 
 
 def refuse_open_database(path: str | os.PathLike[str]) -> None:
-    """Refuse to touch a file, or its log, that this process has open as a database.
+    """Raise `StorageError` if this process has the file, or its log, open as a database.
 
-    Closing any descriptor of such a file would drop the locks that the database holds on it.
+    Closing any descriptor of such a file would drop the database's locks.
     """
     if is_open_database(path):
         raise StorageError(
@@ -47,16 +47,16 @@ def refuse_open_database(path: str | os.PathLike[str]) -> None:
 
 
 def is_open_database(path: str | os.PathLike[str]) -> bool:
-    """Whether this process has a file open as a database, or as the log of one."""
+    """Return True if this process has the file open as a database or its log."""
     file = Path(path)
     return any(database.owns(file) for database in list(open_databases))
 
 
 def as_path(path: str | os.PathLike[str]) -> Path:
-    """A path that can be one of a file.
+    """Return a valid file path.
 
     Raises:
-        StorageError: It is none or empty, or holds NUL or lone surrogates.
+        StorageError: The path is no path, is empty, or has NUL or lone surrogates.
     """
     try:
         file = Path(path)
@@ -70,10 +70,10 @@ def as_path(path: str | os.PathLike[str]) -> Path:
 
 
 def read_text(path: str | os.PathLike[str], what: str = "") -> str:
-    """The text of a UTF-8 file, without a byte order mark; errors say ``what`` it is to the user.
+    """Return the text of a UTF-8 file without byte order mark; errors name it as ``what``.
 
     Raises:
-        StorageError: It cannot be read, or is a database that this process has open.
+        StorageError: The file cannot be read, or this process has it open as a database.
     """
     file = as_path(path)
     refuse_open_database(file)
@@ -88,7 +88,7 @@ def read_text(path: str | os.PathLike[str], what: str = "") -> str:
 
 
 def statements(package: str, name: str) -> tuple[str, ...]:
-    """The statements of an SQL file of a package, without comments."""
+    """Return the statements of a package's SQL file, without comments."""
     script = resources.files(package).joinpath(name).read_text("utf-8")
     return tuple(each.strip() for each in re.sub("--.*", "", script).split(";")[:-1])
 
@@ -103,12 +103,13 @@ def read_versioned(
     otherwise: str,
     again: str,
 ) -> T:
-    """What JSON text of a format and version holds, every value checked.
+    """Parse and check JSON text of a given format and version.
 
-    Errors name the ``source``; ``otherwise`` says what it is not, ``again`` what to do about it.
+    Errors begin with ``source``. ``otherwise`` is the message for another format, ``again`` the
+    advice.
 
     Raises:
-        InvalidInputError: It is not JSON, something else, of another version, or damaged.
+        InvalidInputError: The text is no JSON, or has another format, another version or a fault.
     """
     strange: list[str] = []
     try:
@@ -134,14 +135,14 @@ def read_versioned(
 
 
 def read_records(path: str | os.PathLike[str], make: Callable[[str, int], T]) -> list[T]:
-    """What ``make`` makes of each line of a file, blank ones aside, and of its number.
+    """Return ``make(line, number)`` for each line of a file that is not blank.
 
     Raises:
         StorageError: The file cannot be read.
-        InvalidInputError: A line cannot be used; it is named.
+        InvalidInputError: A line is invalid; the message has its number.
     """
     records = []
-    # Not splitlines: a JSON string may hold U+2028 as it is.
+    # splitlines would also split at U+2028, which JSON strings may contain.
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         try:
             if line.strip():
@@ -154,7 +155,7 @@ def read_records(path: str | os.PathLike[str], make: Callable[[str, int], T]) ->
 
 
 def sampled(records: list[T], limit: int | None, seed: int) -> list[T]:
-    """A sample of this many records, in their order; all of them without a ``limit``."""
+    """Return a random sample of ``limit`` records in their order; all if it is None."""
     if limit is not None and limit < 1:
         raise InvalidInputError(f"limit must be at least 1, got {limit}")
     if limit is None or limit >= len(records):
@@ -163,31 +164,35 @@ def sampled(records: list[T], limit: int | None, seed: int) -> list[T]:
 
 
 def digest(value: object) -> str:
-    """SHA-256 of a value as JSON."""
+    """Return the SHA-256 of a value's JSON."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def first_fault(error: ValidationError) -> str:
-    """The place of the first value that cannot be used, and why."""
+    """Return the place of the first invalid value and the reason."""
     (first, *_) = error.errors(include_url=False)
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {first['msg']}" if place else first["msg"]
 
 
 def private(path: str, flags: int) -> int:
-    """The ``opener`` of a file that only its owner may read, because it holds what users say.
+    """Open a file that only its owner may read, because it contains users' texts.
 
-    So does one that is there already, with the mode of an earlier version.
+    An existing file gets the same mode. Used as ``opener`` of `open`.
     """
     descriptor = os.open(path, flags, 0o600)
-    with contextlib.suppress(OSError):  # somebody else's
+    with contextlib.suppress(OSError):  # the file has another owner
         os.chmod(path, 0o600)  # noqa: PTH101
     return descriptor
 
 
 def beside(path: Path, name: str) -> Path:
-    """A file of that name in the folder of another; refuses a path that names no file."""
+    """Return the path of a file in the same folder as ``path``.
+
+    Raises:
+        StorageError: ``path`` names no file.
+    """
     if not path.name:
         raise StorageError(f"{str(path)!r} names no file; name one")
     return path.with_name(name)
@@ -196,13 +201,13 @@ def beside(path: Path, name: str) -> Path:
 def write_atomically(
     target: str | os.PathLike[str], content: str | bytes | Iterable[bytes]
 ) -> Path:
-    """Write all of a file, or its parts in order, beside ``target``, then replace it.
+    """Write a file next to ``target``, flush it to disk, then replace the target.
 
-    It is flushed to disk before, and only its owner may read it.
+    Only the owner may read the file.
 
     Raises:
-        StorageError: It cannot be written, for example because the disk is full, or it is a
-            database that this process has open.
+        StorageError: The file cannot be written, for example because the disk is full, or this
+            process has it open as a database.
     """
     path = as_path(target)
     refuse_open_database(path)

@@ -1,7 +1,7 @@
-"""Making text of strangers inert before a model, a page or a terminal shows it.
+"""Neutralisation of untrusted text before a model, a page or a terminal shows it.
 
-Nothing in such a text may end its turn, close the marks around it, or hide from who reads it. What
-is changed is changed visibly: letters and line breaks stay, and so does every other character.
+The text cannot end its turn, close the marks around it or hide characters from the reader. Changes
+are visible. Letters, line breaks and all other characters stay.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 from ecs_plugins.common.text import well_formed
 
 TAG = "recalled_notes"
-"""Name of the marks around recalled text."""
+"""Tag around recalled text."""
 
 _MARK = re.compile(rf"<(?=\s*+(?:/\s*+)?{TAG})", re.IGNORECASE)
 
@@ -39,10 +39,10 @@ _TABLE.update(dict.fromkeys(map(ord, _BREAKS), "\n"))
 for _code in _KEPT:
     del _TABLE[_code]
 
-# Joiners make one sign of several in emoji and in Persian, and nothing beside ASCII.
+# Joiners combine signs in emoji and in Persian. Next to ASCII they do nothing.
 _STRAY_JOINER = re.compile(r"(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])")
 
-# What chat templates use: <|im_end|>, </s>, <end_of_turn>, [INST] and their like.
+# Tokens of chat templates: <|im_end|>, </s>, <end_of_turn>, [INST] and similar ones.
 _USUAL_TOKEN = re.compile(
     r"<(?=[|｜][^\s|｜<>]{1,64}[|｜]>"
     r"|/?(?:s|bos|eos|pad|unk|mask|think|tool_call|tool_response|start_of_turn|end_of_turn)>"
@@ -51,7 +51,7 @@ _USUAL_TOKEN = re.compile(
 )
 _BROKEN = {"<": "‹", "[": "［"}
 
-# Letters of other scripts, and signs, that look like those of a mark.
+# Letters of other scripts and signs that look like those of the tag.
 _LOOKALIKES = str.maketrans(
     {
         **dict.fromkeys("‹〈⟨≺˂ᐸ❮", "<"),
@@ -72,12 +72,12 @@ _LOOKALIKES = str.maketrans(
 
 
 def inert(text: str, special_tokens: Iterable[str] = ()) -> str:
-    """A text that ends no turn, closes no mark and hides nothing.
+    """Return a text that cannot end a turn, close the tag or hide characters.
 
     Args:
-        text: What a stranger may have written.
-        special_tokens: Those of the tokenizer that will read it, where they are known; those that
-            chat templates use are made inert in any case.
+        text: Untrusted text.
+        special_tokens: Special tokens of the tokenizer that will read the text. Tokens of common
+            chat templates are always neutralised.
     """
     plain = well_formed(text)
     if not plain.isprintable():
@@ -90,7 +90,7 @@ def inert(text: str, special_tokens: Iterable[str] = ()) -> str:
 
 
 def without_marks(text: str) -> str:
-    """A text in which nothing looks like the marks around recalled notes."""
+    """Break everything in a text that looks like the tag of recalled notes."""
     folded = text if text.isascii() else "".join(map(_folded, text))
     places = [match.start() for match in _MARK.finditer(folded)]
     if not places:
@@ -102,7 +102,7 @@ def without_marks(text: str) -> str:
 
 
 def _folded(character: str) -> str:
-    """The ASCII character that one looks like; itself if there is none."""
+    """Return the ASCII character that a character looks like, or the character itself."""
     if character.isascii():
         return character
     normal = unicodedata.normalize("NFKC", character)
@@ -112,7 +112,7 @@ def _folded(character: str) -> str:
 
 @lru_cache(maxsize=16)
 def _expression(tokens: tuple[str, ...]) -> re.Pattern[str] | None:
-    # One character alone is no token that a template is made of.
+    # Templates use no token of one character.
     names = {token for token in tokens if len(token.strip()) > 1}
     if not names:
         return None
@@ -122,7 +122,7 @@ def _expression(tokens: tuple[str, ...]) -> re.Pattern[str] | None:
 
 
 def _broken(token: str) -> str:
-    """A special token as a text that is none."""
+    """Return a special token as plain text."""
     first = token[0]
     rest = token[1:]
     if first in _BROKEN:

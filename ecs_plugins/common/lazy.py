@@ -1,8 +1,7 @@
-"""Lazy public faces (PEP 562): importing a package loads neither torch nor a framework.
+"""Lazy exports of packages (PEP 562): importing a package loads neither torch nor a framework.
 
-What a package exports stands once, in the stub beside its ``__init__``; the module behind a name
-is imported when the name is first used. A missing optional dependency becomes an error that names
-the extra.
+The stub next to ``__init__`` lists the exports of a package. The module of a name is imported on
+first use. A missing optional dependency raises an error that names the extra.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _EXTRAS = {
 def public_face(
     package: str, file: str
 ) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package with an ``__init__.pyi``."""
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package with a stub."""
     load, names, exported = lazy_loader.attach_stub(package, file)
 
     def get(name: str) -> object:

@@ -1,4 +1,4 @@
-"""Results as text, or as self-contained HTML that loads nothing: templates beside this file."""
+"""Results as text or as self-contained HTML, from the templates in this folder."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from ecs_plugins.common.inert import inert
 
 WIDTH = 80
-"""Characters of a line, in a terminal and in a notebook."""
+"""Characters per line in a terminal or notebook."""
 
 
 def rendered(template: str, title: str = "", **values: Any) -> str:
-    """What a template says of values, which HTML shows escaped."""
+    """Render a template; HTML templates escape the values."""
     loader = PackageLoader("ecs_plugins.common")
     pages = Environment(
         loader=loader,
@@ -27,7 +27,7 @@ def rendered(template: str, title: str = "", **values: Any) -> str:
 
 
 def folded(text: str, width: int = WIDTH) -> str:
-    """A text whose lines have at most so many characters; what is folded stands deeper."""
+    """Wrap the lines of a text; continuation lines are indented."""
     lines: list[str] = []
     for line in text.splitlines():
         indent = line[: len(line) - len(line.lstrip())]
@@ -37,10 +37,10 @@ def folded(text: str, width: int = WIDTH) -> str:
 
 
 def preformatted(text: str) -> str:
-    """A text as a notebook shows it: in columns, escaped, and with nothing that hides."""
+    """Return escaped HTML that keeps columns and shows hidden characters."""
     return f"<pre style='white-space: pre; overflow-x: auto'>{escape(inert(text))}</pre>"
 
 
 def _inert(value: Any) -> Any:
-    """A value that a template shows; nothing in a text hides or changes direction."""
+    """Neutralise a text for a template; other values unchanged."""
     return inert(value) if type(value) is str else value

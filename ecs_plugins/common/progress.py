@@ -1,4 +1,4 @@
-"""Bars that transformers prints while it loads: shown only where somebody asked for them."""
+"""Control of the progress bars of transformers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
-    """No bar while a model is loaded; afterwards there are those that there were before."""
+    """Hide the bars while a model is loaded and restore the setting afterwards."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

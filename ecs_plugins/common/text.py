@@ -1,18 +1,17 @@
-"""What can be read off a text: its sentences and words, names, questions, and who speaks.
+"""Words, sentences, names, questions and speakers of a text.
 
 **Words.** Terms are runs of letters and digits after NFKC normalisation and case folding. Scripts
-that are written without spaces have no such words, so a run of them becomes its character bigrams
-(the practice of Lucene's CJK analyser). There is no stop-word list and no stemming: both are tied
-to one language, and inverse document frequency already discounts what is everywhere.
+without spaces have no such runs, so they are split into character bigrams, like in Lucene's CJK
+analyser. There is no stop-word list and no stemming. Both depend on one language, and inverse
+document frequency already gives little weight to common words.
 
-**Turns of a conversation** are read as they were meant: a question belongs to the reply to it.
-Whoever asks "What did your kids make of it?" makes a question about the kids likely, and answers
-nothing; the reply, "They were awestruck.", answers it and shares no word with it. Rankers and
-likelihoods alike prefer the asker. So the short questions at the end of a turn are read at the
-beginning of the reply to it, and not where they were asked: passages are cut between statements
-then, and not within an adjacency pair (Schegloff and Sacks 1973). Only how a passage is read for
-ranking and scoring changes; what is kept is the turn as it is. Any language that ends questions
-with one of ``?？؟`` is served.
+**Turns of a conversation.** A question belongs to its reply. "What did your kids make of it?" is
+close to a question about the kids, but does not answer it. The reply "They were awestruck." answers
+it and shares no word with it. Rankers and likelihoods prefer the turn that asks. So the short
+questions at the end of a turn are moved to the beginning of the reply for ranking and scoring.
+Passages are then cut between statements and not within an adjacency pair (Schegloff and Sacks
+1973). The kept passage is the unchanged turn. This works in every language that ends questions with
+one of ``?？؟``.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from sentencex import segment
 # Thai and Lao, Khmer, Hiragana and Katakana, CJK ideographs with extensions.
 UNSPACED = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 UNSPACED += "\U00020000-\U0003ffff"
-# Vowel signs belong to the letter before them, except points that Arabic and Hebrew may leave out.
+# Vowel signs belong to the letter before them. Points of Arabic and Hebrew are optional.
 _MARKS = "".join(
     character
     for character in map(chr, range(0x300, 0x1100))
@@ -48,18 +47,18 @@ _LINE = re.compile(r"[^\n]{1,2000}\n*|\n+")  # or a part of a long one
 _ODD = re.compile(r"[^\S\n ]|[\ud800-\udfff]")
 
 MIN_TURNS = 12
-"""Passages from which on chance hardly makes a selection of turns alternate as a chat does."""
+"""Fewest passages of a conversation. With fewer, random turns often alternate by chance."""
 MAX_ASKED = 120
-"""Characters of what is handed on. A longer question tells something itself ("I moved to Rome in
-May with my two dogs, so ...?"), and stays where it was asked."""
+"""Most characters of a moved question. A longer one states something itself ("I moved to Rome in
+May with my two dogs, so ...?") and stays in its turn."""
 
 _MOSTLY = 0.9
-"""Share of passages that look like one turn each."""
+"""Smallest share of passages that look like one turn."""
 _MIN_SAID_EACH = 4
-"""Turns of a speaker on average: titles of documents do not come back as often as names."""
+"""Smallest mean number of turns per speaker. Titles of documents repeat less often than names."""
 _MIN_ALTERNATION = 0.85
-"""Share of turns that another speaker's follows: about 0.97 in chats, 0.5 if two speakers' turns
-were shuffled or sorted by relevance."""
+"""Smallest share of turns followed by another speaker: about 0.97 in chats, 0.5 if the turns of two
+speakers are shuffled or sorted by relevance."""
 
 _TURN = re.compile(
     r"""\s*+(?P<stamp>[(\[][^\n]{1,60}?[)\]][^\S\n]*+)?  # when, in brackets
@@ -69,16 +68,15 @@ _TURN = re.compile(
 )
 _QUESTION_MARKS = "?？؟"
 _CLOSING = "\"')]}»”’」』）】"
-"""What may stand between the mark at the end of a sentence and the next one."""
+"""Characters that may follow the mark at the end of a sentence."""
 _NO_WORD_BACKWARDS = re.compile(r"[\W_]*")
 
 
 def well_formed(text: str) -> str:
-    """``text`` with U+FFFD for every half of a surrogate pair; as it is where there is none.
+    """Replace every lone surrogate with U+FFFD; other texts unchanged.
 
-    A cut through UTF-16 or a bad PDF leaves such halves behind. Tokenizers refuse the text, and
-    all others of the same batch with it. Halves that stand side by side become the character
-    that they were.
+    Cut UTF-16 and bad PDFs leave lone surrogates, and tokenizers then refuse the whole batch. Two
+    matching surrogates become their character.
     """
     try:
         text.encode()
@@ -88,27 +86,27 @@ def well_formed(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """``text`` for a terminal: one line, without anything that does not print."""
+    """Return a text on one line, with printable characters only."""
     printed = [character if character.isprintable() else " " for character in text]
     words = "".join(printed).split()
     return " ".join(words)
 
 
 def printable(text: str) -> str:
-    """``text`` for a terminal, lines kept; what does not print is escaped as JSON does it."""
+    """Return a text with its lines, and with JSON escapes for characters that do not print."""
     return "".join(map(_printable, text))
 
 
 def _printable(character: str) -> str:
     if character.isprintable() or character == "\n":
         return character
-    if character == "\x7f":  # which JSON leaves as it is
+    if character == "\x7f":  # JSON does not escape it
         return "\\u007f"
     return json.dumps(character)[1:-1]
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a text, in order.
+    """Return the terms of a text in order.
 
     >>> terms("Anna's train, 9:30")
     ["anna's", 'train', '9', '30']
@@ -129,17 +127,17 @@ def terms(text: str) -> list[str]:
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Character spans of sentences and lines; they partition the text.
+    """Return the character spans of sentences and lines; together they cover the text.
 
-    A sentence ends where it does by the rules of English, German, French and Spanish alike, which
-    know the marks of other scripts too, and not inside a name such as ``java.util.List``. White
-    space belongs to the sentence before it.
+    A sentence ends where the rules of English, German, French and Spanish all see an end. The rules
+    know the marks of other scripts. A name such as ``java.util.List`` is not split. White space
+    belongs to the sentence before it.
     """
     ends = [0]
     for line in _LINE.finditer(text):
         written = line.group()
-        # Parts of a length, and one kind of space: sentencex takes the square of a length for some
-        # marks, and fails at a space of several bytes.
+        # sentencex takes quadratic time for some marks, so parts are short. It fails at spaces of
+        # several bytes, so all become plain spaces.
         plain = _ODD.sub(" ", written.rstrip("\n"))
         ends += [line.start() + end for end in _ends_within(plain)]
         if len(plain) < len(written):
@@ -156,7 +154,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _ends_within(line: str) -> list[int]:
-    """Where sentences end before the end of a line, by the rules of all languages alike."""
+    """Return the ends of sentences within a line that the rules of all languages share."""
     alike: set[int] | None = None
     for language in _LANGUAGES:
         lengths = map(len, segment(language, line))
@@ -167,9 +165,9 @@ def _ends_within(line: str) -> list[int]:
 
 
 def _in_a_name(line: str, end: int) -> bool:
-    """Whether a mark has no space behind it, as in ``java.util`` and ``a.B/c?d=E.F``.
+    """Return True if no space follows a mark, as in ``java.util`` and ``a.B/c?d=E.F``.
 
-    The marks of scripts that are written without spaces need none.
+    Marks of scripts without spaces are exempt.
     """
     before = line[end - 1]
     following = line[end]
@@ -182,7 +180,7 @@ def _in_a_name(line: str, end: int) -> bool:
 
 
 def names_and_numbers(text: str) -> list[str]:
-    """Numbers, capitalised words and those of a script without lower case, casefolded, in order.
+    """Return numbers, capitalised words and words without lower case, casefolded, in order.
 
     >>> names_and_numbers("Ada met Bob on May 4")
     ['ada', 'bob', 'may', '4']
@@ -192,7 +190,7 @@ def names_and_numbers(text: str) -> list[str]:
 
 
 def asks(text: str) -> bool:
-    """Whether a question mark stands behind the last word of a text."""
+    """Return True if a question mark follows the last word of a text."""
     backwards = text[::-1]
     end = _NO_WORD_BACKWARDS.match(backwards)
     return end is not None and _has_question_mark(end.group())
@@ -203,12 +201,12 @@ def _has_question_mark(text: str) -> bool:
 
 
 def is_conversation(passages: Sequence[str]) -> bool:
-    """Whether passages look like the turns of a conversation, in the order in which they were said.
+    """Return True if passages look like the turns of a conversation in their original order.
 
-    Nearly all begin with ``name:``, behind a date or the like in brackets if there is one; the
-    same few names come back, and mostly another one's turn follows. Turns that were sorted by
-    relevance fail the last test, and so do shuffled ones of two speakers. Fewer than `MIN_TURNS`
-    are none; blank ones do not count.
+    Nearly all turns begin with ``name:``, after an optional date in brackets. A few names repeat,
+    and mostly the speaker changes. Turns sorted by relevance, or shuffled turns of two speakers,
+    fail the last condition. Fewer than `MIN_TURNS` passages are no conversation. Blank passages do
+    not count.
     """
     filled = [passage for passage in passages if passage.strip()]
     heads = _heads(filled)
@@ -219,7 +217,7 @@ def is_conversation(passages: Sequence[str]) -> bool:
     stamps = [head["stamp"] for head in heads]
     if not _alternate(speakers):
         return False
-    # Sorted by anything but time, what was said at one time does not stand together.
+    # Turns of one time are not neighbours if the passages are sorted by anything but time.
     times = len(set(stamps))
     if _changes(stamps) != times - 1:
         return False
@@ -230,13 +228,13 @@ def is_conversation(passages: Sequence[str]) -> bool:
 
 
 def _heads(texts: Iterable[str]) -> list[re.Match[str]]:
-    """When and who, of those texts that begin as turns do."""
+    """Return the date and speaker of every text that begins like a turn."""
     matches = map(_TURN.match, texts)
     return [head for head in matches if head is not None]
 
 
 def _alternate(speakers: Sequence[str]) -> bool:
-    """Whether a few speakers come back, and mostly another one's turn follows."""
+    """Return True if a few speakers repeat and mostly take turns."""
     distinct = len(set(speakers))
     most = len(speakers) / _MIN_SAID_EACH
     if not 1 < distinct <= most:
@@ -246,23 +244,23 @@ def _alternate(speakers: Sequence[str]) -> bool:
 
 
 def _changes(labels: Iterable[str | None]) -> int:
-    """How often a label differs from the one before it."""
+    """Count the labels that differ from the one before them."""
     return sum(one != other for one, other in pairwise(labels))
 
 
 def as_replies(turns: Sequence[str]) -> list[str]:
-    """Every turn as it is read: without the questions at its end, with those that it replies to.
+    """Move the questions at the end of each turn to the beginning of the reply.
 
-    A question is handed to the next turn of another speaker in the same session, if there is one,
-    and stays where it is otherwise. A session is what bears the same date; where each turn has a
-    date of its own, all is one session.
+    The reply is the next turn of another speaker in the same session. Without a reply the question
+    stays. Turns of one date are a session; if every turn has its own date, all turns are one
+    session.
 
     >>> as_replies(["Ana: I am back. How was Rome?", "Ben: Hot!"])
     ['Ana: I am back.', 'Ben: How was Rome? Hot!']
 
     Args:
-        turns: In the order in which they were said; a text that does not begin with ``name:`` is
-            no turn, and is read as it is.
+        turns: Turns in their original order. A text that does not begin with ``name:`` is no turn
+            and stays unchanged.
     """
     heads = [_TURN.match(text) for text in turns]
     stamps = [head["stamp"] for head in heads if head]
@@ -287,7 +285,7 @@ def as_replies(turns: Sequence[str]) -> list[str]:
 
 
 def asked_at_end(text: str) -> str:
-    """The questions with which a text ends; empty if it ends with none, or with a long one.
+    """Return the questions at the end of a text; empty if there are none or they are long.
 
     >>> asked_at_end("Ana: I am back. How was Rome?")
     'How was Rome?'
@@ -307,7 +305,7 @@ def asked_at_end(text: str) -> str:
 
 
 def as_reply(text: str, asked: str) -> str:
-    """A text as it is read: with the question that it replies to, behind the ``name:`` if any.
+    """Insert the question that a text replies to, after its ``name:`` if it has one.
 
     >>> as_reply("Ben: Hot!", "How was Rome?")
     'Ben: How was Rome? Hot!'
@@ -323,7 +321,7 @@ def as_reply(text: str, asked: str) -> str:
 
 
 def same_speaker(one: str, other: str) -> bool:
-    """Whether two texts begin with the same ``name:``, or not both with one."""
+    """Return True if two texts begin with the same ``name:``, or one of them has no name."""
     head = _TURN.match(one)
     other_head = _TURN.match(other)
     if head is None or other_head is None:
@@ -332,12 +330,14 @@ def same_speaker(one: str, other: str) -> bool:
 
 
 def as_replies_to(turns: Sequence[str], before: Sequence[str | None]) -> list[str]:
-    """As `as_replies`, of turns in any order, each with the turn that was said before it.
+    """Move questions like `as_replies`, for turns in any order.
 
     >>> as_replies_to(["Ben: Hot!"], ["Ana: I am back. How was Rome?"])
     ['Ben: How was Rome? Hot!']
 
-    ``before`` holds what was said before each, among the turns or not; None where it is not known.
+    Args:
+        turns: Turns in any order.
+        before: For each turn, the turn before it in the conversation; None if unknown.
     """
     questions: list[str] = []
     moved: dict[str | None, str] = {}
@@ -354,7 +354,7 @@ def as_replies_to(turns: Sequence[str], before: Sequence[str | None]) -> list[st
 
 
 def _asked_of(turn: str, previous: str | None) -> str:
-    """The questions at the end of the turn before, if another speaker asked them."""
+    """Return the questions at the end of the previous turn, if another speaker asked them."""
     if previous is None or same_speaker(previous, turn):
         return ""
     return asked_at_end(previous)
@@ -380,7 +380,7 @@ def _reply_to(
     *,
     dated: bool,
 ) -> int | None:
-    """The next turn of another speaker in the same session."""
+    """Return the index of the next turn of another speaker in the same session."""
     turn = heads[index]
     if turn is None:
         return None
@@ -396,12 +396,12 @@ def _reply_to(
 
 
 def _questions_from(text: str) -> int:
-    """Where the questions begin with which a text ends; its length if it ends with none."""
+    """Return the start of the questions at the end of a text; its length if there are none."""
     start = len(text)
     for begin, end in reversed(sentence_spans(text)):
         sentence = text[begin:end]
         if asks(sentence):
             start = begin
-        elif WORD.search(sentence):  # what is no sentence, such as a smiley, comes along
+        elif WORD.search(sentence):  # a smiley is no sentence and stays with the question
             break
     return start
