@@ -77,6 +77,7 @@ def main() -> None:
             ask(agent, "ada", "friday", "Where does my sister keep her bees?")
             ask(agent, "adam", "friday", "Where does my sister keep her bees?")
             receipt = memory.forget(("memories", "ada"))
+            memory.admin.compact()
             print(f"ada is forgotten: {receipt.namespaces}, scrubbed: {receipt.scrubbed}")
             ask(agent, "ada", "sunday", "Where does my sister keep her bees?")
 

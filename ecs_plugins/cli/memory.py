@@ -317,7 +317,7 @@ def _receipt(receipt: ErasureReceipt) -> str:
         f"erased {len(receipt.messages)} messages, {receipt.hot_erased} hot items, "
         f"{len(receipt.memories_erased)} memories; derived anew {receipt.hot_derived} hot items, "
         f"{len(receipt.memories_derived)} memories; {receipt.decisions} decisions marked"
-        + ("" if receipt.scrubbed else "; run compact later, its files still have copies")
+        + ("" if receipt.scrubbed else "; `admin.compact()` takes the last copies out of it")
     )
 
 

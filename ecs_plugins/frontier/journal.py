@@ -21,8 +21,7 @@ from ecs_plugins.storage.sqlite import MEMORY, Database
 _TABLE = "CREATE TABLE journal (key INTEGER PRIMARY KEY, value TEXT NOT NULL)"
 _FILE = Schema(
     "journal",
-    version=1,
-    make=lambda connection: connection.execute(_TABLE),
+    migrations=[lambda connection: connection.execute(_TABLE)],
     application_id=0x6563736A,
 )
 

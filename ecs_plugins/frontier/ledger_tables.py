@@ -21,10 +21,9 @@ def _execute(statements: Iterable[str], connection: Connection) -> None:
         connection.execute(statement)
 
 
-_VERSION = 3
-_FILE = Schema("reuse ledger", _VERSION, make=partial(_execute, _TABLES))
+_FILE = Schema("reuse ledger", [partial(_execute, _TABLES)])
 _BOTH = (*_TABLES, *_POLICIES)
-_ON_SERVER = Schema("reuse ledger", _VERSION, make=partial(_execute, _BOTH))
+_ON_SERVER = Schema("reuse ledger", [partial(_execute, _BOTH)])
 
 
 def open_tables(path: str, busy_seconds: float) -> SqlDatabase:

@@ -12,12 +12,11 @@ from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
 from ecs_plugins.memory.relevance import Scale
 from ecs_plugins.memory.sleep import BackgroundThread
 from ecs_plugins.memory.store.calibration import measured_scale, record_scale
-from ecs_plugins.memory.store.erasing import purge
+from ecs_plugins.memory.store.erasing import has_expired, purge
 from ecs_plugins.memory.store.inspection import count_items, namespace_stats, verify
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.store.reembedding import Progress
-from ecs_plugins.memory.store.retention import has_expired
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.transfer import (
     embedded_anew,
@@ -112,9 +111,15 @@ class MemoryAdmin:
         store.scale = scale
         return scale
 
-    def compact(self) -> None:
-        """Shrink the file, and finish an erasure that others kept from being finished."""
-        self._store.compact()
+    def compact(self) -> bool:
+        """Rewrite the files without free pages, so that nothing erased is left in them.
+
+        The receipts of erasures before it say ``scrubbed=True`` then.
+
+        Returns:
+            Whether it is done; False while another process reads an older state.
+        """
+        return self._store.compact()
 
     def purge(self) -> ErasureReceipt:
         """Erase what has expired and end the log's retention; a sleep phase does it too."""

@@ -17,7 +17,7 @@ from ecs_plugins.memory.records import (
 )
 from ecs_plugins.memory.store import inspection, namespaces, sleeps
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store.erasure import unknown
+from ecs_plugins.memory.store.erasing import unknown
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.store.namespaces import checked

@@ -222,7 +222,7 @@ class SleepReport(Record):
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class ErasureReceipt(Record):
     """Proof of what an erasure removed.
 
@@ -239,9 +239,9 @@ class ErasureReceipt(Record):
         queries: Recorded queries and answers erased.
         namespaces: Namespaces deleted with everything in them.
         items: Key-value items erased, those of erased messages aside.
-        scrubbed: Whether what was erased is in no file any more. False if another process still
-            reads an older state: `compact` finishes it later. False as well if messages that stay
-            say what a memory said: erase them too, with ``delete(..., evidence=True)``.
+        scrubbed: Whether the erased content is in no file any more. It becomes True when
+            `MemoryAdmin.compact` has run, and stays False if messages that stay still say the text
+            of an erased memory: erase them too, with ``delete(..., evidence=True)``.
     """
 
     at: float
@@ -255,7 +255,7 @@ class ErasureReceipt(Record):
     queries: int = 0
     namespaces: tuple[Namespace, ...] = ()
     items: int = 0
-    scrubbed: bool = True
+    scrubbed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,9 @@ from ecs_plugins.lm.base import Generation, LanguageModel, Segment, Segments
 from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.records import SleepReport
 from ecs_plugins.memory.store import sleeps
-from ecs_plugins.memory.store.erasing import purge
+from ecs_plugins.memory.store.erasing import has_expired, purge
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import key_of
-from ecs_plugins.memory.store.retention import has_expired
 from ecs_plugins.memory.store.sleeps import SleepView
 from ecs_plugins.memory.types import HotItem, Namespace, SleepPlan, UtilityFunction, Vector
 

@@ -10,7 +10,7 @@ import logging
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,51 +56,44 @@ class Connection(Protocol):
 Scope: TypeAlias = tuple[str, ...]
 """What a writer writes to: ``("a", "b")`` is the part ``b`` of ``a``, ``()`` is everything."""
 
-Step = Callable[[Connection], object]
-"""Makes the tables of one version into those of the next."""
+Migration = Callable[[Connection], object]
+"""Makes the tables of one version from those of the version before; the first one from nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The tables of a kind of database.
+    """Tables of a kind of database, as a numbered list of migrations.
 
     Attributes:
-        kind: What they are called in messages.
-        version: The newest; what was published is never edited, a change is a further version.
-        make: Makes the newest tables where none are.
-        steps: From each older version that was published, what makes the next one of it.
-        application_id: The mark by which a file is told from other SQLite databases.
+        kind: Name of the kind in messages.
+        migrations: One for each version; a published one is never edited.
+        application_id: The mark that tells a file from other SQLite databases.
     """
 
     kind: str
-    version: int
-    make: Step
-    steps: Mapping[int, Step] = field(default_factory=dict)
+    migrations: Sequence[Migration]
     application_id: int = 0
 
-    def bring_up(self, connection: Connection, version: int) -> None:
-        """Make the newest tables: of nothing (version 0), or of those of an older version."""
-        if not version:
-            self.make(connection)
-            return
-        for older in range(version, self.version):
-            self.steps[older](connection)
+    @property
+    def version(self) -> int:
+        """The newest version."""
+        return len(self.migrations)
+
+    def migrate(self, connection: Connection, version: int) -> None:
+        """Run the migrations after a version; 0 is an empty database."""
+        for migration in self.migrations[version:]:
+            migration(connection)
 
     def check(self, version: int, place: str) -> None:
-        """Refuse tables of a version that this package does not know.
+        """Refuse tables of an unknown version.
 
         Raises:
-            StorageError: It is newer, or older than every published one.
+            StorageError: The version is newer than the last migration, or was never published.
         """
         if version > self.version:
             raise StorageError(
-                f"{place} was written by a newer version of this package (schema {version}, "
-                f"this version knows {self.version}); upgrade ecs-plugins"
-            )
-        if 0 < version < min(self.steps, default=self.version):
-            raise StorageError(
-                f"{place} has schema {version} of a version that was never published; export its "
-                f"{self.kind} with the version that wrote it, or begin a new one at another path"
+                f"{place} has schema {version}, and this package knows schema {self.version}: "
+                "upgrade ecs-plugins, or export the content with the version that wrote it"
             )
 
 
@@ -243,15 +236,6 @@ class SqlDatabase(ABC):
     def claim(self, _name: str, *, wait: bool = True) -> AbstractContextManager[bool]:  # noqa: ARG002
         """Claim a name that nobody else has, or ``wait`` for it: whether it is claimed now."""
         return nullcontext(True)
-
-    def has_slack(self, _rows: Mapping[str, Collection[int]], _erased: Sequence[bytes]) -> bool:
-        """Whether `scrub` has to vacuum to get rid of contents that were erased.
-
-        Args:
-            _rows: By table, the numbers of the rows that held them.
-            _erased: Texts and vectors.
-        """
-        return False
 
     def integrity(self, _connection: Any) -> Sequence[str]:
         """What the database's own checks find; nothing where it makes them by itself."""

@@ -1,15 +1,20 @@
-"""Where an SQLite file lies: made whole or not at all, private, and looked at before it is opened.
+"""Files of SQLite databases: created whole and private, checked before they are opened.
 
 Nothing here opens a file that this process has open as a database: closing any descriptor of it
 would drop the locks that the database holds.
+
+A file that is to appear whole is written as a copy in the folder of its target. The copy has a name
+that this package made, and its writer holds a shared advisory lock on the folder. Copies in a
+folder that nobody holds were left by killed processes and are deleted. No path is ever read from a
+file.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -19,165 +24,157 @@ from typing import NamedTuple
 from ecs_plugins.errors import StorageError
 from ecs_plugins.storage.base import Schema
 
-_LEFT_OVER = 60.0
-"""Seconds after which what was made aside belongs to a process that died."""
+try:
+    import fcntl
+except ImportError:  # Windows: copies of killed processes stay there
+    fcntl = None  # type: ignore[assignment]
 
-_NOTE = "-copy-"
-"""Behind the name of a database: a file that says which copy of it is being written."""
+_COPY_NAME = re.compile(r"\..+\.[0-9a-f]{16}\.ecs-copy(-wal|-shm|-journal)?")
+"""Names of copies that are being written, or that a killed process left."""
+
+_SIDE_FILES = ("-wal", "-shm", "-journal")
+"""Suffixes of the files that SQLite keeps next to a database."""
+
+_PATIENCE = 5.0
+"""Seconds to wait for the lock of a folder."""
 
 _VERSIONS = slice(18, 20)
-"""The bytes of an SQLite file that say whether it is one with a write-ahead log."""
+"""The bytes of an SQLite file that tell if it uses a write-ahead log."""
 
 _WITHOUT_LOG = b"\1\1"
 
 
 class Place(NamedTuple):
-    """Which file a path leads to."""
+    """Identity of the file at a path."""
 
     device: int
     inode: int
 
 
 def place_of(path: str) -> Place | None:
-    """Which file a path leads to now; None if there is none."""
+    """Return the identity of the file at a path; None if there is no file."""
     try:
-        found = os.stat(path)  # noqa: PTH116 (asked for before every transaction)
+        status = os.stat(path)  # noqa: PTH116 (called before every transaction)
     except OSError:
         return None
-    return Place(found.st_dev, found.st_ino)
+    return Place(status.st_dev, status.st_ino)
 
 
-_describing = threading.Lock()
-_descriptors: dict[Place, int] = {}
-"""Of files that are looked through while databases of theirs are open: kept until these close."""
+@contextmanager
+def private_copy(target: Path) -> Iterator[Path]:
+    """Create an empty private file in the target's folder; delete it at the end.
+
+    The caller may move the file to its target, or link it there.
+    """
+    with _locked_folder(target.parent):
+        copy = target.with_name(f".{target.name}.{secrets.token_hex(8)}.ecs-copy")
+        os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        try:
+            yield copy
+        finally:
+            for suffix in ("", *_SIDE_FILES):
+                with suppress(OSError):
+                    Path(f"{copy}{suffix}").unlink()
 
 
-def descriptor_of(path: str) -> int:
-    """A descriptor to read a database by that this process has open; not to be closed."""
-    place = place_of(path)
-    if place is None:
-        raise StorageError(f"{path} was deleted while it was open; restore a backup")
-    with _describing:
-        if place not in _descriptors:
-            _descriptors[place] = os.open(path, os.O_RDONLY)
-        return _descriptors[place]
+@contextmanager
+def _locked_folder(folder: Path) -> Iterator[None]:
+    """Hold the shared lock of a folder, after its left copies are deleted.
 
-
-def close_descriptor(place: Place | None) -> None:
-    """Close the descriptor of a file of which no database is open any more."""
-    descriptor = _descriptors.pop(place, None) if place is not None else None
-    if descriptor is not None:
+    Raises:
+        StorageError: Another process holds the exclusive lock for too long.
+    """
+    delete_left_copies(folder)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        deadline = time.monotonic() + _PATIENCE
+        while not _lock(descriptor, exclusive=False):
+            if time.monotonic() > deadline:
+                raise StorageError(f"{folder} is locked by another process; retry")
+            time.sleep(0.01)
+        yield
+    finally:
         os.close(descriptor)
 
 
-def aside(path: Path) -> Path:
-    """A name beside a file for what is to become it; those of processes that died are deleted."""
-    stem = f".{path.name}."
-    for left in path.parent.glob(f"{stem}*.new*"):
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime > _LEFT_OVER:
-                left.unlink()
-    return path.with_name(f"{stem}{secrets.token_hex(4)}.new")
+def _lock(descriptor: int, *, exclusive: bool) -> bool:
+    """Take an advisory lock; return False if another process holds one against it.
+
+    A file system without such locks counts as taken where the lock is shared.
+    """
+    if fcntl is None:
+        return not exclusive
+    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return not exclusive
+    return True
 
 
-def create_private(path: Path) -> None:
-    """Make an empty file that is new, and only its owner's to read."""
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+def delete_left_copies(folder: Path) -> None:
+    """Delete the copies that killed processes left in a folder, unless a copy is being written."""
+    with suppress(OSError):
+        left = [file for file in folder.glob(".*.ecs-copy*") if _COPY_NAME.fullmatch(file.name)]
+        if not left:
+            return
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            if _lock(descriptor, exclusive=True):
+                for file in left:
+                    with suppress(OSError):
+                        file.unlink()
+        finally:
+            os.close(descriptor)
 
 
-def make_private(path: str) -> None:
-    """Make the directory of a database, and what is there of it only its owner's to read.
+def make_folder(path: str) -> None:
+    """Create the folder of a database.
 
     Raises:
-        StorageError: The directory cannot be made.
+        StorageError: The folder cannot be created.
     """
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"cannot open {path}: {error}; make its directory writable") from error
-    for name in (path, f"{path}-wal", f"{path}-shm"):
-        with suppress(OSError):  # somebody else's
-            if Path(name).is_file():
-                Path(name).chmod(0o600)
 
 
 def make_whole(path: str, schema: Schema) -> None:
-    """Make a new database beside its place, and put it there when it is whole.
+    """Create a new database as a copy and publish it when it is whole.
 
-    Who is killed meanwhile leaves nothing at the path; who comes second takes the first one's.
+    A killed process leaves nothing at the path. A process that comes second uses the file of the
+    first.
     """
-    new = aside(Path(path))
+    target = Path(path)
     try:
-        create_private(new)
-        with closing(sqlite3.connect(new, isolation_level=None)) as connection:
-            connection.execute("BEGIN")
-            bring_up(connection, schema, 0)
-            connection.execute("COMMIT")
-            connection.execute("PRAGMA journal_mode=WAL").fetchone()
-        publish(new, Path(path))
+        with private_copy(target) as new:
+            with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+                connection.execute("BEGIN")
+                migrate(connection, schema, 0)
+                connection.execute("COMMIT")
+                connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            publish(new, target)
     except FileExistsError:
         return
     except OSError as error:
         raise StorageError(f"cannot open {path}: {error}; make its directory writable") from error
-    finally:
-        discard(new)
 
 
-def discard(path: Path) -> None:
-    """Delete a file that may be gone."""
-    with suppress(OSError):
-        path.unlink()
-
-
-@contextmanager
-def noted_copy(path: str, copy: Path) -> Iterator[None]:
-    """Note beside a database that a copy of it is being written, while it is.
-
-    Who is killed meanwhile leaves the note, by which `delete_left_copies` finds the copy.
-    """
-    note = Path(f"{path}{_NOTE}{secrets.token_hex(4)}")
-    with suppress(OSError):  # a directory that is only read; then nobody erases there either
-        create_private(note)
-        note.write_text(f"{os.getpid()}\n{copy.absolute()}", "utf-8")
-    try:
-        yield
-    finally:
-        discard(note)
-
-
-def delete_left_copies(path: str) -> None:
-    """Delete the copies of a database that processes began and, killed, did not finish."""
-    database = Path(path)
-    for note in database.parent.glob(f"{database.name}{_NOTE}*"):
-        with suppress(OSError, ValueError):
-            process, _, copy = note.read_text("utf-8").partition("\n")
-            if not _is_alive(int(process)):
-                discard(Path(copy))
-                discard(note)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        return True
-    return True
-
-
-def bring_up(connection: sqlite3.Connection, schema: Schema, version: int) -> None:
-    """Make the newest tables out of those of a version, and mark the file as theirs."""
-    schema.bring_up(connection, version)
+def migrate(connection: sqlite3.Connection, schema: Schema, version: int) -> None:
+    """Run the migrations after a version, and mark the file with the newest one."""
+    schema.migrate(connection, version)
     connection.execute(f"PRAGMA application_id={schema.application_id}")
     connection.execute(f"PRAGMA user_version={schema.version}")
 
 
 def publish(new: Path, path: Path) -> None:
-    """Let a whole file appear at a path where there is none.
+    """Link a whole file to a path that has no file yet.
 
     Raises:
-        FileExistsError: There is one.
+        FileExistsError: The path has a file.
     """
     _flush(new)
     os.link(new, path)
@@ -185,20 +182,20 @@ def publish(new: Path, path: Path) -> None:
 
 
 def replace(new: Path, path: Path) -> None:
-    """Put a whole file in the place of a database, and remove the log of what was there."""
+    """Replace a database by a whole file, and delete the log of the old one."""
     _flush(new)
     new.replace(path)
-    for suffix in ("-wal", "-shm"):
+    for suffix in _SIDE_FILES:
         Path(f"{path}{suffix}").unlink(missing_ok=True)
     _flush(path.parent)
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold a database of which nobody else has a connection, whole or damaged.
+    """Lock a database, whole or damaged, against every other connection.
 
     Raises:
-        StorageError: Somebody has.
+        StorageError: Another connection is open.
     """
     if not path.exists():
         yield
@@ -212,12 +209,12 @@ def alone(path: Path) -> Iterator[None]:
                 raise StorageError(
                     f"{path} is open elsewhere; close it there, then restore"
                 ) from error
-            # It is damaged, which is why a backup is restored.
+            # A damaged file is the reason to restore a backup.
         yield
 
 
 def _flush(path: Path) -> None:
-    """Write a file, or the names in a directory, through to the disk."""
+    """Flush a file, or the names in a directory, to the disk."""
     with suppress(PermissionError, IsADirectoryError):  # of directories, on Windows
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -227,10 +224,10 @@ def _flush(path: Path) -> None:
 
 
 def check(path: str, kind: str) -> None:
-    """Refuse what is no whole database, or has the log of another one beside it.
+    """Refuse a path without a whole database, or with the log of another database.
 
     Raises:
-        StorageError: There is none, it is empty, or it was put here beside a log that is not its.
+        StorageError: The file is missing or empty, or the log next to it belongs to another file.
     """
     try:
         with open(path, "rb") as file:  # noqa: PTH123
@@ -241,13 +238,12 @@ def check(path: str, kind: str) -> None:
         raise StorageError(f"cannot open {path}: {error}; make it readable") from error
     if not head:
         raise StorageError(
-            f"{path} is empty, which no {kind} ever is: it was cut off. Restore a backup, or "
-            "delete it to begin a new one"
+            f"{path} is empty: the {kind} was cut off. Restore a backup, or delete it to begin "
+            "a new one"
         )
     log = Path(f"{path}-wal")
     if head[_VERSIONS] == _WITHOUT_LOG and log.exists() and log.stat().st_size:
         raise StorageError(
-            f"{path} is a copy that was put here beside the log of the file before it, "
-            f"{log.name}, and the two do not belong together. Restore the copy from where it came "
-            "from with `ecs-plugins memory restore`, or move that log away first"
+            f"{path} is a copy, and {log.name} is the log of the file that was there before. "
+            "Restore the copy with `ecs-plugins memory restore`, or move that log away first"
         )

@@ -283,7 +283,7 @@ class PostgresDatabase(SqlDatabase):
                 raw.execute(f"SELECT pg_advisory_xact_lock({key})")
             self._make_schema(raw)
             connection = ServerConnection(raw, self.path)
-            self._tables.bring_up(connection, self._version(raw))
+            self._tables.migrate(connection, self._version(raw))
             raw.execute(
                 "INSERT INTO versions VALUES ($1, $2)"
                 " ON CONFLICT (kind) DO UPDATE SET version = excluded.version",

@@ -21,13 +21,13 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ecs_plugins.common import files
 from ecs_plugins.errors import StorageError
-from ecs_plugins.storage import fork, places, residue
+from ecs_plugins.storage import fork, places
 from ecs_plugins.storage.base import Connection, Schema, Scope, SqlDatabase, Synchronous
 
 MEMORY = ":memory:"
@@ -135,8 +135,8 @@ class Database(SqlDatabase):
     def _settle_file(self) -> None:
         """Make the file if there is none, and look at it before SQLite does."""
         if not self.read_only:
-            places.make_private(self.path)
-            places.delete_left_copies(self.path)
+            places.make_folder(self.path)
+            places.delete_left_copies(Path(self.path).parent)
             if places.place_of(self.path) is None:
                 with translated(self.path):
                     places.make_whole(self.path, self._schema)
@@ -195,7 +195,7 @@ class Database(SqlDatabase):
                 "writing, which upgrades it"
             )
         with self.write() as connection:
-            places.bring_up(connection, self._schema, self._version(connection))
+            places.migrate(connection, self._schema, self._version(connection))
 
     def _version(self, connection: sqlite3.Connection) -> int:
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
@@ -277,7 +277,7 @@ class Database(SqlDatabase):
         """
         if self.in_memory:
             return True
-        places.delete_left_copies(self.path)
+        places.delete_left_copies(Path(self.path).parent)
         with translated(self.path), self._writer, self.connection() as connection:
             if vacuum:
                 connection.execute("VACUUM")
@@ -285,58 +285,38 @@ class Database(SqlDatabase):
         return not busy
 
     def backup(self, target: Path) -> None:
-        """Write a copy as of now, while others read and write: whole, or not there at all."""
+        """Write a copy as of now, while others read and write: whole, or absent."""
         if not target.name:
             raise StorageError(f"{str(target)!r} names no file; name one")
         try:
-            with self._copied_beside(target) as copy:
+            with self._copy_for(target) as copy:
                 places.publish(copy, target)
         except OSError as error:
             reason = error.strerror or error
             raise StorageError(f"cannot write {target}: {reason}; name a new file") from error
 
     def restore_to(self, target: Path) -> None:
-        """Put a copy in the place of a database that nobody has open.
+        """Replace a database that nobody has open by a copy of this one.
 
         Raises:
-            StorageError: Somebody has it open, or the copy cannot be written.
+            StorageError: Another connection has it open, or the copy cannot be written.
         """
         files.refuse_open_database(target)
-        places.make_private(str(target))
+        places.make_folder(str(target))
         try:
-            with places.alone(target), self._copied_beside(target) as copy:
+            with places.alone(target), self._copy_for(target) as copy:
                 places.replace(copy, target)
         except OSError as error:
             reason = error.strerror or error
             raise StorageError(f"cannot write {target}: {reason}; free some space") from error
 
     @contextmanager
-    def _copied_beside(self, target: Path) -> Iterator[Path]:
-        """A copy as of now beside the place where it is to be, as long as it is not moved there."""
-        copy = places.aside(target)
-        noted = nullcontext() if self.in_memory else places.noted_copy(self.path, copy)
-        with noted:
-            try:
-                places.create_private(copy)
-                with translated(self.path), self.connection() as connection:
-                    connection.execute("VACUUM INTO ?", (str(copy),))
-                yield copy
-            finally:
-                places.discard(copy)
-
-    def has_slack(self, rows: Mapping[str, Collection[int]], erased: Sequence[bytes]) -> bool:
-        """See `SqlDatabase.has_slack`; the log has to be empty."""
-        if self.in_memory:
-            return False
-        with self.read() as connection:
-            page_size = int(connection.execute("PRAGMA page_size").fetchone()[0])
-            roots = dict(connection.execute("SELECT name, rootpage FROM sqlite_master").fetchall())
-            descriptor = places.descriptor_of(self.path)
-
-            def read_page(number: int) -> bytes:
-                return os.pread(descriptor, page_size, (number - 1) * page_size)
-
-            return residue.has_residue(read_page, roots, rows, erased)
+    def _copy_for(self, target: Path) -> Iterator[Path]:
+        """Write a copy as of now in the folder of a target; delete it unless it was moved."""
+        with places.private_copy(target) as copy:
+            with translated(self.path), self.connection() as connection:
+                connection.execute("VACUUM INTO ?", (str(copy),))
+            yield copy
 
     def integrity(self, connection: Connection) -> Sequence[str]:
         """What SQLite's own checks find; empty when all is well."""
@@ -437,9 +417,6 @@ class Database(SqlDatabase):
             self._closed = True
             self._close_idle()
             self._lock.notify_all()
-            in_use = bool(self._lent)
-        if not (in_use or self.in_memory or files.is_open_database(self.path)):
-            places.close_descriptor(self._place)
 
     def owns(self, path: Path) -> bool:
         """Whether ``path`` is the file, or its log, and the database is open."""

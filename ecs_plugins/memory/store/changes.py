@@ -11,8 +11,13 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import namespaces, rereading, tiers
-from ecs_plugins.memory.store.erased_record import Content
-from ecs_plugins.memory.store.erasure import Erasure, erasing, namespace_of, unknown
+from ecs_plugins.memory.store.erasing import (
+    Content,
+    Erasure,
+    erasing,
+    namespace_of,
+    unknown,
+)
 from ecs_plugins.memory.store.intake import check_room_to_pin, evict_overflow, insert_pinned
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Message, NewMessage

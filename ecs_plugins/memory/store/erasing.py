@@ -1,24 +1,102 @@
-"""What callers erase: by ids, by namespace or filter, and by time."""
+"""Erasing messages, memories, namespaces, filtered messages and expired content.
+
+Erasing a message deletes its text and vector from the log. Every hot item and every version of a
+memory that rests on the message is then derived anew from the messages that remain, or deleted if
+none remain. A text that a language model wrote about a cluster is never kept, because nobody can
+tell which message it drew on.
+
+Decisions stay, with the ids of erased items replaced by ``"erased"``. Recorded queries that used,
+quoted or repeated erased content are deleted. Foreign keys delete the rest.
+"""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
 
-from ecs_plugins.memory.filters import Filter
-from ecs_plugins.memory.records import ErasureReceipt
+import numpy as np
+
+from ecs_plugins.common.text import asked_at_end
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.filters import Filter, matches
+from ecs_plugins.memory.records import ERASED, ErasureReceipt
+from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import namespaces, rereading, tiers
-from ecs_plugins.memory.store.erasure import erasing, matching, namespace_of
+from ecs_plugins.memory.store.derivation import derived, is_strange
 from ecs_plugins.memory.store.memory_store import MemoryStore
-from ecs_plugins.memory.store.retention import due, expired
+from ecs_plugins.memory.store.namespaces import Space, decode, key_of
+from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.store.values import crc, dump, has_length, vector_in
 from ecs_plugins.memory.types import Namespace
+from ecs_plugins.storage.base import Connection
 
 _MOST_LOCKS = 64
-"""Of more namespaces, everything is locked: a server has room for so many locks."""
+"""Most namespaces that a purge locks one by one; beyond that it locks everything."""
+
+_QUOTE = 12
+"""Least characters of an erased text that a recorded query quotes."""
+
+_AMONG = "IN (SELECT value FROM json_each(?))"
+_MESSAGES = "SELECT id FROM messages WHERE namespace = ?"
+_MEMORIES = "SELECT DISTINCT id FROM tiers WHERE namespace = ? AND tier = 'cold'"
+_DECISIONS = "SELECT id FROM decisions WHERE namespace = ?"
+_DROP_QUERIES = "DELETE FROM queries WHERE namespace = ? RETURNING id"
+_DROP_PROVENANCE = """
+    DELETE FROM provenance
+    WHERE item IN (SELECT id FROM tiers WHERE namespace = ?)
+"""
+_LOGGED = """
+    SELECT 1 FROM provenance p JOIN messages m ON m.id = p.message
+    WHERE p.item = ?
+"""
+_MENTIONING = f"""
+    SELECT DISTINCT d.id, d.record
+    FROM decision_items i JOIN decisions d ON d.id = i.decision
+    WHERE i.item {_AMONG}
+"""
+_MARK = "UPDATE decisions SET record = ?, record_crc = ?, erased = 1 WHERE id = ?"
+_HAS_EXPIRED = """
+    SELECT 1 WHERE EXISTS (SELECT 1 FROM messages WHERE expires <= ?1)
+        OR EXISTS (SELECT 1 FROM items WHERE expires <= ?1)
+"""
+_DUE = """
+    SELECT key FROM namespaces WHERE id IN (SELECT namespace FROM messages WHERE expires <= ?1)
+    UNION SELECT namespace FROM items WHERE expires <= ?1
+"""
+_OLD = """
+    SELECT key FROM namespaces WHERE id IN (SELECT namespace FROM messages WHERE created < ?1)
+        OR id IN (SELECT namespace FROM tiers WHERE live = 0 AND changed < ?1)
+"""
+_EXPIRED = "SELECT id FROM messages WHERE +namespace = ? AND expires <= ? ORDER BY seq"
+_DROP_VERSIONS = """
+    DELETE FROM tiers WHERE namespace = ? AND live = 0 AND changed < ?
+    RETURNING id
+"""
+_DROP_OLD = """
+    DELETE FROM messages WHERE namespace = ? AND created < ? AND NOT EXISTS (
+        SELECT 1 FROM provenance p JOIN tiers t ON t.id = p.item AND t.tier = 'hot'
+        WHERE p.message = messages.id
+    )
+    RETURNING id, text, metadata
+"""
+
+
+# Operations
 
 
 def delete(store: MemoryStore, names: Sequence[str], *, evidence: bool) -> ErasureReceipt:
-    """Erase messages and what rests on them alone, or memories: all of them, or nothing."""
+    """Erase messages and memories by id: all of them, or nothing.
+
+    Args:
+        store: The memory.
+        names: Ids of messages and memories.
+        evidence: Whether to erase the messages behind a memory as well.
+    """
     with store.database.read() as connection:
         spaces = {namespace_of(connection, name) for name in names}
         going = tiers.with_behind(connection, names) if evidence else names
@@ -31,38 +109,518 @@ def delete(store: MemoryStore, names: Sequence[str], *, evidence: bool) -> Erasu
 def forget(
     store: MemoryStore, namespace: Namespace, condition: Filter | None, *, below: bool
 ) -> ErasureReceipt:
-    """Erase a namespace with everything in it, or the messages in it that a filter matches."""
+    """Erase a namespace with all its content, or only the messages that match a filter."""
     texts: list[str] = []
     if condition is not None:
-        texts = _foreseen(store, namespace, condition)
+        with store.database.read() as connection:
+            for space in namespaces.list_spaces(connection, namespace):
+                going = _matching(connection, space, condition)
+                texts += rereading.foreseen(connection, going)
     with store.embedded(texts), erasing(store, [namespace], below=below) as erasure:
         erasure.forget(namespace, condition, below=below)
     return erasure.receipt
 
 
-def _foreseen(store: MemoryStore, namespace: Namespace, condition: Filter) -> list[str]:
-    """The texts of which vectors are needed to erase what a filter matches."""
-    texts = []
-    with store.database.read() as connection:
-        for space in namespaces.list_spaces(connection, namespace):
-            going = matching(connection, space, condition)
-            texts += rereading.foreseen(connection, going)
-    return texts
-
-
 def purge(store: MemoryStore) -> ErasureReceipt:
-    """Erase the messages and items that have expired, and end the log's retention."""
+    """Erase expired messages and items, and apply the retention of the log."""
     now = time.time()
     texts: list[str] = []
     with store.database.read() as connection:
-        spaces = due(connection, now, store.settings.log_retention)
+        spaces = _due(connection, now, store.settings.log_retention)
         for space in namespaces.list_spaces(connection):
             if space.namespace in spaces:
-                texts += rereading.foreseen(connection, expired(connection, space.id, now))
+                texts += rereading.foreseen(connection, _expired(connection, space.id, now))
     if not spaces:
-        return ErasureReceipt(now)
+        return ErasureReceipt(now, scrubbed=True)
     locked = spaces if len(spaces) <= _MOST_LOCKS else ()
     with store.embedded(texts), erasing(store, locked) as erasure:
         for namespace in sorted(spaces):
             erasure.purge(namespace, now)
     return erasure.receipt
+
+
+def has_expired(store: MemoryStore, now: float) -> bool:
+    """Return True if an expired message or item is still stored."""
+    with store.database.read() as connection:
+        return connection.execute(_HAS_EXPIRED, (now,)).fetchone() is not None
+
+
+# One transaction
+
+
+class Content(NamedTuple):
+    """A stored text, and the bytes of its vector."""
+
+    text: str
+    vector: bytes
+
+
+@dataclass(slots=True)
+class Tally:
+    """Ids and counts of one erasing transaction; see `ErasureReceipt`.
+
+    Attributes:
+        is_quoted: Whether messages that stay still say the text of an erased memory.
+    """
+
+    at: float = field(default_factory=time.time)
+    messages: dict[str, None] = field(default_factory=dict)
+    replies: dict[str, None] = field(default_factory=dict)
+    memories: dict[str, None] = field(default_factory=dict)
+    derived: dict[str, None] = field(default_factory=dict)
+    namespaces: list[Namespace] = field(default_factory=list)
+    hot: int = 0
+    hot_derived: int = 0
+    decisions: int = 0
+    queries: int = 0
+    items: int = 0
+    is_quoted: bool = False
+
+    def receipt(self) -> ErasureReceipt:
+        """Return the receipt, before the files are compacted."""
+        return ErasureReceipt(
+            at=self.at,
+            messages=tuple(self.messages),
+            replies=tuple(self.replies),
+            hot_erased=self.hot,
+            hot_derived=self.hot_derived,
+            memories_erased=tuple(self.memories),
+            memories_derived=tuple(name for name in self.derived if name not in self.memories),
+            decisions=self.decisions,
+            queries=self.queries,
+            namespaces=tuple(self.namespaces),
+            items=self.items,
+        )
+
+
+class Erasure:
+    """Erasures and changes within one write transaction.
+
+    Attributes:
+        tally: Ids and counts so far.
+        changed: Saved namespaces, whose indexes have to follow.
+        dropped: Numbers of the deleted namespaces.
+    """
+
+    def __init__(self, store: MemoryStore, connection: Connection) -> None:
+        self.store = store
+        self.connection = connection
+        self.tally = Tally()
+        self.changed: list[Space] = []
+        self.dropped: list[int] = []
+        self._receipt: ErasureReceipt | None = None
+        self._gone: set[str] = set()
+        self._affected: set[str] = set()
+        self._contents: list[Content] = []
+
+    @property
+    def receipt(self) -> ErasureReceipt:
+        """The receipt, whole once the block of the transaction is over."""
+        if self._receipt is None:
+            self._receipt = self.tally.receipt()
+        return self._receipt
+
+    def save(self, space: Space) -> None:
+        """Write the counters of a changed namespace."""
+        self.store.indexes.settle(self.connection, space)
+        space.save(self.connection)
+        self.changed.append(space)
+
+    def space_of(self, namespace: Namespace) -> Space:
+        """Return the namespace of a stored message."""
+        space = namespaces.find_space(self.connection, namespace)
+        assert space is not None
+        return space
+
+    def delete(self, names: Iterable[str], *, evidence: bool) -> None:
+        """Erase messages and memories; with ``evidence`` also the messages behind memories."""
+        messages: dict[Namespace, list[str]] = {}
+        memories: dict[int, list[str]] = {}
+        for name in dict.fromkeys(names):
+            message = log.get(self.connection, name)
+            if message is not None:
+                messages.setdefault(message.namespace, []).append(name)
+                continue
+            versions = tiers.versions(self.connection, name)
+            if not versions:
+                raise unknown(name)
+            memories.setdefault(versions[0].space, []).append(name)
+        spaces: dict[int, Space] = {}
+        for namespace, ids in messages.items():
+            space = self.space_of(namespace)
+            spaces[space.id] = space
+            self._erase_messages(space, ids)
+        for number, ids in memories.items():
+            if number not in spaces:
+                spaces[number] = namespaces.space_by_id(self.connection, number)
+            self._erase_memories(spaces[number], ids, evidence=evidence)
+        for space in spaces.values():
+            self.save(space)
+
+    def forget(self, namespace: Namespace, condition: Filter | None, *, below: bool) -> None:
+        """Erase a namespace, or its matching messages; ``below`` includes what lies below it."""
+        spaces = namespaces.list_spaces(self.connection, namespace)
+        if not below:
+            spaces = [space for space in spaces if space.namespace == namespace]
+        if condition is not None:
+            for space in spaces:
+                self._forget_matching(space, condition)
+                self.save(space)
+            return
+        where, values = "namespace = ?", (key_of(namespace),)
+        if below:
+            where, values = namespaces.under(namespace, "namespace")
+        self._erase_items(where, values)
+        for space in spaces:
+            self._drop_namespace(space)
+
+    def purge(self, namespace: Namespace, now: float) -> None:
+        """Erase the expired content of a namespace, and apply the retention of the log."""
+        self._erase_items("namespace = ? AND expires <= ?", (key_of(namespace), now))
+        space = namespaces.find_space(self.connection, namespace)
+        if space is None:
+            return
+        names = _expired(self.connection, space.id, now)
+        if names:
+            self._erase_messages(space, names)
+        retention = self.store.settings.log_retention
+        if retention is not None:
+            dropped = _drop_old(self.connection, space, now - retention)
+            self.tally.messages.update(dict.fromkeys(dropped))
+        self.save(space)
+
+    def _forget_matching(self, space: Space, condition: Filter) -> None:
+        messages = _matching(self.connection, space, condition)
+        if messages:
+            self._erase_messages(space, messages)
+        # A memory whose messages have left the log is judged by its own metadata.
+        for row in tiers.tier_rows(self.connection, space.id, "cold"):
+            name = row.item.id
+            logged = self.connection.execute(_LOGGED, (name,)).fetchone()
+            if logged is None and matches(row.metadata, condition):
+                self._erase_memory(space, name)
+
+    def _erase_items(self, where: str, values: Sequence[object]) -> None:
+        gone = self.connection.execute(f"DELETE FROM items WHERE {where}", values)
+        self.tally.items += gone.rowcount
+
+    def _drop_namespace(self, space: Space) -> None:
+        """Erase a namespace with all its content and its name."""
+        tally = self.tally
+        tally.messages.update(dict.fromkeys(self._column(_MESSAGES, space)))
+        tally.memories.update(dict.fromkeys(self._column(_MEMORIES, space)))
+        tally.hot += space.count["hot"]
+        tally.decisions += len(self._column(_DECISIONS, space))
+        tally.queries += len(self._column(_DROP_QUERIES, space))
+        tally.namespaces.append(space.namespace)
+        for table in ("messages", "tiers"):
+            sql = f"SELECT text, vector FROM {table} WHERE namespace = ?"
+            self._contents += map(Content._make, self.connection.execute(sql, (space.id,)))
+        self.connection.execute(_DROP_PROVENANCE, (space.id,))
+        self.store.indexes.clear(self.connection, space.id)
+        # Foreign keys empty the other tables.
+        self.connection.execute("DELETE FROM namespaces WHERE id = ?", (space.id,))
+        self.dropped.append(space.id)
+
+    def _column(self, sql: str, space: Space) -> list[Any]:
+        """Return one column of the rows that a statement finds in a namespace."""
+        rows = self.connection.execute(sql, (space.id,)).fetchall()
+        return [value for (value,) in rows]
+
+    def _erase_messages(self, space: Space, ids: Collection[str]) -> None:
+        """Erase messages of a namespace, and derive anew what rests on them."""
+        store = self.store
+        connection = self.connection
+        contents = self.contents_of(ids)
+        replies = rereading.reread(store, connection, ids)
+        gone = frozenset(ids)
+        affected = self.derive(space, gone.union(replies), gone)
+        questions = {asked_at_end(content.text) for content in contents}
+        rereading.take_out(store, connection, space, questions)
+        among = (dump(list(ids)),)
+        connection.execute(f"DELETE FROM provenance WHERE message {_AMONG}", among)
+        rows = connection.execute(
+            f"DELETE FROM messages WHERE id {_AMONG} RETURNING text, metadata", among
+        ).fetchall()
+        sizes = [log.size_of(text, metadata) for text, metadata in rows]
+        space.grow(-len(sizes), -sum(sizes))
+        self.tally.messages.update(dict.fromkeys(ids))
+        self.tally.replies.update(dict.fromkeys(replies))
+        self.clean_record(ids, affected, contents)
+
+    def _erase_memories(self, space: Space, names: Sequence[str], *, evidence: bool) -> None:
+        behind = tiers.provenance(self.connection, names)
+        erased: dict[str, list[Content]] = {}
+        for name in names:
+            if tiers.versions(self.connection, name):  # else it went with a message
+                erased[name] = self._erase_memory(space, name)
+        if evidence:
+            messages = {message for name in erased for message in behind.get(name, ())}
+            if messages:
+                self._erase_messages(space, sorted(messages))
+        for name, contents in erased.items():
+            self.note_quotes(behind.get(name, ()), contents)
+
+    def _erase_memory(self, space: Space, name: str) -> list[Content]:
+        """Erase a memory and return its contents; the messages behind it stay."""
+        contents = self.erase_versions(space, name)
+        self.tally.memories[name] = None
+        self.clean_record([name], {name}, contents)
+        return contents
+
+    def erase_versions(self, space: Space, name: str) -> list[Content]:
+        """Erase every version of an item and return their contents."""
+        sql = "SELECT text, vector FROM tiers WHERE id = ?"
+        contents = [*map(Content._make, self.connection.execute(sql, (name,)))]
+        tiers.delete(self.connection, space, tiers.versions(self.connection, name))
+        tiers.forget_provenance(self.connection, [name])
+        return contents
+
+    def contents_of(self, ids: Collection[str]) -> list[Content]:
+        """Return the texts and vectors of messages."""
+        sql = f"SELECT text, vector FROM messages WHERE id {_AMONG}"
+        return [*map(Content._make, self.connection.execute(sql, (dump(list(ids)),)))]
+
+    def note_quotes(self, behind: Collection[str], contents: Sequence[Content]) -> None:
+        """Note if messages that stay still say the text of an erased memory."""
+        texts = {content.text for content in contents}
+        for left in self.contents_of(behind):
+            if any(text in left.text for text in texts):
+                self.tally.is_quoted = True
+
+    # Derivation
+
+    def derive(self, space: Space, changed: frozenset[str], gone: frozenset[str]) -> set[str]:
+        """Derive the items that rest on changed messages, without erased ones; return their ids."""
+        connection = self.connection
+        sql = f"SELECT item FROM provenance WHERE message {_AMONG}"
+        rows = connection.execute(sql, (dump(list(changed)),)).fetchall()
+        affected = {name for (name,) in rows}
+        names = sorted(affected)
+        behind = tiers.provenance(connection, names)
+        for name in names:
+            joined = behind.get(name, {})
+            self._derive_item(space, name, joined, changed, gone)
+        tiers.forget_provenance(connection, names)
+        return affected
+
+    def _derive_item(
+        self,
+        space: Space,
+        name: str,
+        joined: dict[str, int],
+        changed: frozenset[str],
+        gone: frozenset[str],
+    ) -> None:
+        """Derive the versions of an item that rest on changed messages.
+
+        ``joined`` maps each message of the item to the version with which it joined.
+        """
+        touched = changed.intersection(joined)
+        leaving = self._leaving(joined, touched, gone)
+        since = min(joined[message] for message in touched)
+        versions = tiers.versions(self.connection, name)
+        kept = [row for row in versions if row.version < since]
+        left = len(kept)
+        for row in versions[len(kept) :]:
+            members = {each for each, version in joined.items() if version <= row.version}
+            left += self._derive_row(space, row, members - leaving)
+        among = dump(list(leaving))
+        self.connection.execute(
+            f"DELETE FROM provenance WHERE item = ? AND message {_AMONG}", (name, among)
+        )
+        if not versions or versions[0].tier != "cold":
+            return
+        if left:
+            self.tally.derived[name] = None
+        else:
+            self.tally.memories[name] = None
+
+    def _leaving(
+        self, joined: Collection[str], touched: Collection[str], gone: frozenset[str]
+    ) -> set[str]:
+        """Return the messages that an item loses: erased ones, or those that differ from it now."""
+        if gone:
+            return set(gone.intersection(joined))
+        connection = self.connection
+        return {each for each in touched if is_strange(connection, each, joined, self.store)}
+
+    def _derive_row(self, space: Space, old: TierRow, members: Collection[str]) -> bool:
+        """Replace a version by one derived from some messages; return False without any."""
+        tiers.delete(self.connection, space, [old])
+        is_hot = old.tier == "hot"
+        new = derived(self.connection, old, members, self.store)
+        if new is None:
+            self.tally.hot += int(is_hot)
+            return False
+        new = replace(new, changed=time.time())
+        tiers.insert(self.connection, space, new, new.hot.members if is_hot else ())
+        self.tally.hot_derived += int(is_hot)
+        return True
+
+    # Decisions and queries
+
+    def clean_record(
+        self, ids: Iterable[str], affected: Collection[str], contents: Sequence[Content]
+    ) -> None:
+        """Note ids and contents that `clean` takes out of decisions and queries."""
+        self._gone.update(ids)
+        self._affected.update(affected)
+        self._contents += contents
+
+    def clean(self) -> None:
+        """Take erased ids and contents out of decisions and recorded queries."""
+        self.store.note_scrub(self.connection)
+        gone = self._gone.union(self.tally.memories)
+        if gone or self._affected or self._contents:
+            self._mark_decisions(gone)
+            self._erase_queries(gone | self._affected)
+
+    def _mark_decisions(self, gone: Collection[str]) -> None:
+        """Replace erased ids in the decisions that mention them."""
+        ids = (dump(list(gone)),)
+        changed = []
+        for number, record in self.connection.execute(_MENTIONING, ids).fetchall():
+            stored = dump(without(json.loads(record), gone))
+            changed.append((stored, crc(stored), number))
+        self.connection.executemany(_MARK, changed)
+        self.connection.execute(f"DELETE FROM decision_items WHERE item {_AMONG}", ids)
+        self.tally.decisions += len(changed)
+
+    def _erase_queries(self, used: Collection[str]) -> None:
+        """Erase recorded queries that used, quote or repeat erased content, in every namespace."""
+        texts = {content.text for content in self._contents}
+        quotes = [text for text in texts if len(text) >= _QUOTE]
+        vectors = _matrix(self._contents, self.store.dimension)
+        near = self.store.config.merge_threshold
+        gone = []
+        queries = self.connection.execute("SELECT id, text, answer, recalled, vector FROM queries")
+        for number, text, answer, recalled, vector in queries:
+            words = f"{text}\n{answer or ''}"
+            if (
+                not frozenset(used).isdisjoint(json.loads(recalled))
+                or not texts.isdisjoint((text, answer))
+                or any(quote in words for quote in quotes)
+                or (vectors @ np.frombuffer(vector, "<f4")).max(initial=-1.0) >= near
+            ):
+                gone.append((number,))
+        self.connection.executemany("DELETE FROM queries WHERE id = ?", gone)
+        self.tally.queries += len(gone)
+
+
+@contextmanager
+def erasing(
+    store: MemoryStore,
+    spaces: Iterable[Namespace] = (),
+    *,
+    below: bool = False,
+    erases: bool = True,
+) -> Iterator[Erasure]:
+    """Open a write transaction that erases or changes content.
+
+    Args:
+        store: The memory.
+        spaces: Namespaces to lock; without any, everything is locked.
+        below: Whether to lock the namespaces below those as well.
+        erases: Whether content may leave the files.
+    """
+    with store.writing(spaces, below=below) as connection:
+        erasure = Erasure(store, connection)
+        yield erasure
+        if erases:
+            erasure.clean()
+    store.database.on_end(partial(_finish, erasure, erases))
+
+
+def _finish(erasure: Erasure, erases: bool, committed: bool) -> None:
+    """Update the indexes and empty the write-ahead log after the transaction."""
+    store = erasure.store
+    for space in erasure.changed:
+        if committed:
+            store.indexes.committed(space)
+        else:
+            store.indexes.drop(space.id)
+    if not committed:
+        return
+    for number in erasure.dropped:
+        store.indexes.drop(number)
+    for namespace in erasure.tally.namespaces:
+        store.pending.take(namespace)
+    if not erases:
+        erasure.receipt.scrubbed = True
+        return
+    if not erasure.tally.is_quoted:
+        store.note_receipt(erasure.receipt)
+    store.scrub()
+
+
+# Lookups
+
+
+def namespace_of(connection: Connection, name: str) -> Namespace:
+    """Return the namespace of a message or an item.
+
+    Raises:
+        InvalidInputError: Nothing is stored under the id.
+    """
+    message = log.get(connection, name)
+    if message is not None:
+        return message.namespace
+    versions = tiers.versions(connection, name)
+    if not versions:
+        raise unknown(name)
+    return namespaces.space_by_id(connection, versions[0].space).namespace
+
+
+def unknown(name: str) -> InvalidInputError:
+    """Return the error for an id without content."""
+    return InvalidInputError(f"nothing is stored under the id {name!r}; it may be erased")
+
+
+def without(record: dict[str, Any], gone: Collection[str]) -> dict[str, Any]:
+    """Return the record of a decision with erased ids replaced."""
+    changed = dict(record)
+    for name in ("candidate_id", "target_id"):
+        if record.get(name) in gone:
+            changed[name] = ERASED
+    changed["members"] = [ERASED if each in gone else each for each in record["members"]]
+    return changed
+
+
+def _matrix(contents: Sequence[Content], dimension: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return the undamaged vectors of contents ``[n, dimension]``."""
+    whole = [each.vector for each in contents if has_length(each.vector, dimension)]
+    vectors = [vector_in(data, dimension) for data in whole]
+    return np.array(vectors, dtype=np.float32).reshape(-1, dimension)
+
+
+def _matching(connection: Connection, space: Space, condition: Filter) -> list[str]:
+    """Return the messages of a namespace that match a filter, expired ones included."""
+    messages = log.log(connection, space.id, now=float("-inf"))
+    return [message.id for message in messages if matches(message.metadata, condition)]
+
+
+def _due(connection: Connection, now: float, retention: float | None) -> set[Namespace]:
+    """Return the namespaces with expired content, or with log entries past their retention."""
+    keys = connection.execute(_DUE, (now,)).fetchall()
+    if retention is not None:
+        keys += connection.execute(_OLD, (now - retention,)).fetchall()
+    return {decode(key) for (key,) in keys}
+
+
+def _expired(connection: Connection, space: int, now: float) -> list[str]:
+    """Return the expired messages of a namespace."""
+    return [name for (name,) in connection.execute(_EXPIRED, (space, now))]
+
+
+def _drop_old(connection: Connection, space: Space, before: float) -> list[str]:
+    """Delete log entries past their retention, and old versions; return the ids of the messages.
+
+    This is not erasure: memories that rest on the messages stay.
+    """
+    versions = connection.execute(_DROP_VERSIONS, (space.id, before)).fetchall()
+    tiers.forget_provenance(connection, {name for (name,) in versions})
+    gone = connection.execute(_DROP_OLD, (space.id, before)).fetchall()
+    sizes = [log.size_of(text, metadata) for _, text, metadata in gone]
+    space.grow(-len(sizes), -sum(sizes))
+    return [name for name, _, _ in gone]

@@ -14,7 +14,7 @@ from ecs_plugins.memory.records import Explanation, Memory, NamespaceStats, Veri
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import namespaces, tiers
 from ecs_plugins.memory.store.derivation import alive
-from ecs_plugins.memory.store.erasure import unknown
+from ecs_plugins.memory.store.erasing import unknown
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.store.namespaces import Space

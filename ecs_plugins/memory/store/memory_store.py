@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,6 +14,7 @@ import numpy as np
 
 from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError, StorageError
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
+from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.relevance import DEFAULT
 from ecs_plugins.memory.store import reembedding
 from ecs_plugins.memory.store.calibration import recorded_scale
@@ -116,6 +118,8 @@ class MemoryStore:
         with database.read() as connection:
             self.scale = recorded_scale(connection, self.epoch)
         self.closed = False
+        self._receipts: list[weakref.ref[ErasureReceipt]] = []
+        self._noting = threading.Lock()
         self.reset()
         self._embedded = threading.local()  # vectors known within `together`
         self.forget_read: Callable[[], object] = int
@@ -311,15 +315,21 @@ class MemoryStore:
 
     @staticmethod
     def note_scrub(connection: Connection) -> None:
-        """Note in a transaction that erases that `scrub` has to follow, should the process die."""
+        """Note in an erasing transaction that `scrub` has to follow, in case the process dies."""
         for name in (_SCRUB, _ERASURES):
             connection.execute(_COUNT, (name,))
 
+    def note_receipt(self, receipt: ErasureReceipt) -> None:
+        """Remember a receipt until `compact` has taken its content out of the files."""
+        with self._noting:
+            self._receipts = [each for each in self._receipts if each() is not None]
+            self._receipts.append(weakref.ref(receipt))
+
     def scrub(self, *, vacuum: bool = False) -> bool:
-        """Take what was erased out of the model's cache and out of the write-ahead log.
+        """Take erased content out of the model's cache and of the write-ahead log.
 
         Returns:
-            Whether the log is empty now; see `Database.scrub`.
+            Whether the log is empty; see `SqlDatabase.scrub`.
         """
         self.forget_read()
         done = self.database.scrub(vacuum=vacuum)
@@ -329,7 +339,7 @@ class MemoryStore:
         return done
 
     def _finish_interrupted_erasure(self) -> None:
-        """What a killed process had still to do after it committed an erasure."""
+        """Empty the write-ahead log after an erasure whose process was killed."""
         with self.database.read() as connection:
             wanted = connection.execute("SELECT 1 FROM meta WHERE key = ?", (_SCRUB,)).fetchone()
         if wanted is not None:
@@ -337,9 +347,22 @@ class MemoryStore:
 
     # The whole file
 
-    def compact(self) -> None:
-        """Shrink the file."""
-        self.scrub(vacuum=True)
+    def compact(self) -> bool:
+        """Rewrite the files without erased content; return False if another reader prevents it."""
+        with self._noting:
+            receipts, self._receipts = self._receipts, []
+        done = False
+        try:
+            done = self.scrub(vacuum=True)
+        finally:
+            if not done:
+                with self._noting:
+                    self._receipts += receipts
+        for each in receipts if done else ():
+            receipt = each()
+            if receipt is not None:
+                receipt.scrubbed = True
+        return done
 
     def close(self) -> None:
         """Write what is pending and the links of large graphs, and close the file."""

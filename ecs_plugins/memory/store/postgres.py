@@ -35,7 +35,7 @@ def _extension(connection: Connection) -> None:
         ) from error
 
 
-def _make(connection: Connection) -> None:
+def _create_tables(connection: Connection) -> None:
     """Make the tables of a memory file, those of the terms, and an index of what filters ask."""
     _extension(connection)
     for statement in schema.TABLES:
@@ -46,7 +46,7 @@ def _make(connection: Connection) -> None:
             connection.execute(statement)
 
 
-MEMORY_TABLES = Schema("memory", schema.VERSION, _make)
+MEMORY_TABLES = Schema("memory", [_create_tables])
 
 
 def open_postgres(address: str, settings: StoreConfig, *, read_only: bool) -> PostgresDatabase:

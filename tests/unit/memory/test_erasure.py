@@ -1,13 +1,15 @@
 import random
+from contextlib import suppress
 
 import pytest
 
+from ecs_plugins.errors import StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.records import ERASED
 from ecs_plugins.memory.store.values import pack, packed, packed_half
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.unit.memory.factories import SECRET, expire, holders, is_on_server, leftovers
+from tests.unit.memory.factories import SECRET, expire, holders, leftovers
 
 MILL = "the old mill burned down"
 
@@ -31,7 +33,9 @@ def test_an_erased_text_is_in_no_file(open_memory, how):
     else:
         receipt = memory.update(name, text="nothing to see here", metadata={"note": "new"})
         assert memory.recall("nothing to see here")[0].metadata == {"note": "new"}
-    assert receipt.scrubbed != is_on_server(memory)
+    assert not receipt.scrubbed
+    assert memory.admin.compact()
+    assert receipt.scrubbed
     assert leftovers(memory) == []
     assert memory.admin.verify().ok
 
@@ -137,7 +141,8 @@ def test_a_forgotten_namespace_leaves_neither_texts_nor_its_name(open_memory):
     memory.observe("what do they say?", f"they say {SECRET}", namespace=someone)
     memory.sleep(someone)
     receipt = memory.forget(place)
-    assert receipt.scrubbed != is_on_server(memory)
+    memory.admin.compact()
+    assert receipt.scrubbed
     assert receipt.namespaces == (place,)
     assert len(receipt.messages) == 25
     assert receipt.decisions
@@ -164,7 +169,7 @@ def test_an_erasure_that_was_interrupted_is_finished_at_the_next_opening(
     memory = open_memory()
     name = memory.add([SECRET, MILL])[0]
     with monkeypatch.context() as patch:  # killed after the commit
-        patch.setattr("ecs_plugins.memory.store.erasure._finish", lambda *_, **__: None)
+        patch.setattr("ecs_plugins.memory.store.erasing._finish", lambda *_, **__: None)
         memory.delete(name)
     assert leftovers(memory)
     open_memory()
@@ -177,14 +182,16 @@ def test_deleting_a_memory_leaves_its_messages_unless_told(open_memory):
     memory.sleep()
     (secret,) = memory.memories()
     receipt = memory.delete(secret.id)
-    assert not receipt.scrubbed  # they still say it
+    memory.admin.compact()
+    assert not receipt.scrubbed  # the messages still say it
     assert memory.memories() == []
     assert len(memory.messages()) == 2
     memory.add([MILL] * 2)
     memory.sleep()
     (mill,) = memory.memories()
     receipt = memory.delete(mill.id, evidence=True)
-    assert receipt.scrubbed != is_on_server(memory)
+    memory.admin.compact()
+    assert receipt.scrubbed
     assert len(memory.messages()) == 2
     assert memory.admin.verify().ok
 
@@ -242,6 +249,7 @@ def test_a_memory_that_was_redacted_stays_redacted(open_memory, then):
     memory.sleep()
     (kept,) = memory.memories()
     receipt = memory.update(kept.id, text=MILL)
+    memory.admin.compact()
     assert not receipt.scrubbed  # the log still says it
     assert memory.get(kept.id).version == 2
     roles = {each.role for each in memory.messages()}
@@ -249,7 +257,8 @@ def test_a_memory_that_was_redacted_stays_redacted(open_memory, then):
     if then != "say it again":
         for name in names:
             receipt = memory.delete(name)
-        assert receipt.scrubbed != is_on_server(memory)
+        memory.admin.compact()
+        assert receipt.scrubbed
         assert holders(memory, b"xyzzysecret") == []
     if then != "delete a message":
         memory.add("the old mill burned down xyzzysecret")
@@ -326,24 +335,42 @@ def test_pending_recalls_do_not_bring_back_what_was_erased(open_memory, erase):
     assert leftovers(memory) == []
 
 
-def test_a_receipt_is_true_whatever_the_pages_went_through(db, open_memory):
-    """Balancing a tree leaves copies of cells behind that are not overwritten."""
+def test_compact_leaves_nothing_of_erased_texts_in_any_page(db, open_memory):
+    """Balancing a tree leaves copies of cells behind that only VACUUM removes."""
     memory = open_memory()
     rng = random.Random(5)
     texts = []
-    for number in range(60):
+    for number in range(200):
         words = "".join(rng.choices("abcdefgh ", k=rng.randrange(900)))
         texts.append(f"xyzzy{number:03d} {words}")
     names = dict(zip(memory.add(texts), texts, strict=True))
-    order = rng.sample(sorted(names), len(names))
-    for name in order[:40]:
+    gone = rng.sample(sorted(names), 150)
+    receipts = [memory.delete(name) for name in gone]
+    assert not any(receipt.scrubbed for receipt in receipts)
+    assert memory.admin.compact()
+    assert all(receipt.scrubbed for receipt in receipts)
+    for name in gone:
         text = names[name]
         vector = FakeEmbedder(32).embed_query(text)
-        assert memory.delete(name).scrubbed
         assert holders(memory, text[:8].encode()) == []
         assert holders(memory, pack(vector)) == []
         assert holders(memory, packed_half(vector)[0]) == []
     assert memory.admin.verify().ok
+
+
+def test_a_reader_of_an_older_state_keeps_a_receipt_unscrubbed(db, open_memory):
+    memory = open_memory()
+    other = open_memory()
+    (name,) = memory.add(SECRET)
+    with other._store.database.read() as connection:
+        connection.execute("SELECT count(*) FROM messages").fetchone()
+        receipt = memory.delete(name)
+        with suppress(StorageError):
+            assert not memory.admin.compact()
+        assert not receipt.scrubbed
+    assert memory.admin.compact()
+    assert receipt.scrubbed
+    assert leftovers(memory) == []
 
 
 class WatchedEmbedder(FakeEmbedder):

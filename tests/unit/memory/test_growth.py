@@ -1,8 +1,5 @@
 """What an operation costs as a memory grows, counted in steps of SQLite's machine and in pages."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from ecs_plugins.memory import EntropicMemory, StoreConfig
@@ -87,24 +84,3 @@ def cost_of_deleting_half(opened, count):
 def test_deleting_many_at_once_takes_each_its_share(opened):
     few, many = (cost_of_deleting_half(opened, count) for count in (50, 300))
     assert many < 9 * few
-
-
-@pytest.mark.slow
-def test_a_delete_reads_as_much_of_a_large_file_as_of_a_small_one(opened, monkeypatch):
-    read = []
-    pread = os.pread
-
-    def counted(descriptor, size, place):
-        read.append(size)
-        return pread(descriptor, size, place)
-
-    monkeypatch.setattr(os, "pread", counted)
-    costs = []
-    for count in (300, 1500):
-        memory = opened(f"{count}.db")
-        names = memory.add([f"{number} " + "words " * 50 for number in range(count)])
-        read.clear()
-        assert memory.delete(names[count // 2]).scrubbed
-        costs.append(sum(read))
-    assert 0 < costs[1] < 2 * costs[0]
-    assert costs[1] < Path(memory.path).stat().st_size / 4

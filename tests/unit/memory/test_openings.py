@@ -23,6 +23,7 @@ from ecs_plugins.memory.store.engines import restore
 from ecs_plugins.memory.store.schema import MEMORY_FILE, TABLES
 from ecs_plugins.memory.types import TIERS
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from ecs_plugins.storage import places
 from ecs_plugins.storage.sqlite import Database
 from tests.unit.memory.factories import in_child
 
@@ -47,14 +48,14 @@ def path(db):
 
 
 NEWER = f"PRAGMA application_id={MEMORY_FILE.application_id}; PRAGMA user_version=999;"
-OLDER = NEWER.replace("999", "9")
+OF_AN_UNPUBLISHED_VERSION = NEWER.replace("999", "10")
 
 
 @pytest.mark.parametrize(
     ("content", "refused"),
     [
         (NEWER, "upgrade ecs-plugins"),
-        (OLDER, "never published"),
+        (OF_AN_UNPUBLISHED_VERSION, "has schema 10, and this package knows schema 1"),
         ("CREATE TABLE theirs (x)", "something else"),
         (b"plain text, long enough to be taken for a header " * 40, "not a database"),
         (b"", "is empty"),
@@ -82,8 +83,8 @@ def test_a_path_that_cannot_be_made_or_that_somebody_else_removes_is_refused(tmp
         Database(tmp_path / "memory.db", MEMORY_FILE)
 
 
-PUBLISHED = {10: "0a81f1db3cdde84463882ffcc160a839790b5ababea436729c15c0da978a6bd4"}
-"""The tables of each version, as a digest: what was published is never edited."""
+PUBLISHED = {1: "0a81f1db3cdde84463882ffcc160a839790b5ababea436729c15c0da978a6bd4"}
+"""A digest of the statements of each published migration, which is never edited."""
 
 
 def test_the_tables_of_a_published_version_stay_as_they_are():
@@ -91,14 +92,13 @@ def test_the_tables_of_a_published_version_stay_as_they_are():
 
 
 def next_version(*statements):
-    """The tables of today and a step to further ones."""
+    """The migrations of today and a further one."""
 
     def step(connection):
         for statement in statements:
             connection.execute(statement)
 
-    today = MEMORY_FILE.version
-    return replace(MEMORY_FILE, version=today + 1, steps={today: step})
+    return replace(MEMORY_FILE, migrations=[*MEMORY_FILE.migrations, step])
 
 
 def test_a_file_of_this_version_is_brought_up_to_the_next_with_all_it_holds(path):
@@ -356,18 +356,63 @@ def test_a_restore_is_refused_while_somebody_has_the_file_open_or_the_copy_is_no
 
 
 @needs_fork
-def test_the_copy_of_a_killed_backup_goes_with_the_next_erasure(path, tmp_path, monkeypatch):
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    with opened(path) as memory:
-        (name,) = memory.add("Carl has a boat.")
+@pytest.mark.parametrize("then", ["delete", "back up"])
+def test_the_copy_of_a_killed_backup_is_deleted_with_the_next_use_of_its_folder(
+    path, tmp_path, monkeypatch, then
+):
+    folder = tmp_path if then == "delete" else tmp_path / "elsewhere"
+    folder.mkdir(exist_ok=True)
     monkeypatch.setattr("ecs_plugins.storage.places.publish", dies)
-    killed(lambda: opened(path).admin.backup(elsewhere / "copy.db"))
+    killed(lambda: opened(path).admin.backup(folder / "copy.db"))
     monkeypatch.undo()
-    assert [*elsewhere.iterdir()]
+    assert [*folder.glob(".copy.db.*.ecs-copy")]
     with opened(path) as memory:
-        memory.delete(name)
-    assert [*elsewhere.iterdir()] == []
+        if then == "delete":
+            memory.delete(memory.messages()[0].id)
+        else:
+            memory.admin.backup(folder / "copy.db")
+    assert [*folder.glob(".*")] == []
+
+
+@needs_fork
+def test_a_copy_that_another_process_writes_is_not_deleted(path, tmp_path):
+    def copies(target):
+        with places.private_copy(target):
+            places.delete_left_copies(target.parent)
+            return in_child(lambda: count_after_cleaning(target.parent))
+
+    def count_after_cleaning(folder):
+        places.delete_left_copies(folder)
+        return len([*folder.glob(".*.ecs-copy")])
+
+    assert copies(tmp_path / "copy.db") == "1"
+    assert count_after_cleaning(tmp_path) == 0
+
+
+@pytest.mark.parametrize("name", ["memory.db-copy-x", ".memory.db.0123456789abcdef.ecs-copy"])
+def test_no_path_in_a_file_next_to_a_memory_is_followed(path, tmp_path, name):
+    folder = tmp_path / "another"
+    folder.mkdir()
+    victim = folder / "precious"
+    victim.write_text("mine")
+    (tmp_path / name).write_text(f"999999\n{victim}")
+    (tmp_path / ".link.fedcba9876543210.ecs-copy").symlink_to(victim)
+    with opened(path) as memory:
+        memory.delete(memory.messages()[0].id)
+        memory.admin.compact()
+    assert victim.read_text() == "mine"
+
+
+def test_an_opening_changes_the_mode_of_no_file(path, tmp_path):
+    other = tmp_path / "nginx.conf"
+    other.write_text("server {}")
+    for file in (other, path):
+        file.chmod(0o644)
+    with pytest.raises(StorageError):
+        opened(other)
+    opened(path).close()
+    modes = [stat.S_IMODE(file.stat().st_mode) for file in (other, path)]
+    assert modes == [0o644, 0o644]
 
 
 # Several openings

@@ -15,7 +15,7 @@ from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import sleeps
 from ecs_plugins.memory.store.items import NewItem
-from ecs_plugins.memory.store.schema import VERSION
+from ecs_plugins.memory.store.postgres import MEMORY_TABLES
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.addresses import parsed
 from tests.unit.memory.factories import assert_current, stream
@@ -124,10 +124,7 @@ def test_other_tables_or_pgvectors_are_refused(open_memory, on_server, address, 
     on_server("UPDATE versions SET version = 99")
     with pytest.raises(StorageError, match="upgrade ecs-plugins"):
         open_memory()
-    on_server("UPDATE versions SET version = 9")
-    with pytest.raises(StorageError, match="never published"):
-        open_memory()
-    on_server(f"UPDATE versions SET version = {VERSION}")
+    on_server(f"UPDATE versions SET version = {MEMORY_TABLES.version}")
     monkeypatch.setattr("ecs_plugins.memory.store.postgres._OLDEST", (99, 0))
     with pytest.raises(StorageError, match="install it on the server"):
         open_memory()

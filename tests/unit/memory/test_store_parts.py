@@ -12,7 +12,7 @@ from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.relevance import DEFAULT, read
 from ecs_plugins.memory.store.calibration import measured_scale
 from ecs_plugins.memory.store.engines import restore
-from ecs_plugins.memory.store.erased_record import ERASED, without
+from ecs_plugins.memory.store.erasing import ERASED, without
 from ecs_plugins.memory.store.inspection import _is_damaged
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.memory.store.judging import judge
@@ -71,7 +71,7 @@ def space(items=0):
 
 
 def test_what_threads_share_cannot_be_changed():
-    assert changeable("memory") == {"Erased", "MessageBatch", "OpenIndex", "Space"}
+    assert changeable("memory") == {"ErasureReceipt", "Tally", "MessageBatch", "OpenIndex", "Space"}
 
 
 def test_no_attribute_is_taken_that_nobody_declared():
