@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory import NewMessage
 from ecs_plugins.memory.drafts import role_named
-from ecs_plugins.memory.store.messages import MAX_TEXT
+from ecs_plugins.memory.store.messages import MAX_TEXT, NewMessage
 
 _TIMES = ("at", "created_at", "create_time", "created", "timestamp", "time", "date")
 _CARRIERS = ("metadata", "additional_kwargs", "response_metadata")

@@ -22,7 +22,7 @@ from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.storage.base import is_address
 
 if TYPE_CHECKING:
-    from ecs_plugins.memory import EntropicMemory, ErasureReceipt, Recollection
+    from ecs_plugins.memory import EntropicMemory, ErasureReceipt, Memory
 
 HELP = """Search, show, move, erase and check an Entropic Memory.
 
@@ -305,11 +305,10 @@ def _namespace(labels: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(labels) if labels else DEFAULT_NAMESPACE
 
 
-def _recollection_line(recollection: Recollection) -> str:
-    """Score, tier, id and text of a recollection, and what else is shown of it."""
-    details = f"  ({recollection.details})" if recollection.details else ""
+def _recollection_line(recollection: Memory) -> str:
+    """Return score, tier, id and text of a recollection."""
     text = one_line(recollection.text)
-    return f"{recollection.score:.3f}  {recollection.tier:4}  {recollection.id}  {text}{details}"
+    return f"{recollection.score:.3f}  {recollection.tier:4}  {recollection.id}  {text}"
 
 
 def _receipt(receipt: ErasureReceipt) -> str:

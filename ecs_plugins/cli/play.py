@@ -22,7 +22,7 @@ from ecs_plugins.common.pages import rendered
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError
 from ecs_plugins.frontier import EfficiencyFrontier
 from ecs_plugins.memory import EntropicMemory
-from ecs_plugins.memory.records import Recollection
+from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.types import Namespace
 from ecs_plugins.server.access import Callers
 from ecs_plugins.server.service import Bounds, Service
@@ -185,7 +185,7 @@ def memory_values(form: Form, played: Played) -> Mapping[str, object]:
         return {"names": names, "opened": True}
     space: Namespace = spaces[names.index(chosen)]
     question = form.get("question", "").strip()
-    found: list[Recollection] = []
+    found: list[Memory] = []
     if question:
         found = memory.recall(question, namespace=space, threshold=0, record=False)
     life = life_of(memory, space)

@@ -18,7 +18,7 @@ from ecs_plugins.common.inert import TAG, inert
 from ecs_plugins.common.text import one_line, well_formed
 from ecs_plugins.integrations.recollections import Quote, quote_of, quotes_behind
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.records import Recollection
+from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.store.messages import MAX_TEXT
 from ecs_plugins.memory.types import Namespace
 
@@ -58,11 +58,10 @@ class RecalledNote:
     details: str = ""
 
     @classmethod
-    def of(cls, memory: EntropicMemory, recollection: Recollection) -> RecalledNote:
+    def of(cls, memory: EntropicMemory, recollection: Memory) -> RecalledNote:
         """The note of a recollection, with what was said behind it."""
         quotes = tuple(quotes_behind(memory, recollection))
-        details = [recollection.details, _when(recollection)]
-        return cls(recollection.id, quotes, ", ".join(filter(None, details)))
+        return cls(recollection.id, quotes, _when(recollection))
 
     def without(self, texts: Collection[str]) -> RecalledNote:
         """The note without the quotes that say one of these texts."""
@@ -95,9 +94,9 @@ class RecalledNote:
         return "-" + "\n".join(lines)[1:] + "\n"
 
 
-def _when(recollection: Recollection) -> str:
+def _when(recollection: Memory) -> str:
     """Return the day (UTC) on which it was said; empty for today."""
-    since = _day(recollection.valid_from)
+    since = _day(recollection.created)
     return "" if since == _day(time.time()) else since
 
 

@@ -15,7 +15,7 @@ from ecs_plugins.integrations.notes import NoteSource, RecalledNote, TextLength,
 from ecs_plugins.integrations.tracing import TracedDocument, span
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import Filter, checked_filter
-from ecs_plugins.memory.records import Recollection
+from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.store.search import Shaper
 from ecs_plugins.memory.types import Namespace
 
@@ -126,7 +126,7 @@ def recall(
     return RecalledBlock(text, tuple(note.source() for note in shown))
 
 
-def traced_recall(memory: EntropicMemory, query: str, **options: Any) -> list[Recollection]:
+def traced_recall(memory: EntropicMemory, query: str, **options: Any) -> list[Memory]:
     """`EntropicMemory.recall` in a span of OpenTelemetry."""
     with span("RETRIEVER", {"input.value": query}) as set_documents:
         recollections = memory.recall(query, **options)

@@ -7,8 +7,7 @@ from typing import Any
 
 from ecs_plugins.common.text import one_line
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.records import Memory, Recollection
-from ecs_plugins.memory.store.messages import Message
+from ecs_plugins.memory.records import Memory
 
 _LATEST = 8  # messages behind a recollection whose texts are looked at, besides the first
 _QUOTES = 3  # different texts that are quoted of one recollection
@@ -28,7 +27,7 @@ class Quote:
     text: str
 
 
-def as_metadata(recollection: Recollection) -> dict[str, Any]:
+def as_metadata(recollection: Memory) -> dict[str, Any]:
     """Everything about a recollection but its id and text, as metadata of a document.
 
     The score is called ``relevance_score``, and its own metadata ``memory``. JSON types only.
@@ -40,13 +39,13 @@ def as_metadata(recollection: Recollection) -> dict[str, Any]:
     return data
 
 
-def texts_behind(memory: EntropicMemory, recollection: Recollection) -> list[str]:
+def texts_behind(memory: EntropicMemory, recollection: Memory) -> list[str]:
     """The different texts of `quotes_behind`."""
     texts = [quote.text for quote in quotes_behind(memory, recollection)]
     return list(dict.fromkeys(texts))
 
 
-def quotes_behind(memory: EntropicMemory, recollection: Recollection) -> list[Quote]:
+def quotes_behind(memory: EntropicMemory, recollection: Memory) -> list[Quote]:
     """What was said in the messages behind a recollection, oldest first.
 
     A recollection of several messages has the text of one of them. A question and the fact that
@@ -65,12 +64,12 @@ def quotes_behind(memory: EntropicMemory, recollection: Recollection) -> list[Qu
     return [quote_of(recollection)]
 
 
-def quote_of(source: Recollection | Message | Memory) -> Quote:
+def quote_of(source: Memory) -> Quote:
     """The text of a record, with who said it."""
     return Quote(source.id, speaker_of(source), source.text)
 
 
-def speaker_of(source: Recollection | Message | Memory) -> str:
+def speaker_of(source: Memory) -> str:
     """Who said it, by the metadata ``role`` and ``name``; empty where they say nothing."""
     words = []
     for key in ("role", "name"):
@@ -80,9 +79,9 @@ def speaker_of(source: Recollection | Message | Memory) -> str:
     return " ".join(words)
 
 
-def _messages(memory: EntropicMemory, ids: list[str]) -> list[Message | Memory]:
+def _messages(memory: EntropicMemory, ids: list[str]) -> list[Memory]:
     """What is still there under these ids, oldest first."""
-    records: list[Message | Memory] = []
+    records: list[Memory] = []
     for id in ids:
         record = memory.get(id)
         if record is not None:
@@ -91,7 +90,7 @@ def _messages(memory: EntropicMemory, ids: list[str]) -> list[Message | Memory]:
     return records
 
 
-def _different(records: list[Message | Memory]) -> list[Quote]:
+def _different(records: list[Memory]) -> list[Quote]:
     """A quote of each record, the first of those that say the same."""
     quotes: dict[tuple[str, str], Quote] = {}
     for record in records:

@@ -29,8 +29,8 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
 
     Its text is what was said in the messages behind it, word for word: the first of them and the
     latest ones. It is data from earlier conversations: show it to a model as such. Its metadata
-    hold every field of a `Recollection`, such as ``tier``, ``support``, ``provenance`` (ids of the
-    messages behind it), ``valid_from`` and ``why``; its score (0 to 1) as ``relevance_score``, and
+    hold every field of a `Memory`, such as ``tier``, ``support``, ``provenance`` (ids of the
+    messages behind it), ``created`` and ``why``; its score (0 to 1) as ``relevance_score``, and
     under ``memory`` what those messages agree on.
 
     The fields are those of `RecallFields`, of which ``k`` may be given per call, the open memory,

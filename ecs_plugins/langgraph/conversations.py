@@ -13,9 +13,8 @@ from ecs_plugins.integrations.recall import traced_recall
 from ecs_plugins.integrations.recollections import texts_behind
 from ecs_plugins.langgraph.operations import RecalledItem
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.records import Memory, Recollection
+from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.store.items import Address, StoredItem
-from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.store.search import Shaper
 from ecs_plugins.memory.types import Namespace
 
@@ -71,7 +70,7 @@ class Conversations:
         spaces = self._memory.namespaces(prefix or self.prefix)
         return [namespace for namespace in spaces if self.hold(namespace)]
 
-    def get(self, op: GetOp | PutOp) -> Message | Memory | None:
+    def get(self, op: GetOp | PutOp) -> Memory | None:
         """What was remembered under its own id, in the namespace of the operation."""
         if not self.hold(op.namespace):
             return None
@@ -156,9 +155,7 @@ class Conversations:
         hits = [self._hit(each, items) for each in recollections]
         return [hit for hit in hits if hit is not None]
 
-    def _hit(
-        self, recollection: Recollection, items: Mapping[str, StoredItem]
-    ) -> SearchItem | None:
+    def _hit(self, recollection: Memory, items: Mapping[str, StoredItem]) -> SearchItem | None:
         """One message as it was put; what was merged of several, under its own id.
 
         None if it has been erased since.

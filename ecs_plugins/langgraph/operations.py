@@ -27,9 +27,8 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.conversation import Entry
 from ecs_plugins.memory.drafts import role_named, text_of
 from ecs_plugins.memory.filters import JOINTS, Filter, checked_filter
-from ecs_plugins.memory.records import Memory, Recollection
+from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.store.items import NewItem, StoredItem
-from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.store.namespaces import checked as checked_namespace
 from ecs_plugins.memory.types import Namespace
 
@@ -39,7 +38,7 @@ _TEXT_KEYS = ("content", "text")
 _FILTER_KEY = re.compile(r"[\w .-]+")
 _OPERATIONS = (GetOp, SearchOp, PutOp, ListNamespacesOp)
 
-Stored = StoredItem | Message | Memory
+Stored = StoredItem | Memory
 
 
 def checked(op: Op) -> Op:
@@ -226,13 +225,13 @@ class RecalledItem(SearchItem):
     """An item that a search below ``messages_under`` has found: what was put, and its recollection.
 
     Attributes:
-        recollection: All fields of the `Recollection`, JSON types only.
+        recollection: All fields of the `Memory`, JSON types only.
     """
 
     __slots__ = ("recollection",)
 
     def __init__(
-        self, recollection: Recollection, stored: Stored, value: dict[str, Any] | None = None
+        self, recollection: Memory, stored: Stored, value: dict[str, Any] | None = None
     ) -> None:
         super().__init__(**_fields(stored, value), score=recollection.score)
         self.recollection = recollection.to_dict()
@@ -252,7 +251,7 @@ def _fields(stored: Stored, value: dict[str, Any] | None = None) -> dict[str, An
     else:
         key = stored.id
         value = value or {**stored.metadata, "content": stored.text}
-        updated = stored.changed if isinstance(stored, Memory) else stored.created
+        updated = stored.changed
     return {
         "namespace": stored.namespace,
         "key": key,

@@ -3,9 +3,4 @@ from .config import StoreConfig as StoreConfig
 from .entropic import EntropicMemory as EntropicMemory
 from .records import ErasureReceipt as ErasureReceipt
 from .records import Memory as Memory
-from .records import Recollection as Recollection
 from .records import SleepReport as SleepReport
-from .store.messages import Message as Message
-from .store.messages import NewMessage as NewMessage
-from .types import UtilityFunction as UtilityFunction
-from .utility import answer_utility as answer_utility

@@ -25,8 +25,8 @@ from ecs_plugins.memory.filters import Filter, checked_filter
 from ecs_plugins.memory.reading import MemoryReader
 from ecs_plugins.memory.records import (
     ErasureReceipt,
-    Recollection,
-    Recollections,
+    Memories,
+    Memory,
     SleepReport,
 )
 from ecs_plugins.memory.relevance import read
@@ -225,7 +225,7 @@ class EntropicMemory(MemoryReader):
         at: float | None = None,
         record: bool = True,
         shaper: Shaper | None = None,
-    ) -> list[Recollection]:
+    ) -> list[Memory]:
         """What is remembered about a query, best first.
 
         Args:
@@ -275,7 +275,7 @@ class EntropicMemory(MemoryReader):
         )
         recalled = search.recall(self._store, namespaces, request, record=record, shaper=shaper)
         self._adder.tend()
-        return Recollections(recalled)
+        return Memories(recalled)
 
     def observe(
         self,

@@ -19,7 +19,6 @@ from ecs_plugins.memory.store import inspection, namespaces, sleeps
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.erasing import unknown
 from ecs_plugins.memory.store.memory_store import MemoryStore
-from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.types import DEFAULT_NAMESPACE, Namespace, UtilityFunction
 
@@ -35,9 +34,7 @@ class MemoryReader:
         self._store = store
         self._utility = utility
 
-    def get(
-        self, item_id: str, *, namespace: Sequence[str] | None = None
-    ) -> Message | Memory | None:
+    def get(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Memory | None:
         """A message of the log, or the present version of a memory; None if there is none."""
         own = self._own(item_id, namespace)
         if own is None:
@@ -70,7 +67,7 @@ class MemoryReader:
         *,
         limit: int | None = None,
         before: int | None = None,
-    ) -> list[Message]:
+    ) -> list[Memory]:
         """The newest ``limit`` messages with a step below ``before``, oldest first."""
         with self._store.reading(checked(namespace)) as (connection, space):
             if space is None:
@@ -161,5 +158,5 @@ class MemoryReader:
     areplay = bridged(replay)
 
 
-def _has_expired(message: Message) -> bool:
+def _has_expired(message: Memory) -> bool:
     return message.expires is not None and message.expires <= time.time()

@@ -1,9 +1,9 @@
-"""What an Entropic Memory hands back: recollections, reports, receipts, statistics."""
+"""Records that an Entropic Memory returns: memories, reports, receipts, statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -15,9 +15,6 @@ from ecs_plugins.memory.types import FreeEnergy, Namespace, SleepDecision, Tier
 ERASED = "erased"
 """Stands in a decision where an id stood whose content has been erased."""
 
-SHOWN_AS = "shown_as"
-"""Key in a field's metadata: its caption where a recollection shows it beside its text."""
-
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
@@ -25,124 +22,96 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 class Record:
-    """Base class of what is handed back."""
+    """Base class of records that become JSON."""
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
+        """Return the record as plain JSON types."""
         kind: Any = type(self)
         plain: dict[str, Any] = _adapter(kind).dump_python(self, mode="json")
         return plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered(Record):
-    """What a recollection and a version of a memory have in common.
+class Memory(Record):
+    """A message, or an item made of messages. It is data, never an instruction.
+
+    `EntropicMemory.recall` returns items with a score, `messages` returns messages, `memories` and
+    `history` return items of the cold tier. Every field reaches every adapter.
 
     Attributes:
-        id: Of the hot item, or of the memory, the same for all versions.
-        text: What it says.
+        id: Id of the message or the item. All versions of an item have the same.
+        text: The text.
         namespace: Where it belongs.
-        metadata: What the messages behind it agree on.
-        support: Observations behind it.
-        provenance: Ids of the messages behind it; a recollection tells of more than 101 the first
-            and the latest 100.
-        pinned: Whether it can be displaced.
+        role: Who said it: ``user``, ``assistant``, ``tool``, or what the application uses. Of an
+            item, who said it first; empty where the log has none of its messages any more.
+        roles: Everyone who said it, in order.
+        writer: The agent that wrote a message; None if it did not say.
+        asked: The question that the text replies to; empty if it replies to none.
+        metadata: The metadata of a message. Of an item, what those of its messages agree on.
+        created: When it was said first, as Unix time.
+        changed: When this version of an item was written; of a message, as ``created``.
+        expires: When it will be erased, or derived anew from what is left; None is never.
+        step: The running number of a message in its namespace; of an item, that of the first.
+        tier: The tier of an item, ``hot`` or ``cold``; None for a message.
+        support: How many messages said it.
+        provenance: Ids of the messages behind an item; a recall returns at most 101 of them, the
+            first and the latest.
+        pinned: True if nothing displaces it.
+        version: The number of this version of an item, from 1.
+        live: True if this version can be recalled now.
+        born: The sleep phase that wrote this version, if one did.
+        died: The sleep phase that replaced it, if one did.
         free_energy: F, E and S when a sleep phase last judged it; None before.
-        valid_from: When it was said, as Unix time; None where the log no longer knows.
+        score: How well it fits the query of a recall; 0 elsewhere.
+        similarity: Cosine to that query.
+        coverage: Share of the query's terms in it, each weighted by how rare it is.
+        why: Why it was recalled, in one line; empty elsewhere.
     """
 
     id: str
     text: str
     namespace: Namespace
-    metadata: Mapping[str, object]
-    support: int
-    provenance: tuple[str, ...]
-    pinned: bool
-    free_energy: FreeEnergy | None
-    valid_from: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recollection(Remembered):
-    """One remembered thing that answers a query. Data, never an instruction.
-
-    Every field reaches every adapter: documents, items of a store, tools, the command line. One
-    whose metadata have `SHOWN_AS` also stands in the notes of a prompt.
-
-    Attributes:
-        score: Probability that it is evidence for the answer; under the paper's rule, the cosine.
-            One that was found by what it corrects has score, similarity and coverage of that.
-        tier: Where it was found.
-        why: Why it was recalled, in one line.
-        similarity: Cosine to the query.
-        coverage: Share of the query's terms that it has, each weighted by how rare it is.
-        asked: The question that it replies to; empty if none.
-    """
-
-    score: float
-    tier: Tier
-    why: str
-    similarity: float = 0.0
-    coverage: float = 0.0
+    role: str = ""
+    roles: tuple[str, ...] = ()
+    writer: str | None = None
     asked: str = ""
-
-    def shown(self) -> str:
-        """Score, text and why, in 80 columns."""
-        details = f" ({self.details})" if self.details else ""
-        line = f"{self.score:.3f}  {self.tier}  {self.text}{details}"
-        return folded(f"{line}\n  {self.why}")
-
-    def _repr_html_(self) -> str:
-        """The recollection, as a notebook shows it."""
-        return preformatted(self.shown())
-
-    @property
-    def details(self) -> str:
-        """The fields that are shown beside the text, such as in a prompt; empty if there are none.
-
-        Fields without a value are left out.
-        """
-        shown = []
-        for each in fields(self):
-            caption = each.metadata.get(SHOWN_AS)
-            value = getattr(self, each.name)
-            if caption is not None and value is not None and value != "":
-                shown.append(f"{caption} {value}".strip())
-        return ", ".join(shown)
-
-
-class Recollections(list[Recollection]):
-    """What was recalled, best first."""
-
-    def _repr_html_(self) -> str:
-        """All of it, as a notebook shows it."""
-        shown = [each.shown() for each in self]
-        return preformatted("\n".join(shown) or "Nothing was recalled.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory(Remembered):
-    """One version of a cold memory.
-
-    Attributes:
-        version: Counted from 1.
-        live: Whether this version is what is recalled now.
-        created: When the memory was made, as Unix time.
-        changed: When this version was.
-        expires: When it will be erased or derived anew; None is never.
-        born: The sleep phase that made this version, if one did.
-        died: The sleep phase that replaced it, if one did.
-    """
-
-    version: int
-    live: bool
+    metadata: Mapping[str, object]
     created: float
     changed: float
-    expires: float | None
-    born: int | None
-    died: int | None
+    expires: float | None = None
+    step: int = 0
+    tier: Tier | None = None
+    support: int = 1
+    provenance: tuple[str, ...] = ()
+    pinned: bool = False
+    version: int = 1
+    live: bool = True
+    born: int | None = None
+    died: int | None = None
+    free_energy: FreeEnergy | None = None
+    score: float = 0.0
+    similarity: float = 0.0
+    coverage: float = 0.0
+    why: str = ""
+
+    def shown(self) -> str:
+        """Return score, tier, text and reason in 80 columns."""
+        return folded(f"{self.score:.3f}  {self.tier}  {self.text}\n  {self.why}")
+
+    def _repr_html_(self) -> str:
+        """Return the memory as a notebook shows it."""
+        return preformatted(self.shown())
+
+
+class Memories(list[Memory]):
+    """Recalled memories, best first."""
+
+    def _repr_html_(self) -> str:
+        """Return all of them as a notebook shows them."""
+        shown = [each.shown() for each in self]
+        return preformatted("\n".join(shown) or "Nothing was recalled.")
 
 
 @dataclass(frozen=True, slots=True)

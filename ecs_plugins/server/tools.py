@@ -20,7 +20,8 @@ from pydantic import BeforeValidator, Field
 
 from ecs_plugins import __version__
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError
-from ecs_plugins.memory import EntropicMemory, NewMessage, Recollection
+from ecs_plugins.memory import EntropicMemory, Memory
+from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.server.access import LOCAL_CLIENT, LOOPBACK, Callers
 from ecs_plugins.server.attributing import characters_read
 from ecs_plugins.server.requests import LONGEST_ANSWER, LONGEST_QUERY
@@ -248,14 +249,13 @@ def _rounded(share: float | None) -> float | None:
     return None if share is None else round(share, 3)
 
 
-def _told(recollection: Recollection) -> dict[str, Any]:
+def _told(recollection: Memory) -> dict[str, Any]:
     """A recollection as a model reads it: the fields that say something, and who said it when."""
     data = recollection.to_dict()
-    data["role"] = recollection.metadata.get("role")
+    data["role"] = recollection.metadata.get("role") or recollection.role
     data["speaker"] = recollection.metadata.get("name")
-    if recollection.valid_from is not None:
-        said_at = datetime.fromtimestamp(recollection.valid_from, UTC)
-        data["time"] = said_at.isoformat(timespec="seconds")
+    said_at = datetime.fromtimestamp(recollection.created, UTC)
+    data["time"] = said_at.isoformat(timespec="seconds")
     return {name: value for name, value in data.items() if value not in (None, "", [], {})}
 
 

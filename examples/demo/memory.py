@@ -18,7 +18,7 @@ from rich.text import Text
 from benchmarks.intervals import interval
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.memory.prior import worth
-from ecs_plugins.memory.records import Recollection
+from ecs_plugins.memory.records import Memory
 from ecs_plugins.ranking.embedder import Embedder
 from examples.demo.context import Demo, shorten, table
 from examples.demo.data import Question, Turn
@@ -111,7 +111,7 @@ def held(memory: EntropicMemory, behind: Behind) -> list[Turn]:
 
 def _asked(
     memory: EntropicMemory, questions: Sequence[Question]
-) -> list[tuple[Question, list[Recollection]]]:
+) -> list[tuple[Question, list[Memory]]]:
     found = []
     for question in questions:
         items = memory.recall(question.question, k=RECALLED, threshold=-1.0, record=False)
@@ -119,18 +119,16 @@ def _asked(
     return found
 
 
-def _holds(items: Sequence[Recollection], question: Question, behind: Behind) -> bool:
+def _holds(items: Sequence[Memory], question: Question, behind: Behind) -> bool:
     """Whether a turn of the evidence stands behind what was recalled."""
     turns = {turn.id for item in items for turn in behind(item.provenance)}
     return bool(turns & set(question.evidence))
 
 
-def _same(
-    before: tuple[Question, list[Recollection]], after: tuple[Question, list[Recollection]]
-) -> bool:
+def _same(before: tuple[Question, list[Memory]], after: tuple[Question, list[Memory]]) -> bool:
     """Whether both recall the same, with the same scores."""
 
-    def seen(items: Sequence[Recollection]) -> list[tuple[str, str, float]]:
+    def seen(items: Sequence[Memory]) -> list[tuple[str, str, float]]:
         # The last bits of a score depend on how many vectors are compared at once.
         return [(item.id, item.text, round(item.score, 5)) for item in items]
 
@@ -166,7 +164,7 @@ def _show_kept(demo: Demo, kept: Sequence[Turn]) -> None:
 
 
 def _show_recalled(
-    demo: Demo, after: Sequence[tuple[Question, list[Recollection]]], behind: Behind
+    demo: Demo, after: Sequence[tuple[Question, list[Memory]]], behind: Behind
 ) -> None:
     shown = table(["asked after a restart", "first recollection", "states the answer"])
     right = [pair for pair in after if _holds(pair[1][:1], pair[0], behind)]

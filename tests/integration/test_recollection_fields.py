@@ -1,38 +1,28 @@
 """A field that recollections gain arrives in every adapter."""
 
-import asyncio
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 import pytest
-from langchain.agents import create_agent
-from langgraph.checkpoint.memory import InMemorySaver
-from llama_index.core.base.llms.types import ChatMessage
 from mcp import Client
 from typer.testing import CliRunner
 
 from ecs_plugins.cli import app
 from ecs_plugins.common.aio import bridged
-from ecs_plugins.langchain import EntropicMemoryMiddleware, EntropicMemoryRetriever
+from ecs_plugins.langchain import EntropicMemoryRetriever
 from ecs_plugins.langgraph import EntropicStore
-from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
-from ecs_plugins.memory import EntropicMemory, Recollection
-from ecs_plugins.memory.records import SHOWN_AS
+from ecs_plugins.memory import EntropicMemory, Memory
 from ecs_plugins.server.tools import mcp_server
-from tests.integration.scripted_model import FACT, QUESTION, ScriptedModel, asked
+from tests.integration.scripted_model import FACT, QUESTION
 
 USER = ("default",)
-SHOWN = "mood glad"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Felt(Recollection):
+class Felt(Memory):
     """A recollection with a field more."""
 
-    mood: str = field(
-        default="glad",
-        metadata={SHOWN_AS: "mood"},
-    )
+    mood: str = "glad"
 
 
 @pytest.fixture
@@ -41,7 +31,7 @@ def memory(memory, monkeypatch):
 
     def recall_felt(self, *args, **options):
         plain = recall(self, *args, **options)
-        names = [each.name for each in fields(Recollection)]
+        names = [each.name for each in fields(Memory)]
         felt = []
         for each in plain:
             values = {name: getattr(each, name) for name in names}
@@ -59,7 +49,7 @@ def test_it_is_in_the_metadata_of_a_retrievers_document(memory):
     (document,) = retriever.invoke(QUESTION)
     assert document.metadata["mood"] == "glad"
     renamed = {"id", "text", "score", "metadata"}
-    names = {each.name for each in fields(Recollection)}
+    names = {each.name for each in fields(Memory)}
     assert names - renamed <= set(document.metadata)
 
 
@@ -69,28 +59,6 @@ def test_it_is_beside_the_item_of_a_store(memory):
     assert item.recollection["mood"] == "glad"
     assert item.dict()["recollection"] == item.recollection
     assert item.value == {"content": FACT}
-
-
-def test_it_is_in_the_note_of_an_agent_and_stays_there(memory):
-    model = ScriptedModel()
-    middleware = [EntropicMemoryMiddleware(memory, namespace=USER)]
-    saver = InMemorySaver()
-    agent = create_agent(model, middleware=middleware, checkpointer=saver)
-    thread = {"configurable": {"thread_id": "t"}}
-    agent.invoke(asked(QUESTION), thread)
-    assert f"- ({SHOWN}) {FACT}" in model.prompt
-    agent.invoke(asked("Thank you."), thread)
-    assert f"- ({SHOWN}) {FACT}" in model.prompt
-
-
-def test_it_is_in_the_blocks_of_llama_index(memory):
-    block = EntropicMemoryBlock(memory=memory, namespace=USER)
-    question = ChatMessage(role="user", content=QUESTION)
-    shown = asyncio.run(block.aget([question]))
-    assert f"- ({SHOWN}) {FACT}" in shown
-    chat = EntropicChatMemory.from_defaults(memory, namespace=USER, count_tokens=len)
-    (message,) = chat.get(QUESTION)
-    assert f"- ({SHOWN}) {FACT}" in message.content
 
 
 async def test_it_is_in_what_the_tool_of_a_server_returns(memory):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.records import ErasureReceipt
+from ecs_plugins.memory.records import ErasureReceipt, Memory
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import namespaces, rereading, tiers
 from ecs_plugins.memory.store.erasing import (
@@ -20,7 +20,7 @@ from ecs_plugins.memory.store.erasing import (
 )
 from ecs_plugins.memory.store.intake import check_room_to_pin, evict_overflow, insert_pinned
 from ecs_plugins.memory.store.memory_store import MemoryStore
-from ecs_plugins.memory.store.messages import Message, NewMessage
+from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.quotas import check_room
 from ecs_plugins.memory.store.tiers import Metadata, TierRow
@@ -58,7 +58,7 @@ def update(
 
 def _change_message(
     erasure: Erasure,
-    message: Message,
+    message: Memory,
     text: str | None,
     metadata: Metadata | None,
     pinned: bool | None,
@@ -96,7 +96,7 @@ def _foreseen(connection: Connection, name: str, text: str) -> list[str]:
 
 
 def _update_message(
-    erasure: Erasure, space: Space, message: Message, text: str | None, metadata: Metadata | None
+    erasure: Erasure, space: Space, message: Memory, text: str | None, metadata: Metadata | None
 ) -> None:
     connection = erasure.connection
     name = message.id

@@ -16,7 +16,6 @@ from ecs_plugins.memory.store import namespaces, tiers
 from ecs_plugins.memory.store.derivation import alive
 from ecs_plugins.memory.store.erasing import unknown
 from ecs_plugins.memory.store.memory_store import MemoryStore
-from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.provenance import Origin, origins_of
 from ecs_plugins.memory.store.queries import recent_queries
@@ -55,7 +54,7 @@ def history(connection: Connection, name: str) -> list[Memory]:
     memories = []
     for row in rows:
         behind = [each for each, version in joined.items() if version <= row.version]
-        memories.append(_memory(row, namespace, Origin(tuple(behind), origin.since)))
+        memories.append(_memory(row, namespace, replace(origin, messages=tuple(behind))))
     return memories
 
 
@@ -68,6 +67,11 @@ def stands_in(connection: Connection, name: str, space: Space) -> bool:
 def _memory(row: TierRow, namespace: Namespace, origin: Origin) -> Memory:
     return Memory(
         id=row.memory.id,
+        role=origin.roles[0] if origin.roles else "",
+        roles=origin.roles,
+        step=row.memory.evidence.created,
+        tier="cold",
+        asked=row.memory.asked,
         version=row.version,
         live=row.live,
         namespace=namespace,
@@ -76,13 +80,12 @@ def _memory(row: TierRow, namespace: Namespace, origin: Origin) -> Memory:
         support=row.memory.evidence.support,
         provenance=origin.messages,
         pinned=row.memory.pinned,
-        created=row.created,
+        created=row.created if origin.since is None else origin.since,
         changed=row.changed,
         expires=row.expires,
         born=row.born,
         died=row.died,
         free_energy=row.judged,
-        valid_from=origin.since,
     )
 
 
@@ -128,7 +131,7 @@ def explain(
 
 
 def _space_of(
-    connection: Connection, name: str, message: Message | None, rows: Sequence[TierRow]
+    connection: Connection, name: str, message: Memory | None, rows: Sequence[TierRow]
 ) -> Space:
     """The namespace of a message or an item."""
     if rows:
@@ -140,7 +143,7 @@ def _space_of(
     return space
 
 
-def _text_of(message: Message | None, rows: Sequence[TierRow]) -> str:
+def _text_of(message: Memory | None, rows: Sequence[TierRow]) -> str:
     """What the latest version of an item says, or a message that is in no tier."""
     if rows:
         return rows[-1].item.text

@@ -19,11 +19,12 @@ from ecs_plugins.common.text import as_reply
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import admit
 from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.additions import Request, begun, note
 from ecs_plugins.memory.store.memory_store import MemoryStore
-from ecs_plugins.memory.store.messages import Message, NewMessage, expiry
+from ecs_plugins.memory.store.messages import NewMessage, expiry
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.quotas import check_room
 from ecs_plugins.memory.store.seam import SpaceIndex
@@ -96,7 +97,7 @@ def foreseen(store: MemoryStore, namespace: Namespace, messages: Sequence[NewMes
     return texts
 
 
-def _latest(connection: Connection, space: Space | None, now: float) -> Message | None:
+def _latest(connection: Connection, space: Space | None, now: float) -> Memory | None:
     """The latest message of a namespace, if there is one."""
     if space is None:
         return None
@@ -107,7 +108,7 @@ def _latest(connection: Connection, space: Space | None, now: float) -> Message 
 def _as_read(
     store: MemoryStore,
     messages: Sequence[NewMessage],
-    latest: Message | None,
+    latest: Memory | None,
     now: float,
     ids: list[str] | None = None,
     stored: int = 0,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ecs_plugins.common.text import asked_at_end, same_speaker
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.store.namespaces import Space, decode
 from ecs_plugins.memory.store.tiers import NO_LIMIT
 from ecs_plugins.memory.store.values import (
@@ -112,30 +113,6 @@ def _checked_metadata(metadata: Mapping[str, object]) -> tuple[dict[str, object]
     return json.loads(stored), stored
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message in the log.
-
-    Attributes:
-        step: Its running number in its namespace.
-        writer: The agent that wrote it.
-        created: Unix time.
-        expires: When it will be erased; None is never.
-        asked: The question that it replies to, in the words of the message before; else empty.
-    """
-
-    id: str
-    namespace: tuple[str, ...]
-    step: int
-    role: str
-    writer: str | None
-    text: str
-    metadata: Mapping[str, object]
-    created: float
-    expires: float | None
-    asked: str = ""
-
-
 class Turn(NamedTuple):
     """Who said what, and when."""
 
@@ -146,7 +123,7 @@ class Turn(NamedTuple):
 
 
 def replies(
-    messages: Sequence[NewMessage], ids: Sequence[str], before: Message | None, now: float
+    messages: Sequence[NewMessage], ids: Sequence[str], before: Memory | None, now: float
 ) -> list[NewMessage]:
     """Messages with the questions that they reply to; ``before`` is the latest of the namespace.
 
@@ -281,7 +258,7 @@ _ALONE = """
 """
 
 
-def _message(row: tuple[Any, ...]) -> Message:
+def _message(row: tuple[Any, ...]) -> Memory:
     (
         name, key, step, role, writer, text, metadata, created, expires, text_crc, metadata_crc,
         asked,
@@ -289,27 +266,30 @@ def _message(row: tuple[Any, ...]) -> Message:
     called = f"message {name}"
     check(called, "metadata", metadata_crc, (step, role, writer, metadata, created, expires))
     said = checked_text(text, text_crc, called, asked)
-    return Message(
+    return Memory(
         id=name,
         namespace=decode(key),
         step=step,
         role=role,
+        roles=(role,),
+        provenance=(name,),
         writer=writer,
         text=said,
         metadata=json.loads(metadata),
         created=created,
+        changed=created,
         expires=expires,
         asked=asked,
     )
 
 
-def get(connection: Connection, name: str) -> Message | None:
+def get(connection: Connection, name: str) -> Memory | None:
     """One message, expired or not."""
     row = connection.execute(f"{_SELECT} WHERE m.id = ?", (name,)).fetchone()
     return None if row is None else _message(row)
 
 
-def write_metadata(connection: Connection, message: Message, stored: str) -> None:
+def write_metadata(connection: Connection, message: Memory, stored: str) -> None:
     """Write the metadata of a message, as JSON."""
     noted = (message.step, message.role, message.writer, stored, message.created, message.expires)
     connection.execute(
@@ -331,7 +311,7 @@ def log(
     now: float,
     limit: int | None = None,
     before: int | None = None,
-) -> list[Message]:
+) -> list[Memory]:
     """The newest ``limit`` messages with a step below ``before``, oldest first."""
     below = NO_LIMIT if before is None else before
     most = NO_LIMIT if limit is None else limit

@@ -43,7 +43,7 @@ class RecallRequest:
 
 
 class Score(NamedTuple):
-    """How well the item of a row answers; see `Recollection`."""
+    """How well the item of a row answers; see `Memory`."""
 
     row: int
     score: float

@@ -18,7 +18,7 @@ import numpy as np
 
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.filters import Filter, matches, without_joints
-from ecs_plugins.memory.records import Recollection
+from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.relevance import FOURTH, demands
 from ecs_plugins.memory.store.judging import judge
 from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
@@ -60,7 +60,7 @@ def recall(
     *,
     record: bool,
     shaper: Shaper | None = None,
-) -> list[Recollection]:
+) -> list[Memory]:
     """The best items of several namespaces, best first; counted as hits if ``record``."""
     looked_for = request
     if shaper is not None:
@@ -88,7 +88,7 @@ def recall(
 
 def _note_hits(
     store: MemoryStore,
-    best: Sequence[Recollection],
+    best: Sequence[Memory],
     steps: Mapping[Namespace, int],
     request: RecallRequest,
     erasures: int,
@@ -102,7 +102,7 @@ def _note_hits(
         store.pending.note(namespace, access)
 
 
-def _demands(found: Sequence[Recollection], request: RecallRequest) -> list[float]:
+def _demands(found: Sequence[Memory], request: RecallRequest) -> list[float]:
     """How much each is asked for."""
     if request.question is None:
         return [each.score for each in found]
@@ -111,7 +111,7 @@ def _demands(found: Sequence[Recollection], request: RecallRequest) -> list[floa
     return demands(similarities, coverage, request.scale)
 
 
-def _shaped(best: list[Recollection], query: str, shaper: Shaper) -> list[Recollection]:
+def _shaped(best: list[Memory], query: str, shaper: Shaper) -> list[Memory]:
     """What a second stage accepts, in its order."""
     if not best:
         return []
@@ -124,7 +124,7 @@ def _shaped(best: list[Recollection], query: str, shaper: Shaper) -> list[Recoll
 class _Placed(NamedTuple):
     """A recollection and what it is ordered by among those of other namespaces."""
 
-    recollection: Recollection
+    recollection: Memory
     place: float
 
 
@@ -141,14 +141,13 @@ def _of_namespace(
     return placed
 
 
-def _recollection(
-    recalled: Recalled, tier: Tier, space: Space, request: RecallRequest
-) -> Recollection:
+def _recollection(recalled: Recalled, tier: Tier, space: Space, request: RecallRequest) -> Memory:
     stored = recalled.stored
     score = recalled.score
+    origin = recalled.origin
     item = stored.item
     is_pinned = isinstance(item, ColdMemory) and item.pinned
-    return Recollection(
+    return Memory(
         id=item.id,
         text=item.text,
         score=score.score,
@@ -156,14 +155,21 @@ def _recollection(
         namespace=space.namespace,
         metadata=stored.metadata,
         support=item.evidence.support,
-        provenance=recalled.origin.messages,
+        provenance=origin.messages,
         pinned=is_pinned,
         free_energy=stored.judged,
         why=_why(recalled, request),
         similarity=score.similarity,
         coverage=score.coverage,
         asked=item.asked,
-        valid_from=recalled.origin.since,
+        created=stored.created if origin.since is None else origin.since,
+        changed=stored.changed,
+        expires=stored.expires,
+        step=item.evidence.created,
+        version=stored.version,
+        born=stored.born,
+        role=origin.roles[0] if origin.roles else "",
+        roles=origin.roles,
     )
 
 

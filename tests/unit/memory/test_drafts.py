@@ -7,9 +7,9 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from llama_index.core.llms import ChatMessage
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory import NewMessage
 from ecs_plugins.memory.drafts import drafted
 from ecs_plugins.memory.filters import checked_filter, matches
+from ecs_plugins.memory.store.messages import NewMessage
 
 PICTURE = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
 CALL = {"id": "1", "type": "function", "function": {"name": "find", "arguments": '{"q": "cat"}'}}

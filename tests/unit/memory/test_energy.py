@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.infinite_room.entropic import overflow
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.memory import MemoryConfig, answer_utility, energy
+from ecs_plugins.memory import MemoryConfig, energy
 from ecs_plugins.memory.admission import (
     HALF_LIFE,
     admit,
@@ -32,7 +32,13 @@ from ecs_plugins.memory.store.messages import item_of
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.tiers import TierRow
 from ecs_plugins.memory.types import ColdMemory, Evidence, QueryEvent
-from ecs_plugins.memory.utility import QUERY_WINDOW, entropies, mean_surprise, utilities
+from ecs_plugins.memory.utility import (
+    QUERY_WINDOW,
+    answer_utility,
+    entropies,
+    mean_surprise,
+    utilities,
+)
 from ecs_plugins.storage.sqlite import MEMORY, Database
 from tests.unit.memory.factories import DIMENSION, axis, cold, hot
 

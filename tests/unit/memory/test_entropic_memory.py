@@ -7,10 +7,11 @@ from operator import methodcaller
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.admin import MemoryAdmin
 from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.reading import MemoryReader
+from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.ranking.embedder import FakeEmbedder
 

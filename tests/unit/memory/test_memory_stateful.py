@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from ecs_plugins.memory import EntropicMemory, MemoryConfig, Message, StoreConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 NAMESPACES = [("a",), ("a", "b"), ("a.b",), ("a%",)]
@@ -124,7 +124,7 @@ class MemoryMachine(RuleBasedStateMachine):
             assert {message.id: message.text for message in log} == said
             for message in log[-1:]:
                 found = self.memory.get(message.id)
-                assert isinstance(found, Message)
+                assert found.tier is None
                 assert found.namespace == namespace
 
     @invariant()

@@ -11,10 +11,11 @@ import pytest
 
 from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.integrations.recall import RecallFields, recall
-from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage
+from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.memory.relevance import encounter, read, relevance
 from ecs_plugins.memory.store import search
 from ecs_plugins.memory.store.identity import RecordedEmbedder
+from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
