@@ -1,13 +1,13 @@
 """Bridge from the synchronous core to ``async`` callers.
 
-Work runs in bounded thread pools of this package. The event loop's default executor is not used,
-because other libraries fill it. Models and memories have separate pools, so a recall of
-milliseconds never waits for scorings of seconds. A pool belongs to the process and serves any
-number of event loops. A forked child makes new pools.
+Work runs in bounded thread pools of this package, not in the event loop's default executor, which
+other libraries fill with their own work. Models and memories have a pool each, so that a recall of
+milliseconds never waits for scorings of seconds. The pools belong to the process, so they serve any
+number of event loops, and a forked child makes new ones.
 
-Environment variables set the number of threads (``ECS_PLUGINS_MODEL_THREADS``,
-``ECS_PLUGINS_MEMORY_THREADS``) and the number of calls that may be in progress
-(``ECS_PLUGINS_MODEL_WAITING``, ``ECS_PLUGINS_MEMORY_WAITING``). Further calls are refused.
+``ECS_PLUGINS_MODEL_THREADS`` and ``ECS_PLUGINS_MEMORY_THREADS`` set the threads of each pool,
+``ECS_PLUGINS_MODEL_WAITING`` and ``ECS_PLUGINS_MEMORY_WAITING`` the calls that may be under way;
+one more is refused.
 """
 
 from __future__ import annotations
@@ -22,13 +22,30 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from typing_extensions import override
+
 from ecs_plugins.errors import ConfigurationError, ModelBusyError, StorageError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MAX_WORKERS = 8  # default threads of a pool
-MAX_WAITING = 10_000  # default calls in progress
+MAX_WORKERS = 8
+"""Threads of a pool, by default."""
+MAX_WAITING = 10_000
+"""Calls of a pool that may be under way, by default."""
+
+
+class _Departure(threading.Event):
+    """Set when the caller of a call has left, or the caller of the call around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outer = abandoned()
+
+    @override
+    def is_set(self) -> bool:
+        return super().is_set() or (self._outer is not None and self._outer.is_set())
+
 
 _abandoned: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar(
     "ecs_plugins_abandoned", default=None
@@ -49,7 +66,7 @@ def _number(variable: str, default: int) -> int:
 
 
 def _admit(kind: str) -> ThreadPoolExecutor:
-    """Count a call as in progress and return its pool."""
+    """Count one more call and return its pool."""
     bound = f"ECS_PLUGINS_{kind}_WAITING"
     with _lock:
         if kind not in _pools:
@@ -76,16 +93,23 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-async def _run(kind: str, fn: Callable[[], T]) -> T:
+async def _run(kind: str, fn: Callable[[], T], ended: Callable[[], object] | None = None) -> T:
     context = contextvars.copy_context()
-    event = threading.Event()
-    context.run(_abandoned.set, event)
-    pool = _admit(kind)
-    loop = asyncio.get_running_loop()
+    departure = _Departure()
+    context.run(_abandoned.set, departure)
     try:
-        return await loop.run_in_executor(pool, context.run, fn)
+        future = _admit(kind).submit(context.run, fn)
+    except BaseException:
+        if ended is not None:
+            ended()
+        raise
+    if ended is not None:
+        # It is also called where the call is cancelled before a thread took it.
+        future.add_done_callback(lambda _: ended())
+    try:
+        return await asyncio.wrap_future(future)
     except asyncio.CancelledError:
-        event.set()
+        departure.set()
         raise
     finally:
         with _lock:
@@ -93,32 +117,41 @@ async def _run(kind: str, fn: Callable[[], T]) -> T:
 
 
 async def run_sync(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``fn``, which may use a model, in a worker thread and await its result.
+    """Call ``fn``, which may ask a model, in a worker thread and await its result.
 
-    ``fn`` sees the context variables of the caller; its own changes stay in the thread. If the
-    awaiting task is cancelled before a worker takes the call, it never runs. A running call can
-    check `abandoned`, and its result is dropped.
+    Context variables of the caller are visible in ``fn``; changes of ``fn`` stay there. If the
+    awaiting task is cancelled before a worker took the call, it never runs; a call that has
+    begun can see it by `abandoned`, and its result is dropped.
 
     Raises:
-        ModelBusyError: Too many calls are in progress; this one did nothing.
+        ModelBusyError: Too many calls are under way; this one did nothing.
         Exception: Any error of ``fn``.
     """
-    call = functools.partial(fn, *args, **kwargs)
-    return await _run("MODEL", call)
+    return await _run("MODEL", functools.partial(fn, *args, **kwargs))
+
+
+async def run_holding(
+    ended: Callable[[], object], fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call ``fn`` as `run_sync` does, and call ``ended`` in any thread when its thread is free.
+
+    That may be later than the end of the awaiting task, if the task is cancelled.
+    """
+    return await _run("MODEL", functools.partial(fn, *args, **kwargs), ended)
 
 
 def run_within(seconds: float, fn: Callable[[], T]) -> T:
-    """Call ``fn`` in a new thread and return its result within ``seconds``.
+    """Call ``fn`` in a thread of its own and wait at most so long for its result.
 
-    After the timeout or an interrupt, `abandoned` tells ``fn`` that the caller has left.
+    After that, or if the wait is interrupted, ``fn`` can see by `abandoned` that nobody waits.
 
     Raises:
-        TimeoutError: ``fn`` has not returned in time.
+        TimeoutError: It has not returned in time.
         Exception: Any error of ``fn``.
     """
-    left = threading.Event()
+    departure = _Departure()
     context = contextvars.copy_context()
-    context.run(_abandoned.set, left)
+    context.run(_abandoned.set, departure)
     outcome: Future[T] = Future()
 
     def work() -> None:
@@ -131,22 +164,26 @@ def run_within(seconds: float, fn: Callable[[], T]) -> T:
     try:
         return outcome.result(seconds)
     finally:
-        left.set()
+        departure.set()
 
 
 async def run_memory(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``fn`` like `run_sync`, in the pool of memories; raise `StorageError` if it is full."""
-    call = functools.partial(fn, *args, **kwargs)
-    return await _run("MEMORY", call)
+    """Call ``fn`` as `run_sync` does, for work that embeds, reads and writes.
+
+    Raises:
+        StorageError: Too many calls are under way; this one did nothing.
+        Exception: Any error of ``fn``.
+    """
+    return await _run("MEMORY", functools.partial(fn, *args, **kwargs))
 
 
 def abandoned() -> threading.Event | None:
-    """Return the event that is set once the caller has left; None outside of `run_sync`."""
+    """Return an event that is set once nobody awaits the present call; None outside of one."""
     return _abandoned.get()
 
 
 def check_awaited() -> None:
-    """Stop a call of `run_sync` between two steps if its caller has left.
+    """End a call that nobody awaits any more, between two of its steps.
 
     Raises:
         asyncio.CancelledError: The awaiting task has been cancelled.
@@ -161,7 +198,7 @@ def bridged(
     *,
     asks_model: bool = False,
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return the async form of a method. A call with ``shaper`` uses the pool of models."""
+    """Return the async form of a method; a recall with ``shaper`` asks a model too."""
 
     @functools.wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:

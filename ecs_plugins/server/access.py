@@ -1,4 +1,4 @@
-"""Who may call a server: bearer tokens, names of this machine, and origins of web pages."""
+"""Access to a server: bearer tokens, host names, and origins of web pages."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ecs_plugins.common import files
 from ecs_plugins.errors import ConfigurationError
 
 MIN_TOKEN = 16
-"""Characters that a token must have: a shorter one can be guessed."""
+"""Least characters of a token; a shorter one can be guessed."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""Names by which a machine calls itself."""
+"""Host names of this machine."""
 
 LOCAL_CLIENT = "local"
-"""Name of the one client of a server without tokens: whoever calls from this machine."""
+"""Name of the only client of a server without tokens."""
 
 
 def read_tokens(path: str | os.PathLike[str]) -> Mapping[str, str]:
-    """The clients of a token file, by token: one ``name token`` in each line.
+    """Return the clients of a token file, by token; each line is ``name token``.
 
     Raises:
-        ConfigurationError: A line is something else, a token is short or stands there twice, or
-            there is none. No message repeats a token.
+        ConfigurationError: A line has another form, a token is short or repeated, or there is
+            none. No message repeats a token.
         StorageError: The file cannot be read.
     """
     clients: dict[str, str] = {}
@@ -68,16 +68,16 @@ def check_host(host: str, tokens: Mapping[str, str] | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """Who is answered.
+    """Callers that are answered.
 
-    Without tokens it is this machine alone, and only by its own names, so that a web page cannot
-    reach it by a name that it made point here, nor by a form that it sends across sites.
+    Without tokens only this machine may call, and only by its own host names. So a web page cannot
+    call by a name that it points here, nor with a form that it sends across sites.
 
     Attributes:
         tokens: Clients by bearer token; None answers this machine alone.
-        hosts: Further names, without a port, by which the server is called.
+        hosts: Further host names of the server, without a port.
         origins: Origins of web pages that may call it, such as ``https://example.org``.
-        any_host: Whether a client with a token may use any name.
+        any_host: True if a client with a token may use any host name.
     """
 
     tokens: Mapping[str, str] | None = None
@@ -87,42 +87,44 @@ class Callers:
 
     @property
     def known_hosts(self) -> list[str]:
-        """The names by which the server is called."""
+        """Host names of the server."""
         return [*LOOPBACK, *self.hosts]
 
     def refusal(self, scope: Scope) -> Response | None:
-        """Why a request is refused; None if it is not. The client stands in the scope's state."""
+        """Return a refusal, or None; then the client's name is in the scope's state."""
         headers = Headers(scope=scope)
-        refused = self._strange_host(headers) or self._strange_origin(headers)
+        refused = self._refused_host(headers) or self._refused_origin(headers)
         if refused is not None:
             return refused
         client = LOCAL_CLIENT if not self.tokens else self._client(headers)
         if client is None:
-            detail = "a bearer token is needed, and this is none of this server's"
+            detail = "a bearer token of this server is needed"
             return JSONResponse({"detail": detail}, 401, headers={"WWW-Authenticate": "Bearer"})
         scope.setdefault("state", {})["client"] = client
         return None
 
-    def _strange_host(self, headers: Headers) -> Response | None:
+    def _refused_host(self, headers: Headers) -> Response | None:
         if self.any_host and self.tokens and not self.hosts:
             return None
         host = _without_port(headers.get("host", ""))
         if host in self.known_hosts:
             return None
-        detail = f"{host!r} is none of this server's names; start it with --allow-host {host}"
+        detail = f"{host!r} is no host name of this server; start it with --allow-host {host}"
         return JSONResponse({"detail": detail}, 421)
 
-    def _strange_origin(self, headers: Headers) -> Response | None:
+    def _refused_origin(self, headers: Headers) -> Response | None:
         origin = headers.get("origin")
         if origin is None or origin in self.origins:
             return None
         if _without_port(urlsplit(origin).netloc) in LOOPBACK:
             return None
-        detail = f"pages of {origin} may not call it; start it with --allow-origin {origin}"
+        detail = (
+            f"pages of {origin} may not call this server; start it with --allow-origin {origin}"
+        )
         return JSONResponse({"detail": detail}, 403)
 
     def _client(self, headers: Headers) -> str | None:
-        """The client whose token was sent."""
+        """Return the client whose token was sent."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         # Every token is compared, so that the time taken tells nothing.
         names = [
@@ -136,6 +138,6 @@ class Callers:
 
 
 def _without_port(host: str) -> str:
-    """The name in a ``Host`` header, lower case; an address of IPv6 keeps its brackets."""
+    """Return the name in a ``Host`` header in lower case; IPv6 keeps its brackets."""
     name, bracket, _ = host.lower().partition("]")
     return name + bracket if bracket else name.partition(":")[0]

@@ -72,15 +72,16 @@ class AttributionEndpoint:
 
     async def attribute(self, request: Request) -> Response:
         """Answer one request, or say in words why not."""
-        return await in_words(self._attributed(request))
+        return await in_words(request, self._attributed(request))
 
     async def _attributed(self, request: Request) -> Response:
         wanted = await parsed(request, AttributionRequest)
         passages = wanted.passages(self._max_documents)
         shaper = self._loading.get()
         size = characters_read(shaper, wanted.query, passages, wanted.answer)
-        async with self._turns.turn(request.state.client, size):
-            attribution = await shaper.aattribute(wanted.query, passages, wanted.answer)
+        attribution = await self._turns.compute(
+            request.state.client, size, shaper.attribute, wanted.query, passages, wanted.answer
+        )
         self._statements.inc(len(attribution.statements))
         self._tokens.inc(attribution.ledger.total())
         return JSONResponse({"id": str(uuid.uuid4()), **told(attribution)})

@@ -1,8 +1,9 @@
-"""Something that is loaded while a server listens already."""
+"""Loading in a thread while a server listens already."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -12,46 +13,53 @@ T = TypeVar("T")
 
 
 class Loading(Generic[T]):
-    """What a function makes, in a thread of its own.
+    """Result of a function that runs in a thread.
 
     Args:
-        make: Makes it, such as by loading a model.
+        make: The function, such as one that loads a model.
+
+    Attributes:
+        error: The error of the function, if it failed.
+        seconds: How long the function took.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._made: list[T] = []
         self.error: BaseException | None = None
-        """Why it could not be made; None as long as nothing failed."""
+        self.seconds = 0.0
 
     @classmethod
     def done(cls, value: T) -> Loading[T]:
-        """Something that is there already."""
+        """Return a finished loading of a value."""
         loading = cls(lambda: value)
         loading._run()
         return loading
 
     def start(self) -> None:
-        """Begin to make it."""
+        """Start the thread."""
         threading.Thread(target=self._run, name="ecs-loading", daemon=True).start()
 
     @property
     def ready(self) -> bool:
-        """Whether it is there."""
+        """True if the function has returned."""
         return bool(self._made)
 
     def get(self) -> T:
-        """What was made.
+        """Return the result.
 
         Raises:
-            ModelBusyError: It is not there yet.
+            ModelBusyError: The function has not returned yet.
         """
         if not self._made:
             raise ModelBusyError("the model is being loaded; try again in some seconds")
         return self._made[0]
 
     def _run(self) -> None:
+        started = time.monotonic()
         try:
-            self._made.append(self._make())
-        except BaseException as error:  # whoever runs the server raises it
+            made = self._make()
+            self.seconds = time.monotonic() - started
+            self._made.append(made)
+        except BaseException as error:  # raised where the server runs
             self.error = error

@@ -1,4 +1,4 @@
-"""What the endpoints read and how they refuse: lengths are checked before anything is computed."""
+"""Requests of the endpoints: parsing, limits of length, and errors as HTTP statuses."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ecs_plugins.common.files import first_fault
-from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelBusyError, ModelTimeoutError
+from ecs_plugins.errors import (
+    EcsPluginsError,
+    InvalidInputError,
+    ModelBusyError,
+    ModelTimeoutError,
+    QuotaError,
+    StorageError,
+)
 
 LONGEST_QUERY = 8_000
-"""Characters that a query may have: every document is read behind it."""
+"""Characters that a query may have; the model reads it with every document."""
 LONGEST_ANSWER = 20_000
-"""Characters that an answer may have: every statement of it is read behind every document."""
+"""Characters that an answer may have; the model reads every statement with every document."""
 
 TEXT_FIELD = "text"
-"""Where the text of a document stands that is an object."""
+"""Field that holds the text of a document that is an object."""
 
 
 def _flag(given: object) -> object:
@@ -26,41 +33,52 @@ def _flag(given: object) -> object:
 
 
 Flag = Annotated[bool, BeforeValidator(_flag)]
-"""A switch that is off where it is not sent, or null."""
+"""A switch; off if it is null or not sent."""
 
 Document = str | dict[str, JsonValue]
-"""A document is its text, or an object with its ``text`` or the fields that are to be ranked."""
+"""A text, or an object with a ``text`` or with the fields to rank."""
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
 
 
 _STATUS: tuple[tuple[type[EcsPluginsError], int], ...] = (
+    (QuotaError, 429),
     (InvalidInputError, 422),
     (ModelBusyError, 503),
     (ModelTimeoutError, 504),
+    (StorageError, 507),
     (EcsPluginsError, 500),
 )
 """HTTP status by the first class that an error is of."""
 
 
-async def in_words(answer: Awaitable[Response]) -> Response:
-    """An answer, or the words and the status of the error that it has become."""
+def status_of(error: EcsPluginsError) -> int:
+    """Return the HTTP status of an error."""
+    return next(status for kind, status in _STATUS if isinstance(error, kind))
+
+
+async def in_words(request: Request, answer: Awaitable[Response]) -> Response:
+    """Return an answer, or the message and the status of the error that it raises."""
     try:
         return await answer
     except EcsPluginsError as error:
-        status = next(status for kind, status in _STATUS if isinstance(error, kind))
+        request.state.error = error  # for the metrics
+        status = status_of(error)
         headers = {"Retry-After": "1"} if status == 503 else None
         return JSONResponse({"detail": str(error)}, status, headers)
 
 
 async def parsed(request: Request, kind: type[RequestT]) -> RequestT:
-    """What a request says.
+    """Parse a request, of which nothing else is kept.
 
     Raises:
-        InvalidInputError: It is no JSON, or something in it is missing or another type.
+        InvalidInputError: It is no JSON, or a field is missing or of another type.
     """
     _check_content_type(request)
-    body = await request.body()
+    # Not `request.body`, which keeps the body as long as the request.
+    parts = [part async for part in request.stream() if part]
+    body = b"".join(parts)
+    del parts
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
@@ -76,7 +94,7 @@ def check_length(name: str, text: str, longest: int) -> None:
 def texts_of(
     documents: Sequence[Document], fields: Sequence[str] | None, at_most: int
 ) -> list[str]:
-    """The texts of documents, of objects the fields that are named.
+    """Return the texts of documents; of objects, the named fields.
 
     Raises:
         InvalidInputError: There are too many, or an object has no such field.
@@ -88,7 +106,7 @@ def texts_of(
 
 
 def _text_of(document: Document, names: Sequence[str], index: int) -> str:
-    """The text of a document that is ranked; several fields stand a line each."""
+    """Return the text to rank; several fields have a line each."""
     if isinstance(document, str):
         return document
     values = [document.get(name) for name in names]
@@ -104,7 +122,7 @@ def _text_of(document: Document, names: Sequence[str], index: int) -> str:
 
 
 def _check_content_type(request: Request) -> None:
-    """Refuse what a form of a web page sends without asking first."""
+    """Refuse content types that a web page can send to other sites without permission."""
     given = request.headers.get("content-type")
     if given is not None and given.partition(";")[0].strip().lower() != "application/json":
         raise InvalidInputError(f"the content type is application/json, got {given!r:.60}")

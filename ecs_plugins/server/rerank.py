@@ -1,9 +1,8 @@
-"""A rerank endpoint, in the forms that clients of Cohere, Jina, Voyage and TEI send.
+"""Rerank endpoint in the forms that clients of Cohere, Jina, Voyage and TEI send.
 
 ``POST /rerank``, ``/v1/rerank`` and ``/v2/rerank`` take ``documents`` and answer with ``results``
 (Cohere, Jina, Voyage), or take ``texts`` and answer with a list (TEI). ``POST /v1/attribute`` is in
-`ecs_plugins.server.attributing`; ``GET /health``, ``/ready`` and ``/metrics`` are for those who run
-it.
+`ecs_plugins.server.attributing`; ``GET /health``, ``/ready`` and ``/metrics`` are for operators.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from pydantic import BaseModel, Field
 from scipy.special import expit
 from starlette.applications import Starlette
@@ -44,7 +43,7 @@ PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 
 
 class RerankRequest(BaseModel):
-    """As Cohere, Jina and Voyage put it, with ``documents``, or as TEI puts it, with ``texts``."""
+    """Request with ``documents`` (Cohere, Jina, Voyage) or with ``texts`` (TEI)."""
 
     query: str
     documents: list[Document] | None = None
@@ -56,7 +55,7 @@ class RerankRequest(BaseModel):
     return_text: Flag = False
 
     def passages(self, at_most: int) -> list[str]:
-        """The texts that are ranked, checked before anything is computed."""
+        """Return the texts to rank, checked before anything is computed."""
         if (self.documents is None) == (self.texts is None):
             raise InvalidInputError("send either documents or texts")
         check_length("query", self.query, LONGEST_QUERY)
@@ -65,7 +64,7 @@ class RerankRequest(BaseModel):
 
     @property
     def limit(self) -> int | None:
-        """How many results are wanted; None is all."""
+        """Number of wanted results; None for all."""
         if self.top_n is not None and self.top_k is not None and self.top_n != self.top_k:
             raise InvalidInputError("top_k is top_n by another name; send one of them")
         return self.top_k if self.top_n is None else self.top_n
@@ -80,22 +79,23 @@ def rerank_app(
     max_documents: int = 1000,
     bounds: Bounds | None = None,
 ) -> Service:
-    """The endpoint as an ASGI application.
+    """Return the endpoint as an ASGI application.
 
     Args:
-        shaper: Orders the documents. What it keeps and how it handles errors does not matter. One
-            that is being loaded answers 503 until it is there.
+        shaper: Orders the documents; its settings for filtering and errors are not used. Requests
+            get 503 while it is being loaded.
         tokens: Clients by bearer token (`read_tokens`); None answers this machine alone.
-        hosts: Names by which it may be called, besides those of this machine; with tokens and
+        hosts: Host names that clients may use, besides those of this machine; with tokens and
             without any, all of them.
         origins: Origins of web pages that may call it.
-        max_documents: How many documents one request may hold.
-        bounds: What a request may cost.
+        max_documents: Most documents of one request.
+        bounds: Limits of requests.
     """
     bounds = bounds or Bounds()
     loading = shaper if isinstance(shaper, Loading) else Loading.done(shaper)
     turns = Turns()
     registry = CollectorRegistry()
+    _watch(loading, registry)
     endpoint = _Endpoint(loading, turns, max_documents, registry)
     attributing = AttributionEndpoint(loading, turns, max_documents, registry)
     routes = [Route(path, endpoint.rerank, methods=["POST"]) for path in PATHS]
@@ -112,8 +112,22 @@ def rerank_app(
     )
 
 
+def _watch(loading: Loading[ContextShaper], registry: CollectorRegistry) -> None:
+    """Add metrics of the model: seconds of loading, and memory of kept passages."""
+    seconds = Gauge("ecs_model_load_seconds", "Until the model was loaded.", registry=registry)
+    seconds.set_function(lambda: loading.seconds)
+
+    def kept_bytes() -> int:
+        model = loading.get().model if loading.ready else None
+        statistics = getattr(model, "cache_statistics", None)  # of a local model alone
+        return 0 if statistics is None else int(statistics.nbytes)
+
+    kept = Gauge("ecs_model_kept_bytes", "Memory of kept passages.", registry=registry)
+    kept.set_function(kept_bytes)
+
+
 class _Endpoint:
-    """Answers requests to order documents."""
+    """Endpoint that orders documents."""
 
     def __init__(
         self,
@@ -132,19 +146,20 @@ class _Endpoint:
         self._ordering: ContextShaper | None = None
 
     async def rerank(self, request: Request) -> Response:
-        """Answer one request, or say in words why not."""
-        return await in_words(self._ordered(request))
+        """Answer one request, or send the message of an error."""
+        return await in_words(request, self._ordered(request))
 
     async def _ordered(self, request: Request) -> Response:
         wanted = await parsed(request, RerankRequest)
         passages = wanted.passages(self._max_documents)
         limit = wanted.limit
         shaper = self._shaper()
-        # Of what the ranker does not pass on, the model reads nothing.
+        # The model reads only passages that the ranker passes on.
         share = min(1.0, (shaper.config.pool_size or 1) / max(1, len(passages)))
         size = len(wanted.query) * len(passages) + sum(map(len, passages))
-        async with self._turns.turn(request.state.client, round(size * share)):
-            shaped = await shaper.ashape(wanted.query, passages)
+        shaped = await self._turns.compute(
+            request.state.client, round(size * share), shaper.shape, wanted.query, passages
+        )
         self._documents.inc(len(passages))
         self._tokens.inc(shaped.ledger.total())
         if shaped.timed_out:
@@ -153,7 +168,7 @@ class _Endpoint:
         return JSONResponse(_answer(wanted, shaped, limit))
 
     def _shaper(self) -> ContextShaper:
-        """The shaper as one that orders, and nothing else."""
+        """Return a copy of the shaper that ranks without filtering."""
         given = self._loading.get()
         if self._ordering is None:
             config = given.config.replace(
@@ -175,10 +190,10 @@ class _Endpoint:
 def _answer(
     wanted: RerankRequest, shaped: ShapedContext, limit: int | None
 ) -> list[dict[str, Any]] | dict[str, Any]:
-    """Every document with its score, best first.
+    """Return every document with its score, best first.
 
-    Repetitions have the score of what they repeat. Behind all that was scored, with the score 0,
-    come the documents that the ranker did not pass on, in its order, and the empty ones.
+    Repeated documents have one score. After all scored documents, with the score 0, come those
+    that the ranker did not pass on, in its order, and the empty ones.
     """
     scores = {verdict.text: _score(verdict) for verdict in shaped.ranked}
     ranks = {each.text: each.rank or len(shaped.verdicts) for each in shaped.verdicts}
@@ -193,7 +208,7 @@ def _answer(
 
 
 def _score(verdict: PassageVerdict) -> float:
-    """The probability that a document helps, or where none was fitted, its score as one."""
+    """Return the probability that a document helps, or else the logistic of its score."""
     if verdict.probability is not None:
         return verdict.probability
     return float(expit(verdict.score))

@@ -1,8 +1,10 @@
-"""Running a service until it is told to stop: uvicorn, without what silent clients could hold."""
+"""Runs a service on uvicorn, with bounds on connections."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -13,17 +15,29 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from ecs_plugins.server.loading import Loading
 from ecs_plugins.server.service import STOP_SECONDS, Service
 
+_log = logging.getLogger(__name__)
+
 SILENT_SECONDS = 10.0
-"""How long a connection may go without a request; uvicorn waits for headers for ever."""
+"""Seconds that a connection may go without a request; uvicorn waits for headers for ever."""
 CONNECTIONS = 768
-"""Connections that are held; one more closes the one that has been silent longest."""
+"""Most connections, if the process may have twice as many file descriptors."""
+_LOG_SECONDS = 60.0  # between two reports of connections that cannot be accepted
 _LAST_SECONDS = 0.5
-_LATE_SECONDS = 0.1
 _KEEP_ALIVE_SECONDS = 30
 
 
+def most_connections() -> int:
+    """Return the smaller of `CONNECTIONS` and half of the process's file descriptors."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return CONNECTIONS
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CONNECTIONS if descriptors < 0 else max(1, min(CONNECTIONS, descriptors // 2))
+
+
 class TimedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """A connection that is closed when no request comes, however slowly its headers trickle."""
+    """Connection that is closed when it stays silent, or when it is the most silent of too many."""
 
     _timer: asyncio.TimerHandle | None = None
     _last_request: object = None
@@ -32,10 +46,10 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     @override
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._silent_since = self.loop.time()
-        self._timer = self.loop.call_later(SILENT_SECONDS, self._close_if_silent)
-        if len(self.connections) > CONNECTIONS:
-            self._close_the_most_silent()
+        self._wait()
+        if len(self.connections) > most_connections():
+            silent = [each for each in self.connections if each.is_silent]
+            min(silent, key=lambda each: each._silent_since).transport.close()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
@@ -45,35 +59,23 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
     @property
     def is_silent(self) -> bool:
-        """Whether no request is under way."""
+        """True if no request is under way."""
         return self.cycle is None or self.cycle.response_complete
 
-    def _close_if_silent(self) -> None:
-        if self.is_silent and self.cycle is self._last_request:
-            # What has arrived is read first, in case that the loop was late and not the client.
-            self._timer = self.loop.call_later(_LATE_SECONDS, self._close_if_still_silent)
-            return
-        self._wait_on()
-
-    def _close_if_still_silent(self) -> None:
-        if self.is_silent and self.cycle is self._last_request:
-            self.transport.close()
-        else:
-            self._wait_on()
-
-    def _wait_on(self) -> None:
+    def _wait(self) -> None:
         self._last_request = self.cycle
         self._silent_since = self.loop.time()
         self._timer = self.loop.call_later(SILENT_SECONDS, self._close_if_silent)
 
-    def _close_the_most_silent(self) -> None:
-        silent = [each for each in self.connections if each.is_silent]
-        if silent:
-            min(silent, key=lambda each: each._silent_since).transport.close()
+    def _close_if_silent(self) -> None:
+        if self.is_silent and self.cycle is self._last_request:
+            self.transport.close()
+        else:
+            self._wait()
 
 
 class _Server(uvicorn.Server):
-    """A server that tells its service to stop, and stops if nothing can be loaded."""
+    """Server that tells its service to stop, and stops if nothing can be loaded."""
 
     def __init__(
         self, config: uvicorn.Config, service: Service, loading: Loading[Any] | None
@@ -81,6 +83,20 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self._loading = loading
+        self._next_report = 0.0
+
+    @override
+    async def startup(self, sockets: Any = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._report)
+        await super().startup(sockets)
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log errors of the loop; those of new connections once a minute."""
+        if "accept" not in str(context.get("message", "")):
+            loop.default_exception_handler(context)
+        elif time.monotonic() >= self._next_report:
+            self._next_report = time.monotonic() + _LOG_SECONDS
+            _log.error("new connections cannot be accepted: %s", context.get("exception"))
 
     @override
     async def on_tick(self, counter: int) -> bool:
@@ -93,7 +109,7 @@ class _Server(uvicorn.Server):
         for server in self.servers:
             server.close()
         self._service.stop()
-        # What was sent before clients could know is still on its way, and is refused in words.
+        # Requests that are on their way are refused with a message.
         await asyncio.sleep(_LAST_SECONDS)
         await super().shutdown(sockets)
 
@@ -102,7 +118,7 @@ def run(service: Service, host: str, port: int, loading: Loading[Any] | None = N
     """Serve until a signal comes; then requests under way have `STOP_SECONDS`.
 
     Raises:
-        BaseException: What ``loading`` could not load.
+        BaseException: The error of ``loading``, if it failed.
     """
     config = uvicorn.Config(
         service,
@@ -110,6 +126,8 @@ def run(service: Service, host: str, port: int, loading: Loading[Any] | None = N
         port=port,
         http=TimedProtocol,
         ws="none",
+        # asyncio accepts so many at a time, before it closes any.
+        backlog=max(8, most_connections() // 4),
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         log_level="info",
         timeout_graceful_shutdown=round(STOP_SECONDS) + 1,

@@ -1,7 +1,7 @@
-"""An application behind its guards: callers, bounds on requests, deadlines, and what it reports.
+"""An application with its guards: callers, bounds on requests, deadlines and metrics.
 
-What is bounded are requests and not connections. A request counts once its client is known and its
-headers are there; its body has to arrive in time, and whoever hangs up stops the work.
+Requests are bounded, not connections. A request counts once its client is known and its headers
+are there; its body has to arrive in time, and a client that hangs up stops the work.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ from dataclasses import dataclass
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.server.access import Callers
+from ecs_plugins.server.requests import status_of
 from ecs_plugins.server.turns import Turns
 
 STOP_SECONDS = 8.0
-"""How long requests under way may go on once the server is told to stop."""
+"""Seconds that requests under way have once the server is told to stop."""
 
-_GONE = 499  # the status under which a request counts whose client hung up
+_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0)
+_GONE = 499  # status in the metrics of a request whose client hung up
 _HEALTH = "/health"
 _READY = "/ready"
 _METRICS = "/metrics"
@@ -31,17 +35,19 @@ _METRICS = "/metrics"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a request may cost.
+    """Limits of requests.
 
     Attributes:
         requests: How many may be under way at once; one more gets 503.
         bytes: How long a body may be; a longer one gets 413.
+        waiting_bytes: How long the bodies of all requests under way may be; one more gets 503.
         body_seconds: How long a body may take to arrive; a slower one gets 408.
         seconds: How long an answer may take from then on; a later one is 504.
     """
 
     requests: int = 256
     bytes: int = 8 << 20
+    waiting_bytes: int = 256 << 20
     body_seconds: float = 30.0
     seconds: float = 60.0
 
@@ -50,14 +56,14 @@ class Service:
     """An ASGI application whose requests are guarded, bounded and counted.
 
     Args:
-        app: What answers.
-        name: Of its metrics, such as ``rerank``.
-        callers: Who is answered.
-        bounds: What a request may cost.
-        turns: The turns of its requests, which are refused once it stops.
-        is_ready: Whether it can answer yet.
-        about: What ``/health`` tells, such as the model.
-        registry: Of its metrics; those of the application may be in it too.
+        app: Answers the requests.
+        name: Prefix of the metrics, such as ``rerank``.
+        callers: Decides which requests are answered.
+        bounds: Limits of requests.
+        turns: Turns of the requests, which are refused once the service stops.
+        is_ready: Returns True if requests can be answered; called in a thread.
+        about: Returns facts for ``/health``, such as the model.
+        registry: Registry of the metrics; those of the application may be in it too.
     """
 
     def __init__(
@@ -78,17 +84,28 @@ class Service:
         self._turns = turns
         self._is_ready = is_ready
         self._about = about
-        self._registry = registry or CollectorRegistry()
+        self._registry = registry = registry or CollectorRegistry()
         self._answers = Counter(
-            f"ecs_{name}_requests", "Answers, by status.", ["status"], registry=self._registry
+            f"ecs_{name}_requests", "Answers, by status.", ["status"], registry=registry
+        )
+        self._errors = Counter(
+            f"ecs_{name}_errors",
+            "Errors, by class: QuotaError, StorageError, ModelError and so on.",
+            ["kind"],
+            registry=registry,
         )
         self._waiting = Gauge(
-            f"ecs_{name}_waiting", "Requests not yet answered.", registry=self._registry
+            f"ecs_{name}_waiting", "Requests not yet answered.", registry=registry
         )
-        self._seconds = Histogram(
-            f"ecs_{name}_seconds", "Until the answer.", registry=self._registry
-        )
+
+        def seconds(of: str, says: str) -> Histogram:
+            return Histogram(f"ecs_{name}_{of}", says, buckets=_BUCKETS, registry=registry)
+
+        self._seconds = seconds("seconds", "Until the answer.")
+        turns.waited = seconds("queue_seconds", "Until a thread computed the request.").observe
+        turns.computed = seconds("computing_seconds", "Until the thread was free again.").observe
         self._of_clients: Tally[str] = Tally()
+        self._bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -98,7 +115,7 @@ class Service:
             await self._app(scope, receive, send)
             return
         send = self._closing_once_stopped(send)
-        response = self._open_to_all(scope["path"]) or self._callers.refusal(scope)
+        response = await self._open_to_all(scope["path"]) or self._callers.refusal(scope)
         if response is None and scope["path"] == _METRICS:
             response = Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
         if response is not None:
@@ -113,9 +130,9 @@ class Service:
         asyncio.get_running_loop().call_later(STOP_SECONDS, self._cancel_all)
 
     def _closing_once_stopped(self, send: Send) -> Send:
-        """Send so that from the stop on every answer is the last one of its connection.
+        """Return a `send` that closes connections once the service stops.
 
-        Who asked again on it could be cut off unanswered when connections are closed.
+        A client that sent another request on one could be cut off without an answer.
         """
 
         async def closing(message: Message) -> None:
@@ -129,15 +146,18 @@ class Service:
         for task in self._tasks:
             task.cancel()
 
-    def _open_to_all(self, path: str) -> Response | None:
-        """What is answered to everybody: whether the server lives, and whether it is ready."""
+    async def _open_to_all(self, path: str) -> Response | None:
+        """Answer the two paths that need no token."""
         if path == _HEALTH:
             return JSONResponse({"status": "ok", **self._about()})
         if path != _READY:
             return None
-        if self._is_ready() and not self._stopped:
+        if self._stopped:
+            status = "stopping"
+        elif await run_in_threadpool(self._is_ready):
             return JSONResponse({"status": "ready"})
-        status = "stopping" if self._stopped else "loading"
+        else:
+            status = "not ready"
         return JSONResponse({"status": status}, 503, {"Retry-After": "1"})
 
     async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -154,10 +174,19 @@ class Service:
                 await self._bounded(scope, receive, exchange)
         finally:
             self._of_clients[client] -= 1
-            self._answers.labels(exchange.status).inc()
+            self._count(scope, exchange)
+
+    def _count(self, scope: Scope, exchange: _Exchange) -> None:
+        """Count an answer; an error that the application reports counts under its own status."""
+        status = exchange.status
+        error = scope["state"].get("error")
+        if isinstance(error, EcsPluginsError):
+            self._errors.labels(type(error).__name__).inc()
+            status = status_of(error) if status == 200 else status
+        self._answers.labels(status).inc()
 
     def _too_many(self, client: str) -> Response | None:
-        """Why no more requests are taken, of anybody or of one client among several."""
+        """Return a refusal if too many requests are under way, of all clients or of this one."""
         most = self.bounds.requests
         if self._stopped:
             return _busy("the server is being stopped; ask another one")
@@ -171,19 +200,41 @@ class Service:
 
     async def _bounded(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         """Read the body in time, then answer in time and as long as the client is there."""
+        body = _Body()
         try:
             async with asyncio.timeout(self.bounds.body_seconds):
-                body = await self._body(receive)
+                refused = await self._read(body, receive)
         except TimeoutError:
-            await exchange.refuse(scope, 408, "the request did not arrive in time")
-            return
-        if body is None:
-            exchange.status = _GONE
-            return
-        if len(body) > self.bounds.bytes:
-            longest = f"{self.bounds.bytes:,}"
-            await exchange.refuse(scope, 413, f"a request may have {longest} bytes")
-            return
+            refused = 408, "the request did not arrive in time"
+        try:
+            if refused is None:
+                await self._awaited(scope, receive, body, exchange)
+            elif refused[0] == _GONE:
+                exchange.status = _GONE
+            else:
+                await exchange.refuse(scope, *refused)
+        finally:
+            self._bytes -= body.size
+
+    async def _read(self, body: _Body, receive: Receive) -> tuple[int, str] | None:
+        """Read a body; return a status and a reason if it is not taken."""
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return _GONE, "the client hung up"
+            self._bytes += body.add(message.get("body", b""))
+            if body.size > self.bounds.bytes:
+                return 413, f"a request may have {self.bounds.bytes:,} bytes"
+            if self._bytes > self.bounds.waiting_bytes:
+                return 503, f"{self._bytes:,} bytes of requests are under way; try again later"
+            more = message.get("more_body", False)
+        return None
+
+    async def _awaited(
+        self, scope: Scope, receive: Receive, body: _Body, exchange: _Exchange
+    ) -> None:
+        """Answer within `Bounds.seconds`, unless the client hangs up."""
         gone = asyncio.create_task(_hang_up(receive))
         answer = asyncio.create_task(self._answer(scope, body, exchange, gone))
         self._tasks.add(answer)
@@ -206,7 +257,7 @@ class Service:
         gone: asyncio.Task[None],
         exchange: _Exchange,
     ) -> None:
-        """What became of an answer; if it is not there, it is given up."""
+        """Give up an answer that is not there, and say why."""
         if not answer.done():
             answer.cancel()
             await asyncio.wait({answer}, timeout=1.0)
@@ -221,36 +272,43 @@ class Service:
             answer.result()
 
     async def _answer(
-        self, scope: Scope, body: bytes, exchange: _Exchange, gone: asyncio.Task[None]
+        self, scope: Scope, body: _Body, exchange: _Exchange, gone: asyncio.Task[None]
     ) -> None:
-        """Let the application answer, which reads the body that has arrived."""
-        sent = False
+        """Let the application answer; it gets the body once and nobody else keeps it."""
+        is_sent = False
 
         async def receive() -> Message:
-            nonlocal sent
-            if sent:
+            nonlocal is_sent
+            if is_sent:
                 await asyncio.shield(gone)
                 return {"type": "http.disconnect"}
-            sent = True
-            return {"type": "http.request", "body": body, "more_body": False}
+            is_sent = True
+            return {"type": "http.request", "body": body.take(), "more_body": False}
 
         await self._app(scope, receive, exchange.send)
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        """The body, or more than the longest one that is allowed; None if the client hung up."""
-        body = bytearray()
-        while len(body) <= self.bounds.bytes:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
-        return bytes(body)
+
+class _Body:
+    """A body as it arrives, and its size also after it was taken."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._parts = bytearray()
+
+    def add(self, part: bytes) -> int:
+        """Add a part and return its size."""
+        self._parts += part
+        self.size += len(part)
+        return len(part)
+
+    def take(self) -> bytes:
+        """Return the body and forget it."""
+        parts, self._parts = self._parts, bytearray()
+        return bytes(parts)
 
 
 class _Exchange:
-    """What is sent to a client, and the status under which it counts."""
+    """Answer to a client, with its status for the metrics."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -268,7 +326,7 @@ class _Exchange:
         """Answer with an error, unless an answer has begun."""
         if self._begun:
             return
-        headers = {"Connection": "close"} if status in (408, 413) else {}
+        headers = {"Connection": "close"} if status in (408, 413) else {"Retry-After": "1"}
         response = JSONResponse({"detail": detail}, status, headers)
         await response(scope, _nothing, self.send)
 

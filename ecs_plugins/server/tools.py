@@ -99,16 +99,26 @@ def mcp_server(
 
 
 def _in_words(tool: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """A tool whose errors of this package reach the client in words."""
+    """Wrap a tool so that errors of this package reach the client as messages."""
 
     @wraps(tool)
     async def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return await tool(*args, **kwargs)
         except EcsPluginsError as error:
+            for context in (*args, *kwargs.values()):
+                if isinstance(context, Context):
+                    _state(context)["error"] = error  # for the metrics
             raise ToolError(str(error)) from error
 
     return call
+
+
+def _state(context: Context) -> dict[str, Any]:
+    """Return the state of the HTTP request of a call; empty over stdio."""
+    request = context.request_context.request
+    state: dict[str, Any] = getattr(request, "scope", {}).get("state", {})
+    return state
 
 
 class _Tools:
@@ -181,8 +191,8 @@ class _Tools:
         given = await asyncio.to_thread(self._shaper)  # the first call loads a model
         shaper = ContextShaper(given.model, given.config.replace(top_k=top_k))
         size = len(question) * len(passages) + sum(map(len, passages))
-        async with self._turns.turn(self._client(context), size):
-            shaped = await shaper.ashape(question, passages)
+        client = self._client(context)
+        shaped = await self._turns.compute(client, size, shaper.shape, question, passages)
         verdicts = [
             {"index": each.index, "verdict": str(each.verdict), "reason": each.reason}
             for each in shaped.verdicts
@@ -203,8 +213,9 @@ class _Tools:
         """Say what an answer rests on, how well, and which of its words no passage has."""
         shaper = await asyncio.to_thread(self._shaper)
         size = characters_read(shaper, question, passages, answer)
-        async with self._turns.turn(self._client(context), size):
-            attribution = await shaper.aattribute(question, passages, answer)
+        attribution = await self._turns.compute(
+            self._client(context), size, shaper.attribute, question, passages, answer
+        )
         return {
             "support": _rounded(attribution.support),
             "statements": _checked(attribution),
@@ -217,9 +228,7 @@ class _Tools:
     def _client(self, context: Context) -> str:
         if self._only_client is not None:
             return self._only_client
-        request = context.request_context.request
-        state = getattr(request, "scope", {}).get("state", {})
-        return str(state.get("client", LOCAL_CLIENT))
+        return str(_state(context).get("client", LOCAL_CLIENT))
 
 
 def _checked(attribution: Attribution) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Fair turns: whose request a model computes next.
+"""Fair turns: the order in which a model computes requests.
 
 Clients take turns, so one with many requests does not starve another. Among the requests of a
 client a small one goes before a large one that has not waited long. Large ones fill the model by
@@ -11,17 +11,23 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
+from ecs_plugins.common.aio import run_holding
 from ecs_plugins.errors import ModelBusyError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Observer = Callable[[float], object]
 
 SLOTS = 8
 """Requests that are computed at once: as many as there are threads that ask a model."""
 LARGE = 40_000
 """Characters from which on a request is large: some 10,000 tokens, seconds of a CPU."""
-_CHARACTERS_PER_SECOND = 10_000  # by which a request that waits is put behind smaller ones
+_CHARACTERS_PER_SECOND = 10_000  # a request that waits this long outweighs so many characters
 
 
 @dataclass(order=True, slots=True)
@@ -35,35 +41,56 @@ class _Waiting:
 
 
 class Turns:
-    """The requests that are computed, and those that wait. For one event loop."""
+    """Requests that are computed, and those that wait. For one event loop.
+
+    Attributes:
+        waited: Gets the seconds that each request waited.
+        computed: Gets the seconds for which each request held a thread.
+    """
 
     def __init__(self, slots: int = SLOTS) -> None:
+        self.waited: Observer = lambda _: None
+        self.computed: Observer = lambda _: None
         self._free = slots
         self._large_runs = False
         self._lines: dict[str, list[_Waiting]] = {}
         self._numbers = itertools.count()
         self._closed = False
 
-    @asynccontextmanager
-    async def turn(self, client: str, size: int) -> AsyncIterator[None]:
-        """Wait for a turn and hold it.
+    async def compute(
+        self, client: str, size: int, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Wait for a turn and call ``fn`` in a thread.
+
+        The turn lasts until the thread is free, also if the awaiting task is cancelled.
 
         Args:
-            client: Whose request it is.
-            size: What it costs, in characters that the model reads.
+            client: Name of the client that sent the request.
+            size: Cost of the request, in characters that the model reads.
+            fn: Computes the answer.
+            *args: Arguments of ``fn``.
+            **kwargs: Keyword arguments of ``fn``.
 
         Raises:
             ModelBusyError: The server stops.
+            Exception: Any error of ``fn``.
         """
         is_large = size > LARGE
+        came = time.monotonic()
         await self._wait(client, size, is_large)
-        try:
-            yield
-        finally:
-            self._end(is_large)
+        begun = time.monotonic()
+        self.waited(begun - came)
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            self.computed(time.monotonic() - begun)
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._end, is_large)
+
+        return await run_holding(ended, fn, *args, **kwargs)
 
     def close(self) -> None:
-        """Refuse whoever waits and whoever comes."""
+        """Refuse waiting requests and new ones."""
         self._closed = True
         for line in self._lines.values():
             for waiting in line:
@@ -105,7 +132,7 @@ class Turns:
             chosen.granted.set_result(None)
 
     def _next(self) -> _Waiting | None:
-        """The next request that may be computed; its client goes to the end of the line."""
+        """Return the next request that may run; its client goes to the end of the line."""
         for client in list(self._lines):
             line = [waiting for waiting in self._lines.pop(client) if not waiting.granted.done()]
             heapq.heapify(line)
@@ -117,7 +144,7 @@ class Turns:
         return None
 
     def _take(self, line: list[_Waiting]) -> _Waiting | None:
-        """Take the least request of a client's line that may run beside those that run."""
+        """Take the least request of a client's line that may run now."""
         allowed = [each for each in line if not (each.is_large and self._large_runs)]
         if not allowed:
             return None

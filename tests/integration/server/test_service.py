@@ -173,16 +173,13 @@ def test_what_is_answered_while_it_stops_is_the_last_on_its_connection(serve):
 async def order_of(turns, wanted):
     """In which order requests of (client, size) are served, if all come while one is computed."""
     served = []
-    begin = asyncio.Event()
+    begin = threading.Event()
 
     async def first():
-        async with turns.turn("first", 1):
-            await begin.wait()
+        await turns.compute("first", 1, begin.wait)
 
     async def request(client, size):
-        async with turns.turn(client, size):
-            served.append((client, size))
-            await asyncio.sleep(0)
+        await turns.compute(client, size, served.append, (client, size))
 
     busy = asyncio.create_task(first())
     await asyncio.sleep(0)
@@ -211,15 +208,16 @@ async def test_a_small_request_goes_before_the_large_ones_of_the_same_client():
 async def test_only_one_large_request_is_computed_at_a_time():
     turns = Turns(slots=4)
     at_once = []
-    running_now = 0
+    running_now = []
+
+    def work():
+        running_now.append(1)
+        at_once.append(len(running_now))
+        time.sleep(0.05)
+        running_now.pop()
 
     async def request(size):
-        nonlocal running_now
-        async with turns.turn("ana", size):
-            running_now += 1
-            at_once.append(running_now)
-            await asyncio.sleep(0.01)
-            running_now -= 1
+        await turns.compute("ana", size, work)
 
     large = [request(2 * LARGE) for _ in range(4)]
     await asyncio.gather(*large)
@@ -241,9 +239,24 @@ async def test_a_request_that_is_given_up_while_it_waits_takes_no_place():
         await hold(turns, 0)
 
 
+async def test_a_turn_lasts_until_its_thread_is_free():
+    turns = Turns(slots=1)
+    go_on = threading.Event()
+    left = asyncio.create_task(turns.compute("ana", 10, go_on.wait, 20))
+    await asyncio.sleep(0.05)
+    left.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    waiting = asyncio.create_task(hold(turns, 0))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    go_on.set()
+    async with asyncio.timeout(5):
+        await waiting
+
+
 async def hold(turns, seconds):
-    async with turns.turn("ana", 10):
-        await asyncio.sleep(seconds)
+    await turns.compute("ana", 10, time.sleep, seconds)
 
 
 async def test_whoever_waits_is_refused_when_turns_are_closed():
