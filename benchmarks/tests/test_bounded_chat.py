@@ -172,7 +172,7 @@ def test_every_turn_kept_is_found_as_the_memory_finds_it(chat) -> None:
     memory.close()
 
 
-def test_weights_are_learned_from_what_was_asked_for_and_never_on_the_chat_at_hand(data) -> None:
+def test_weights_are_learned_on_other_chats_only(data) -> None:
     chats = read_chats(data)
     table = prior.learned(chats)
     told, small_talk = "Ann: my violin number 5 is wonderful", "Ann: well 5 yes"
@@ -191,7 +191,7 @@ def test_the_shipped_table_has_the_features_that_are_learned() -> None:
     }
 
 
-def test_the_command_prints_the_table_and_what_it_holds(bench, data) -> None:
+def test_the_command_prints_the_table(bench, data) -> None:
     shown = bench("memory-prior", "--data", data)
     table, _ = json.JSONDecoder().raw_decode(shown)
     assert {"weights", "most", "licence_of_the_source"} <= table.keys()
@@ -269,7 +269,7 @@ def test_no_bounded_store_searches_more_than_its_budget(chat, name) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ALL_STORES))
-def test_what_is_recalled_was_said_and_stands_behind_its_words(chat, name) -> None:
+def test_recalled_items_are_turns_of_the_chat(chat, name) -> None:
     store = ALL_STORES[name](room(chat, model=FakeLanguageModel()))
     protocol = ChatProtocol(recalls=2)
     recalled = play(store, chat, protocol)

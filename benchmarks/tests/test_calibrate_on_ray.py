@@ -35,9 +35,7 @@ def rows(journal):
         return connection.execute("SELECT value FROM journal").fetchall()
 
 
-def test_two_workers_measure_what_one_process_does_and_go_on_after_one_dies(
-    example, tmp_path, monkeypatch
-):
+def test_two_workers_equal_one_process_and_survive_a_death(example, tmp_path, monkeypatch):
     _, questions = example.load()
     strategies = [
         StrategySet().get(n, c) for n, c in (("full_context", {}), ("bm25", {"depth": 2}))

@@ -42,7 +42,7 @@ def drawn(fit=TRUE, dataset="squad", lists=400):
     return found
 
 
-def test_the_fit_that_made_the_labels_is_found_and_is_calibrated_on_what_it_has_not_seen():
+def test_the_true_fit_is_found_and_calibrated_on_unseen_data():
     lists = drawn()
     fit = fitted(lists)
     assert fit.weights["explained"] == pytest.approx(2.0, abs=0.2)
@@ -52,21 +52,21 @@ def test_the_fit_that_made_the_labels_is_found_and_is_calibrated_on_what_it_has_
     assert calibration_error(likely, labels) < 0.02
 
 
-def test_what_is_measured_only_teaches_nothing():
+def test_measured_only_groups_teach_nothing():
     both = drawn() + drawn(ProbabilityFit(3.0, {"explained": 0.0}), dataset="locomo")
     assert fitted(both) == fitted(drawn())
     with pytest.raises(InvalidInputError, match="other than locomo"):
         fitted(drawn(dataset="locomo"))
 
 
-def test_no_question_is_measured_by_what_was_learned_from_its_group():
+def test_no_question_is_measured_by_a_fit_of_its_group():
     parts = [{"explained": 9.0, "crowd": 0.0}] * 10
     odd = [Listed("squad", "odd", "odd", FOUND, 10, parts, [False] * 10)] * 50
     said = held_out(drawn() + odd, seed=1)
     assert np.concatenate(said[-50:]).min() > 0.9
 
 
-def test_the_error_is_how_far_what_is_said_lies_from_what_is_found():
+def test_the_error_is_the_distance_of_stated_and_found_shares():
     said = np.array([0.25] * 4 + [0.85] * 4 + [1.0])
     labels = np.array([True, False, False, False] + [True] * 2 + [False] * 2 + [True])
     assert calibration_error(said, labels) == pytest.approx(4 / 9 * 0.35)
@@ -107,7 +107,7 @@ def test_the_report_has_a_row_for_every_data_set():
     assert lines[-1].startswith("fitted to all: ProbabilityFit(")
 
 
-def test_the_command_goes_on_from_what_it_has_measured(bench, tmp_path, monkeypatch):
+def test_the_command_resumes(bench, tmp_path, monkeypatch):
     model = FakeLanguageModel()
     monkeypatch.setattr("ecs_plugins.lm.LocalLM.bundled", lambda **options: model)
     embedder = FakeEmbedder()

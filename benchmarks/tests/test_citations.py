@@ -40,7 +40,7 @@ def test_question_and_answer_become_a_sentence(question, sentence):
     assert stated(question, "Anna") == sentence
 
 
-def test_a_fit_finds_what_its_features_tell_and_ties_are_drawn():
+def test_a_fit_uses_its_features_and_draws_ties():
     statements = [statement(number) for number in range(200)]
     shares = evidence_found(statements, ("squad",), seed=7)["squad", "answer"]
     assert shares["fitted"].mean() == 1.0

@@ -213,7 +213,7 @@ def test_locomo_sessions_are_in_order_and_unanswerable_questions_left_out(tmp_pa
 
 
 @pytest.mark.parametrize("name", CONTEXTS)
-def test_the_questions_of_a_file_are_what_a_calibration_reads(bench, tmp_path, name):
+def test_a_calibration_reads_the_questions_of_a_file(bench, tmp_path, name):
     data = {"hotpotqa": HOTPOTQA, "musique": MUSIQUE, "squad": SQUAD, "locomo": LOCOMO}[name]
     file, out = save(tmp_path / "d.json", data), tmp_path / "new" / "q.jsonl"
     bench("questions", name, "--data", file, "--out", out)

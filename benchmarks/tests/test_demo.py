@@ -65,12 +65,12 @@ def test_a_seed_draws_questions_and_an_order() -> None:
     ("own", "other", "word"),
     [([0, 2, 1], [1, 1, 0], "above"), ([1, 1, 0], [0, 2, 1], "BELOW"), ([0], [2], "level with")],
 )
-def test_a_conclusion_says_who_is_better(own, other, word) -> None:
+def test_a_conclusion_names_the_better_method(own, other, word) -> None:
     said = passages.concluded(ways(own, other), [ALPHA, BETA, GAMMA])
     assert f"{word} BM25" in said
 
 
-def test_the_router_pays_once_what_many_share() -> None:
+def test_shared_preparation_is_paid_once() -> None:
     texts = [ALPHA, BETA, GAMMA]
     found = {point.label: point for point in router.points(ways([0, 1], [1, 0]), texts)}
     own, full = found["ECS(depth=1)"], found["full_context"]
@@ -97,7 +97,7 @@ def test_each_part_measures_concludes_and_says_where_to_go(run) -> None:
     assert "docs/guides/cut-tokens.md" in out
 
 
-def test_without_an_embedder_the_demo_says_what_is_left_out(run, monkeypatch) -> None:
+def test_without_an_embedder_the_demo_names_the_skipped_part(run, monkeypatch) -> None:
     def missing():
         raise ModelNotFoundError("no embedder")
 
@@ -115,5 +115,5 @@ def test_a_folder_that_cannot_be_made_is_refused(run, tmp_path) -> None:
     assert out.count("\n") == 1
 
 
-def test_what_small_talk_is_leaves_the_memory_first() -> None:
+def test_small_talk_leaves_the_memory_first() -> None:
     assert memory.worth("Petra: You what?") < memory.worth("Owen: The exam is on 3 May at nine.")

@@ -111,9 +111,7 @@ def test_the_command_writes_results_tables_and_adds_to_them(bench, tiny, tmp_pat
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_absolute_figures_say_what_was_computed_how_and_how_fast(
-    bench, tiny, tmp_path, dtype
-) -> None:
+def test_absolute_figures_have_path_and_speed(bench, tiny, tmp_path, dtype) -> None:
     common = ["engine", "--out", tmp_path, "--quick", "--repeats", "2"]
     bench(*common, "--part", "absolute", "--dtype", dtype)
     result = json.loads((tmp_path / "engine-bench.json").read_text())
@@ -187,7 +185,7 @@ def test_a_question_stands_beside_a_cross_encoder() -> None:
         assert f"{asked}, float32" in table
 
 
-def test_what_a_process_holds_stands_beside_the_budget() -> None:
+def test_resident_memory_is_reported_with_the_budget() -> None:
     told = resident.measured(model="small", budget=8, pools=2, questions=4)
     assert len(told["memory_mib"]) == 4
     assert 0 < told["kept"] <= 8

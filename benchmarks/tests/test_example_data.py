@@ -47,7 +47,7 @@ def test_the_conversation_is_long_and_dated_and_its_ids_say_session_and_position
 
 
 @pytest.mark.parametrize("category", sorted(set(values("category", ALL))))
-def test_a_question_is_what_its_category_says_and_its_answer_stands_in_its_evidence(category):
+def test_questions_fit_their_category_and_evidence(category):
     for question in ALL:
         if question["category"] != category:
             continue

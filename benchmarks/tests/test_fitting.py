@@ -21,7 +21,7 @@ def long_and_short():
     ]
 
 
-def test_long_contexts_are_cut_to_documents_that_fit_and_questions_to_what_they_answer():
+def test_long_contexts_and_their_questions_are_cut_to_fit():
     questions = long_and_short()
     fitted = fit_contexts(questions, 7, words)
     assert [question.id for question in fitted] == ["first", "both", "short"]

@@ -1,7 +1,7 @@
 import json
 
 
-def test_bench_frontier_writes_ratios_of_what_it_measured(bench, tmp_path):
+def test_bench_frontier_writes_ratios(bench, tmp_path):
     arguments = ["frontier", "--out", tmp_path, "--decisions", "100"]
     bench(*arguments, "--counts", "100", "--writers", "2")
     result = json.loads((tmp_path / "frontier-bench.json").read_text())

@@ -57,7 +57,7 @@ def held(policy):
     return {policy.label(position) for position in range(len(policy.vectors))}
 
 
-def test_a_stream_is_what_its_world_says():
+def test_a_stream_follows_its_world():
     world = WORLDS["a30"]
     source = stream(world, seed=0)
     assert np.allclose(np.linalg.norm(source.vectors, axis=1), 1.0, atol=1e-5)
@@ -103,7 +103,7 @@ def test_a_cache_never_exceeds_its_capacity_and_answers_from_it(name, deduplicat
     ("name", "kept"),
     [("FIFO", {1, 2, 3}), ("LRU", {0, 2, 3}), ("LFU", {0, 2, 3}), ("SIEVE", {0, 2, 3})],
 )
-def test_the_classical_rules_keep_what_they_are_known_for(name, kept):
+def test_classical_policies_keep_the_expected_items(name, kept):
     policy = CACHES[name](True, 0, capacity=3)
     feed(policy, [0, 1, 2, 0, 0, 3])
     assert held(policy) == kept
@@ -201,13 +201,11 @@ DRIFTED, LIED = [1, 1, 1, 2, 2, 2], [1, 1, 1, 2, 1, 1]
         ([1, 2, 2, 2], "never", (), 1),
     ],
 )
-def test_whether_a_contradiction_is_drift_or_noise_is_learned(
-    sequence, contradiction, before, answer
-):
+def test_drift_is_told_from_noise(sequence, contradiction, before, answer):
     assert labelled(sequence, contradiction, before) == answer
 
 
-def test_a_memory_made_of_others_says_what_is_better_supported():
+def test_a_merged_memory_has_the_better_supported_label():
     labels = Labels()
     for name, label, repeats in (("old", 1, 3), ("new", 2, 0)):
         labels.founded(name, label)
@@ -241,7 +239,7 @@ def test_an_unknown_world_is_refused(bench, tmp_path):
     assert "mars" in bench("infinite-room", "--worlds", "mars", "--out", tmp_path, status=1)
 
 
-def test_the_default_that_is_measured_is_the_one_that_ships_but_for_what_the_table_prints():
+def test_the_measured_default_differs_only_in_the_printed_settings():
     measured = entropic_configs()[OURS].config.to_json()
     shipped = MemoryConfig().to_json()
     changed = {name for name in shipped if measured[name] != shipped[name]}

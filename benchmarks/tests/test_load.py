@@ -27,7 +27,7 @@ def test_load_names_the_models_that_it_knows(bench):
 
 
 @pytest.mark.slow
-def test_a_server_answers_beside_those_who_misbehave(bench, tmp_path):
+def test_a_server_answers_despite_misbehaving_clients(bench, tmp_path):
     out = tmp_path / "load.json"
     bench("server-load", "--clients", "4", "--minutes", "0.05", "--pause", "0.1", "--out", out)
     found = json.loads(out.read_text())

@@ -18,7 +18,7 @@ def result():
     )
 
 
-def test_the_benchmark_measures_what_it_says(result):
+def test_the_benchmark_measures_growth(result):
     figures = result.figures
     assert figures["recall_at_3"] > 0.9
     assert figures["recall_at_3_half_deleted"] > 0.9
@@ -36,7 +36,7 @@ def test_the_table_has_a_row_per_figure(result):
     assert len(lines) == 2 + len(result.figures)
 
 
-def test_the_command_writes_what_it_measured(bench, tmp_path, monkeypatch, result):
+def test_the_command_writes_its_results(bench, tmp_path, monkeypatch, result):
     monkeypatch.setattr(growth, "measure", lambda *_, **__: result)
     monkeypatch.setattr(sleep_cost, "measure_sleep", partial(measure_sleep, repeats=2))
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", lambda: FakeEmbedder(64))

@@ -98,7 +98,7 @@ def test_figures_are_of_questions_whose_answer_was_kept():
     assert "sentences +50.0%" in shown
 
 
-def test_the_command_goes_on_from_what_it_has_measured(bench, tmp_path, monkeypatch):
+def test_the_command_resumes(bench, tmp_path, monkeypatch):
     model = FakeLanguageModel()
     monkeypatch.setattr("ecs_plugins.lm.LocalLM.bundled", lambda **options: model)
     text = "It rained. Ida lives in Rome. Soup was served."

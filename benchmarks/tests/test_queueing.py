@@ -41,7 +41,7 @@ def test_the_replicas_are_the_least_within_the_target():
     assert np.quantile(np.add(waits, served), 0.99) > 0.01
 
 
-def test_what_cannot_be_served_is_refused():
+def test_an_overload_is_refused():
     with pytest.raises(InvalidInputError, match="cannot serve"):
         erlang_c(2, 2.0)
     with pytest.raises(InvalidInputError, match="above the target"):

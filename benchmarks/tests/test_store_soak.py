@@ -115,9 +115,7 @@ def write_for_a_while(path, number):
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-def test_what_eight_processes_write_is_there_once_and_a_server_sleeps_one_at_a_time(
-    engine, located, tmp_path
-):
+def test_eight_processes_write_once_and_sleep_one_at_a_time(engine, located, tmp_path):
     path = located(tmp_path / "memory.db")
     with get_context("spawn").Pool(8) as processes:
         done = processes.starmap(write_for_a_while, [(path, each) for each in range(8)], 1)

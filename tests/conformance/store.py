@@ -34,7 +34,7 @@ class StoreConformance:
     def store(self):
         raise NotImplementedError("fill in an empty store")
 
-    def test_what_was_put_is_got_verbatim(self, store):
+    def test_a_value_is_returned_verbatim(self, store):
         value = {
             "text": "Ünïcode ✓",
             "n": 1,
@@ -120,7 +120,7 @@ class StoreConformance:
         assert sizes == [3, 3, 1, 0]
         assert sorted(found) == names
 
-    def test_a_search_finds_what_is_like_the_query_first(self, store):
+    def test_a_search_ranks_similar_values_first(self, store):
         store.put(NS, "boat", {"text": "the ferry to the island"})
         store.put(NS, "food", {"text": "grilled sardines and lemon"})
         food, boat = store.search(NS, query="sardines with lemon")

@@ -68,7 +68,7 @@ class TenancyConformance:
         assert secret(one) not in recalled
         assert secret(other) in recalled_by_other
 
-    def test_what_is_forgotten_is_gone_everywhere(self, place):
+    def test_a_forgotten_user_is_gone_everywhere(self, place):
         first = secret("u1")
         second = secret("u2")
         place.remember("u1", first)

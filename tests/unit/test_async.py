@@ -105,14 +105,14 @@ async def test_a_call_that_nobody_awaits_ends_at_its_next_step():
 # A limit on how long somebody waits
 
 
-def test_what_returns_in_time_is_returned_and_sees_the_callers_context():
+def test_a_call_in_time_returns_and_sees_the_callers_context():
     request_id.set("r-2")
     assert run_within(10, request_id.get) == "r-2"
     with pytest.raises(ZeroDivisionError):
         run_within(10, lambda: 1 / 0)
 
 
-def test_what_takes_too_long_is_not_waited_for_and_can_see_that():
+def test_a_call_after_the_timeout_is_left_and_notified():
     ended = threading.Event()
 
     def work():

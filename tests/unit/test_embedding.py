@@ -105,7 +105,7 @@ def test_the_default_needs_no_network_and_shows_no_bar(monkeypatch, capfd):
     assert "Loading weights" not in capfd.readouterr().err
 
 
-def test_without_package_and_cache_the_default_says_what_to_do(monkeypatch, tmp_path):
+def test_a_missing_default_embedder_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "_offline_package", lambda: None)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     default_embedder.cache_clear()

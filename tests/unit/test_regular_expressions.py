@@ -1,4 +1,4 @@
-"""No text of a stranger makes a regular expression of the package slow.
+"""Linear time of regular expressions on untrusted text.
 
 Costs are shares of what a plainly linear expression needs for the same text, in time of this
 process. A quadratic one needs dozens of times more for the shortest text that is tried.
@@ -169,7 +169,7 @@ def test_a_quadratic_expression_would_be_noticed(pattern):
         ),
     ],
 )
-def test_what_reads_the_text_of_strangers_takes_linear_time(work, pump):
+def test_parsers_of_untrusted_text_take_linear_time(work, pump):
     short, long = (f"<{pump * (size // len(pump))}\0" for size in (5_000, 20_000))
     limit = 10 * max(seconds(work, short), linear(len(short)))  # quadratic: 16 times
     if seconds(work, long) > limit:  # once more, as something else may have taken the time

@@ -30,7 +30,7 @@ def test_a_passage_that_holds_the_answer_raises_its_log_probability() -> None:
     assert base.sum == pytest.approx(-6.0)
 
 
-def test_the_fake_diverges_by_what_a_passage_brings() -> None:
+def test_the_fake_diverges_by_the_new_words_of_a_passage() -> None:
     prefix = (Segment("Bern."),)
     nothing = ()
     repetition = (Segment("Bern"),)

@@ -1,4 +1,4 @@
-"""What tests of several rooms ask about value objects."""
+"""Checks of the dataclasses of a subpackage."""
 
 import pkgutil
 from collections.abc import Iterator
@@ -6,18 +6,20 @@ from dataclasses import is_dataclass
 from importlib import import_module
 
 
-def changeable(room: str) -> set[str]:
-    """The dataclasses of a room of the package of which an object can be changed."""
-    return {each.__name__ for each in dataclasses(room) if not each.__dataclass_params__.frozen}
+def changeable(subpackage: str) -> set[str]:
+    """Return the names of dataclasses that are not frozen."""
+    return {
+        each.__name__ for each in dataclasses(subpackage) if not each.__dataclass_params__.frozen
+    }
 
 
-def unslotted(room: str) -> set[str]:
-    """The dataclasses of a room that would take a misspelt attribute."""
-    return {each.__name__ for each in dataclasses(room) if "__slots__" not in vars(each)}
+def unslotted(subpackage: str) -> set[str]:
+    """Return the names of dataclasses without slots."""
+    return {each.__name__ for each in dataclasses(subpackage) if "__slots__" not in vars(each)}
 
 
-def dataclasses(room: str) -> Iterator[type]:
-    package = import_module(f"ecs_plugins.{room}")
+def dataclasses(subpackage: str) -> Iterator[type]:
+    package = import_module(f"ecs_plugins.{subpackage}")
     for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         module = import_module(found.name)
         for value in vars(module).values():

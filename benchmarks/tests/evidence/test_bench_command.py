@@ -72,7 +72,7 @@ def test_tables_alone_come_from_the_journal_and_load_no_model(run, tmp_path, mon
     assert "| bm25 |" not in run("squad", *out, "--tables-only", "--methods", "tfidf")
 
 
-def test_tables_alone_leave_out_what_was_measured_on_fewer_questions(run, tmp_path):
+def test_tables_leave_out_methods_with_fewer_questions(run, tmp_path):
     out = ("--out", str(tmp_path / "out"))
     run("squad", *out, "--methods", "tfidf,bm25", "--limit", "1")
     run("squad", *out, "--methods", "tfidf", "--resume")
@@ -118,7 +118,7 @@ def test_bad_options_are_refused_before_anything_is_written(run, tmp_path, argum
     assert not out.exists()
 
 
-def test_every_method_is_listed_with_what_it_is(run):
+def test_every_method_is_listed_with_its_description(run):
     shown = run("evidence-methods")
     for name, entry in CATALOGUE.items():
         assert f"| {name} | {entry.kind} |" in shown

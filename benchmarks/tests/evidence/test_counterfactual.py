@@ -38,7 +38,7 @@ def test_a_passage_that_keeps_another_wording_of_the_answer_is_left_out():
     assert [pair.id for pair in counterfactuals([two, other])] == ["other"]
 
 
-def test_where_no_pair_can_be_built_it_says_what_is_needed():
+def test_missing_pairs_raise_a_clear_error():
     with pytest.raises(InvalidInputError, match="word by word"):
         counterfactuals([question(answer="nowhere")])
 

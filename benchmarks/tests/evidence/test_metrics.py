@@ -38,7 +38,7 @@ def test_auc_needs_evidence_and_something_else_in_the_order():
     assert auc([1, 2], [5]) is None
 
 
-def test_the_second_hop_is_what_is_found_beyond_the_first():
+def test_the_second_hop_excludes_the_first():
     evidence, hops = (0, 1, 5), ("a", "a", "b")
     assert other_hops([0, 1, 5], evidence, hops, 2) == 0.0
     assert other_hops([0, 1, 5], evidence, hops, 3) == 1.0

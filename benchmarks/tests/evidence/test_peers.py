@@ -51,7 +51,7 @@ def test_a_peer_that_is_not_installed_is_named_and_the_others_run(monkeypatch):
     assert "langchain_community" in chosen.left_out["embeddings_filter"]
 
 
-def test_a_directory_without_a_cross_encoder_says_what_is_needed(tmp_path):
+def test_a_directory_without_a_cross_encoder_is_refused(tmp_path):
     with pytest.raises(ModelError, match="safetensors"):
         CrossEncoderMethod(tmp_path)
 

@@ -63,7 +63,7 @@ def test_signals_that_wrap_a_passage_alike_share_one_pass(together):
     assert len(set(asked)) == len(asked)
 
 
-def test_a_method_is_charged_for_what_it_would_take_alone(together):
+def test_a_method_is_charged_its_cost_alone(together):
     signals, found, _ = together
     for name in ("query_likelihood", "answer_shift", "longllmlingua_rule"):
         alone = shaped(FakeLanguageModel(), signals[name], ASKED)

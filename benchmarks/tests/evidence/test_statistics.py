@@ -18,7 +18,7 @@ def test_the_interval_of_a_mean_is_that_of_scipy():
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.01)
 
 
-def test_pairing_removes_what_makes_a_question_hard_for_both():
+def test_pairing_removes_shared_difficulty():
     hard = np.random.default_rng(0).random(60)
     found = paired_difference(list(hard + 0.1), list(hard))
     assert (found.low, found.high) == pytest.approx((0.1, 0.1))

@@ -36,7 +36,7 @@ def test_every_method_orders_every_question(tmp_path):
             assert set(ordered.order) == pool
 
 
-def test_a_retriever_knows_no_replies_and_what_it_finds_is_read_as_such():
+def test_a_retriever_ranks_turns_without_replies():
     turns = ["Ana: Hello there.", "Ben: Who bought the red boat?", "Cy: My sister did."]
     turns += [f"{('Ana', 'Ben')[n % 2]}: Line {n} is here." for n in range(20)]
     turns = [f"(1 May) {turn}" for turn in turns]
@@ -96,7 +96,7 @@ def test_the_reader_answers_each_selection_once_and_each_method_gets_it(tmp_path
     assert answers["tfidf"]["none"]["tokens"] == 0
 
 
-def test_what_sees_the_answer_says_so():
+def test_methods_that_see_the_answer_are_marked():
     seeing = {name for name, entry in CATALOGUE.items() if entry.uses_answer}
     assert seeing == {
         "oracle", "answer_shift", "joint_shift", "joint_shift+bm25", "stage1_answered",

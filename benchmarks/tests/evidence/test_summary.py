@@ -97,14 +97,14 @@ def test_answers_are_compared_with_those_from_everything():
     assert "F1@top1 - F1@all" in markdown([{**result(), **found}])
 
 
-def test_tables_name_what_was_left_out_and_warn_of_few_questions():
+def test_tables_name_left_out_methods_and_warn_of_few_questions():
     text = markdown([result()])
     assert "Left out: x. missing" in text
     assert "no evidence" in text
     assert "| **query_likelihood** | 0.667 [0.000, 1.000] |" in text
 
 
-def test_what_is_no_result_is_refused(tmp_path):
+def test_a_file_of_another_kind_is_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="no results"):
         find_results([tmp_path])
     (tmp_path / "a.json").write_text("{}", encoding="utf-8")

@@ -45,7 +45,7 @@ def test_a_question_is_handed_to_the_next_other_speaker(turns, read):
 
 
 @pytest.mark.parametrize("mark", ["?", "?!", "？", "؟", "? 😊", "?)"])
-def test_question_marks_of_several_scripts_and_what_stands_behind_them(mark):
+def test_question_marks_of_several_scripts_end_a_question(mark):
     read = as_replies([f"Ana: It is late. Coffee{mark}", "Ben: Tea."])
     assert read == ["Ana: It is late.", f"Ben: Coffee{mark} Tea."]
 

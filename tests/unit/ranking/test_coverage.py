@@ -50,7 +50,7 @@ def indexed(changes):
 
 @settings(deadline=None)
 @given(CHANGES, WORDS)
-def test_after_any_changes_the_index_covers_what_the_definition_says(changes, query):
+def test_the_index_equals_the_definition_after_changes(changes, query):
     index, texts = indexed(changes)
     expected = defined(query, texts)
     shares = [expected.get(number, 0.0) for number in range(10)]

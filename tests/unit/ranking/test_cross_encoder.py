@@ -91,7 +91,7 @@ def test_it_is_stage_1_of_shaping_and_all_of_it_without_a_signal(directory):
     assert kept.index == order[0]
 
 
-def test_what_cannot_be_used_is_refused_and_said(directory, tmp_path):
+def test_an_invalid_cross_encoder_is_refused(directory, tmp_path):
     with pytest.raises(ModelNotFoundError, match="allow_download=True to CrossEncoderRanker"):
         CrossEncoderRanker("nobody/nothing").rank("bees", PASSAGES)
     three = CrossEncoderRanker(saved(tmp_path / "three", labels=3))

@@ -119,7 +119,7 @@ def test_an_unknown_ranker_is_refused_and_the_known_ones_are_named():
         make_ranker("elastic")
 
 
-def test_a_dense_ranker_serves_threads_and_is_pickled_without_what_it_has_embedded():
+def test_a_dense_ranker_serves_threads_and_pickles_without_cache():
     ranker = make_ranker("dense", WordEmbedder())
     with ThreadPoolExecutor(4) as pool:
         rankings = set(pool.map(lambda _: ranker.rank("bees", PASSAGES), range(8)))
