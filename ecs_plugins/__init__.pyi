@@ -11,7 +11,7 @@ from .lm.base import LanguageModel as LanguageModel
 from .lm.fake import FakeLanguageModel as FakeLanguageModel
 from .lm.local import LocalLM as LocalLM
 from .lm.prompts import PromptTemplate as PromptTemplate
-from .lm.remote.model import RemoteLM as RemoteLM
+from .lm.remote.remote_lm import RemoteLM as RemoteLM
 from .memory.config import MemoryConfig as MemoryConfig
 from .memory.entropic import EntropicMemory as EntropicMemory
 from .ranking.embedder import Embedder as Embedder

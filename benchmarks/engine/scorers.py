@@ -19,8 +19,8 @@ import torch
 
 from benchmarks.engine.workload import tokenizer_of
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.lm.scoring import plain
-from ecs_plugins.lm.scoring.items import Batch
+from ecs_plugins.lm.scoring import padded
+from ecs_plugins.lm.scoring.pack_items import Batch
 from ecs_plugins.lm.scoring.packs import TokenBudget
 from ecs_plugins.lm.scoring.planner import ScoringEngine
 from ecs_plugins.lm.scoring.profile import profile_of
@@ -61,7 +61,7 @@ def _make(name: str, model: PreTrainedModel) -> Scorer:
     if name in (OURS, WARM):
         return _ours(model, forget=name == OURS)
     if name == NAIVE:
-        return lambda request: _sums(plain.score_by_reference(runner, *_batch(request)).logprobs)
+        return lambda request: _sums(padded.score_by_reference(runner, *_batch(request)).logprobs)
     if name == ROWS:
         return lambda request: _rows(runner, request)
     if name == PADDED:
@@ -120,7 +120,7 @@ def _padded(runner: Runner, request: TokenRequest) -> Sums:
     prefix, paths = _batch(request)
     longest = len(prefix) + max(len(path.ids) for path in paths)
     return _sums(
-        plain.score_padded(runner, prefix, paths, TokenBudget(_PADDED_BATCH * longest)).logprobs
+        padded.score_padded(runner, prefix, paths, TokenBudget(_PADDED_BATCH * longest)).logprobs
     )
 
 

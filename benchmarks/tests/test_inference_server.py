@@ -7,7 +7,7 @@ import pytest
 
 from ecs_plugins.lm.base import ScoreRequest, Segment
 from ecs_plugins.lm.bundled import bundled_path
-from ecs_plugins.lm.remote.model import RemoteLM
+from ecs_plugins.lm.remote.remote_lm import RemoteLM
 
 KIND, _, URL = os.environ.get("ECS_PLUGINS_SERVER", "").partition("=")
 pytestmark = [

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ecs_plugins.common.pages import rendered
+from ecs_plugins.common.rendering import rendered
 from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.memory import EntropicMemory, Memory, SleepReport
 from ecs_plugins.memory.records import RecordedDecision

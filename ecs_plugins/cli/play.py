@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
 from ecs_plugins.cli.pages import Coloured, coloured, life_of, ordered
-from ecs_plugins.common.pages import rendered
+from ecs_plugins.common.rendering import rendered
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError
 from ecs_plugins.frontier import EfficiencyFrontier
 from ecs_plugins.memory import EntropicMemory

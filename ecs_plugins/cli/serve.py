@@ -16,8 +16,8 @@ from ecs_plugins.common import files
 from ecs_plugins.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from ecs_plugins.server.loading import Loading
     from ecs_plugins.server.service import Service
+    from ecs_plugins.server.startup import Loading
     from ecs_plugins.shaping import ContextShaper
 
 SERVE_HELP = """Serve a rerank endpoint: one model for many processes and languages.
@@ -107,9 +107,9 @@ def serve(
 ) -> None:
     """See `SERVE_HELP`, which the command line shows."""
     with _extra("serve"):
-        from ecs_plugins.server.loading import Loading
         from ecs_plugins.server.rerank import rerank_app
         from ecs_plugins.server.service import Bounds
+        from ecs_plugins.server.startup import Loading
     from ecs_plugins.ranking.embedder import default_embedder
     from ecs_plugins.shaping import ContextShaper, ShapingConfig
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from ecs_plugins.common.checks import shown
-from ecs_plugins.common.pages import folded, preformatted, rendered
+from ecs_plugins.common.rendering import folded, preformatted, rendered
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import (
     ConfigValue,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ecs_plugins.common.files import write_atomically
-from ecs_plugins.common.pages import rendered
+from ecs_plugins.common.rendering import rendered
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
 from ecs_plugins.frontier.cost import StrategyPoint, check_reuse
 from ecs_plugins.frontier.decision import amount

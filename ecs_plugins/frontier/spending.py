@@ -13,7 +13,7 @@ from pydantic import Field
 
 from ecs_plugins.common.config import Config
 from ecs_plugins.common.files import write_atomically
-from ecs_plugins.common.pages import rendered
+from ecs_plugins.common.rendering import rendered
 from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.frontier.decision import amount
 from ecs_plugins.frontier.ledger import DaySpend, Ledger

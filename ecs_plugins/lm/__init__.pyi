@@ -3,4 +3,4 @@ from .base import ScoreRequest as ScoreRequest
 from .fake import FakeLanguageModel as FakeLanguageModel
 from .local import LocalLM as LocalLM
 from .prompts import PromptTemplate as PromptTemplate
-from .remote.model import RemoteLM as RemoteLM
+from .remote.remote_lm import RemoteLM as RemoteLM

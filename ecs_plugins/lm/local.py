@@ -6,7 +6,6 @@ on the same model, and pickled as its settings.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from os import PathLike, fspath
@@ -17,13 +16,13 @@ from pydantic import Field
 from ecs_plugins.errors import ConfigurationError, ModelError
 from ecs_plugins.lm.base import ChatLayout, Generation, ScoreRequest, ScoreResult, Segments
 from ecs_plugins.lm.loading import LoadingOptions, refuse_foreign_options, require_directory
+from ecs_plugins.lm.shared import Runtime, loaded_runtime, shared_runtime
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from ecs_plugins.lm.runtime import Runtime
+    from ecs_plugins.lm.scoring.planner import PathSpeed
     from ecs_plugins.lm.scoring.prefix import CacheStatistics
-    from ecs_plugins.lm.scoring.speed import PathSpeed
     from ecs_plugins.lm.worker import Scoring, Worker
 
 T = TypeVar("T")
@@ -286,7 +285,7 @@ class LocalLM:
         Raises:
             ModelError: The model cannot be loaded, or is not causal.
         """
-        from ecs_plugins.lm.scoring.speed import speeds_of
+        from ecs_plugins.lm.scoring.planner import speeds_of
 
         engine = self._load().engine
         return self._run(lambda: speeds_of(engine))
@@ -299,9 +298,7 @@ class LocalLM:
     def clear_cache(self) -> None:
         """Forget everything that the model of this handle has read, if any handle has loaded it."""
         runtime = self._runtime
-        if runtime is None and self._source and "ecs_plugins.lm.runtime" in sys.modules:
-            from ecs_plugins.lm.runtime import loaded_runtime
-
+        if runtime is None and self._source:
             runtime = loaded_runtime(self._source, self._options.loading)
         if runtime is not None:
             runtime.engine.forget()
@@ -319,8 +316,6 @@ class LocalLM:
         runtime = self._runtime
         if runtime is not None:
             return runtime
-        from ecs_plugins.lm.runtime import Runtime, shared_runtime
-
         with self._lock:
             if self._runtime is None:
                 if self._source is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ecs_plugins.common.pages import folded, preformatted
+from ecs_plugins.common.rendering import folded, preformatted
 from ecs_plugins.memory.types import FreeEnergy, Namespace, SleepDecision, Tier
 
 ERASED = "erased"

@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ecs_plugins.server.loading import Loading
 from ecs_plugins.server.requests import (
     LONGEST_ANSWER,
     LONGEST_QUERY,
@@ -21,6 +20,7 @@ from ecs_plugins.server.requests import (
     parsed,
     texts_of,
 )
+from ecs_plugins.server.startup import Loading
 from ecs_plugins.server.turns import Turns
 from ecs_plugins.shaping import ContextShaper
 from ecs_plugins.shaping.attribution.result import Attribution

@@ -23,7 +23,6 @@ from ecs_plugins.errors import InvalidInputError, ModelTimeoutError
 from ecs_plugins.server.access import Callers
 from ecs_plugins.server.attributing import PATH as ATTRIBUTE_PATH
 from ecs_plugins.server.attributing import AttributionEndpoint
-from ecs_plugins.server.loading import Loading
 from ecs_plugins.server.requests import (
     LONGEST_QUERY,
     TEXT_FIELD,
@@ -35,6 +34,7 @@ from ecs_plugins.server.requests import (
     texts_of,
 )
 from ecs_plugins.server.service import Bounds, Service
+from ecs_plugins.server.startup import Loading
 from ecs_plugins.server.turns import Turns
 from ecs_plugins.shaping import ContextShaper, ShapedContext
 from ecs_plugins.shaping.result import PassageVerdict

@@ -12,8 +12,8 @@ import uvicorn
 from typing_extensions import override
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from ecs_plugins.server.loading import Loading
 from ecs_plugins.server.service import STOP_SECONDS, Service
+from ecs_plugins.server.startup import Loading
 
 _log = logging.getLogger(__name__)
 

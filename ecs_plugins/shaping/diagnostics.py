@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from ecs_plugins.common.files import read_text, read_versioned, write_atomically
-from ecs_plugins.common.pages import rendered
+from ecs_plugins.common.rendering import rendered
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping.conclusions import Fitness, SignalDiagnostics, concluded, objections

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ecs_plugins.common.pages import WIDTH, preformatted, rendered
+from ecs_plugins.common.rendering import WIDTH, preformatted, rendered
 from ecs_plugins.common.text import one_line
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.shaping.spans import Span, by_handle, gaps, join_spans

@@ -21,9 +21,9 @@ import numpy as np
 
 from ecs_plugins.lm.scoring.arena import Arena
 from ecs_plugins.lm.scoring.forest import MIN_SAVED, Forest, plant
-from ecs_plugins.lm.scoring.items import Batch, Item, Pack, Size, itemise, tokens_by_batch
+from ecs_plugins.lm.scoring.pack_items import Batch, Item, Pack, Size, itemise, tokens_by_batch
 from ecs_plugins.lm.scoring.packs import TokenBudget, run_in_packs
-from ecs_plugins.lm.scoring.plain import MaskedForward
+from ecs_plugins.lm.scoring.padded import MaskedForward
 from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree, first_slots, places_of
 from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, PathScores
 from ecs_plugins.lm.scoring.runner import logprobs_of

@@ -8,17 +8,20 @@ silent.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from ecs_plugins.errors import ScoringError
-from ecs_plugins.lm.scoring import check, packed, plain
+from ecs_plugins.lm.scoring import check, packed, padded
 from ecs_plugins.lm.scoring.cascade import CascadeForward
-from ecs_plugins.lm.scoring.changes import Change, ModelWatch
-from ecs_plugins.lm.scoring.items import Batch
+from ecs_plugins.lm.scoring.model_watch import Change, ModelWatch
+from ecs_plugins.lm.scoring.pack_items import Batch
 from ecs_plugins.lm.scoring.packs import Affordable, TokenBudget, token_budget_of
 from ecs_plugins.lm.scoring.prefix import PrefixTree
 from ecs_plugins.lm.scoring.profile import PACKED, ModelProfile, Obstacle, ScoringPath
@@ -29,8 +32,12 @@ from ecs_plugins.lm.scoring.varlen import VarlenForward
 _FORWARDS: Mapping[ScoringPath, Callable[[Runner], packed.PackedForward]] = {
     ScoringPath.CASCADE: CascadeForward,
     ScoringPath.VARLEN: VarlenForward,
-    ScoringPath.MASKED: plain.MaskedForward,
+    ScoringPath.MASKED: padded.MaskedForward,
 }
+
+_SPEED_LENGTH = 128
+_SPEED_TOKENS = 1024
+"""Tokens of all passages together, when speeds are measured."""
 
 
 class ScoringEngine:
@@ -104,21 +111,27 @@ class ScoringEngine:
         return results
 
     def forget(self) -> None:
-        """Drop all kept prefixes; a call under way keeps what it found to itself."""
+        """Drop all kept prefixes and everything that was made of the model's weights.
+
+        A call under way keeps the prefixes that it found to itself.
+        """
+        self._forwards.clear()
+        self._forget_prefixes()
+
+    def _forget_prefixes(self) -> None:
         self.cache = PrefixTree(self.cache.max_bytes, device=self.runner.device)
 
     def _begin(self) -> PrefixTree:
         """What a new call finds and keeps its prefixes in: none of a model that has changed."""
         change = self._watch.look()
         if change is not Change.NONE:
-            self._forwards.clear()
             self.forget()
         if change is Change.STRUCTURE:
             self._failures.clear()
             self._checked.clear()
             self._causal = False
         if self._watch.has_hooks:
-            self.forget()
+            self._forget_prefixes()
         cache = self.cache
         cache.begin()
         return cache
@@ -211,8 +224,8 @@ class ScoringEngine:
             if path in PACKED:
                 return packed.score(self._forward(path), batches, budget, cache)
             if path is ScoringPath.PADDED:
-                return [plain.score_padded(self.runner, *batch, budget) for batch in batches]
-            return [plain.score_by_reference(self.runner, *batch) for batch in batches]
+                return [padded.score_padded(self.runner, *batch, budget) for batch in batches]
+            return [padded.score_by_reference(self.runner, *batch) for batch in batches]
         except Exception as error:
             if isinstance(error, ScoringError) or not is_out_of_memory(error):
                 raise
@@ -280,3 +293,53 @@ class ScoringEngine:
                     failures.append(Obstacle(reason, threshold))
         reasons = (failure.reason for failure in failures if length > failure.beyond)
         return next(reasons, None)
+
+
+class PathSpeed(NamedTuple):
+    """Speed of one way to score.
+
+    Attributes:
+        path: Name of the path.
+        tokens_per_second: Tokens of prompts; None if the path cannot be used.
+        against: Reason why it cannot be used.
+    """
+
+    path: str
+    tokens_per_second: float | None
+    against: str = ""
+
+    def __str__(self) -> str:
+        if self.tokens_per_second is None:
+            return f"{self.path}: not used, because {self.against}"
+        return f"{self.path}: {self.tokens_per_second:,.0f} tokens of prompts per second"
+
+
+def speeds_of(engine: ScoringEngine) -> list[PathSpeed]:
+    """Measure every path of the device, in its order; the first usable one is taken."""
+    length = min(_SPEED_LENGTH, engine.profile.window)
+    vocabulary = check.vocabulary_of(engine.runner)
+    request = check.request_of(length, vocabulary, 0, _SPEED_TOKENS)
+    engine.warm_up()
+    speeds = []
+    for path in engine.profile.paths:
+        against = engine.against(path, length)
+        if against is not None:
+            speeds.append(PathSpeed(path.value, None, against))
+            continue
+        _seconds(engine, path, request)  # the first call warms up
+        seconds = _seconds(engine, path, request)
+        lengths = map(request.length, range(len(request.candidates)))
+        tokens = sum(lengths) * len(request.continuations)
+        speeds.append(PathSpeed(path.value, tokens / seconds))
+    return speeds
+
+
+def _seconds(engine: ScoringEngine, path: ScoringPath, request: TokenRequest) -> float:
+    """Time one call with an empty cache."""
+    everything = range(len(request.candidates))
+    budget = TokenBudget(engine.token_budget)
+    started = time.perf_counter()
+    engine.run(path, request, everything, budget, PrefixTree(0))
+    if engine.runner.device.type == "cuda":
+        torch.cuda.synchronize(engine.runner.device)
+    return time.perf_counter() - started

@@ -14,18 +14,32 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 import torch
 
 from ecs_plugins.lm.scoring.arena import PAGE, Arena, KeyValues, StateShape
 from ecs_plugins.lm.scoring.forest import MIN_SAVED
-from ecs_plugins.lm.scoring.memory import default_cache_bytes
 from ecs_plugins.lm.scoring.request import Ids, common_length
 from ecs_plugins.lm.scoring.runner import is_out_of_memory
 
 _CPU = torch.device("cpu")
+
+_SHARE = 8
+_SHARE_OF_A_CARD = 4
+_LEAST = 2**26
+_MOST = 2**34
+"""On a processor: a program that runs for weeks must not grow without end on a large machine."""
+
+_GROUP = Path("/sys/fs/cgroup")
+_GROUP_FILES = (
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
+"""Limit and use of a container's memory, in both versions of Linux control groups."""
 
 Slots = Sequence[range]
 """Runs of places in an arena, one behind the other."""
@@ -438,3 +452,35 @@ class PrefixTree:
                 return False
             self._drop(oldest)
         return True
+
+
+def default_cache_bytes(device: torch.device) -> int:
+    """Return the default budget for keys and values on a device: a share of the free memory.
+
+    On a processor other programs want memory too; a card is there for its model.
+    """
+    if device.type == "cuda" and torch.cuda.is_available():
+        free, _ = torch.cuda.mem_get_info(device)
+        # Memory that torch holds for later tensors is free as well.
+        spare = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return max(_LEAST, (free + spare) // _SHARE_OF_A_CARD)
+    share = free_bytes() // _SHARE
+    return min(_MOST, max(_LEAST, share))
+
+
+def free_bytes(group: Path | None = None) -> int:
+    """Return the memory that this process can still have, within the limit of its container.
+
+    Args:
+        group: Directory of the control group; that of the process by default.
+    """
+    group = group or _GROUP
+    available: int = psutil.virtual_memory().available
+    for limit_file, use_file in _GROUP_FILES:
+        try:
+            limit = int((group / limit_file).read_text())
+            used = int((group / use_file).read_text())
+        except (OSError, ValueError):  # no such file, or "max" for no limit
+            continue
+        available = min(available, limit - used)
+    return max(0, available)

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.arena import Arena, KeyValues, LayerShape, StateShape
-from ecs_plugins.lm.scoring.changes import hooks_of
 from ecs_plugins.lm.scoring.forest import Forest
+from ecs_plugins.lm.scoring.model_watch import hooks_of
 from ecs_plugins.lm.scoring.modules import RowByRow, fuse_norms
 from ecs_plugins.lm.scoring.prefix import PrefixState
 from ecs_plugins.lm.scoring.runner import Runner

@@ -101,7 +101,7 @@ def explain(
     connection: Connection, name: str, store: MemoryStore, utility: UtilityFunction | None
 ) -> Explanation:
     """All that is on record about a memory, a hot item or a message."""
-    from ecs_plugins.common.pages import folded, rendered  # what renders takes long to import
+    from ecs_plugins.common.rendering import folded, rendered  # what renders takes long to import
 
     message = log.get(connection, name)
     rows = tiers.versions(connection, name)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ecs_plugins.common.pages import rendered
+from ecs_plugins.common.rendering import rendered
 from ecs_plugins.shaping.attribution.cited import AttributedStatement
 
 Span = tuple[int, int]

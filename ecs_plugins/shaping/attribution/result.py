@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from ecs_plugins.common.pages import preformatted
+from ecs_plugins.common.rendering import preformatted
 from ecs_plugins.common.text import one_line
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.shaping.attribution.cited import AttributedStatement

@@ -28,9 +28,9 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.server.access import check_host, read_tokens
-from ecs_plugins.server.loading import Loading
 from ecs_plugins.server.rerank import LONGEST_QUERY, PATHS, rerank_app
 from ecs_plugins.server.service import Bounds
+from ecs_plugins.server.startup import Loading
 from tests.integration.server.conftest import calling, shaper_on
 
 QUESTION = "When does the ferry leave?"

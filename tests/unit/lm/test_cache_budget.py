@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_models import local, request
 
-from ecs_plugins.lm.scoring.memory import default_cache_bytes, free_bytes
+from ecs_plugins.lm.scoring.prefix import default_cache_bytes, free_bytes
 
 pytestmark = pytest.mark.model
 
@@ -19,7 +19,7 @@ CARD = torch.device("cuda")
 @pytest.fixture
 def free(monkeypatch, tmp_path):
     """Sets the free memory of a machine without a container."""
-    monkeypatch.setattr("ecs_plugins.lm.scoring.memory._GROUP", tmp_path)
+    monkeypatch.setattr("ecs_plugins.lm.scoring.prefix._GROUP", tmp_path)
 
     def set_to(available):
         memory = SimpleNamespace(available=available)

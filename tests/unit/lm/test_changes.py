@@ -11,8 +11,8 @@ from torch import nn
 from ecs_plugins.errors import ModelError
 from ecs_plugins.lm.base import Segment
 from ecs_plugins.lm.local import LocalLM
-from ecs_plugins.lm.scoring.changes import Change, ModelWatch
 from ecs_plugins.lm.scoring.check import require_causal
+from ecs_plugins.lm.scoring.model_watch import Change, ModelWatch
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.runner import Runner
 
@@ -86,16 +86,23 @@ def replace_a_frequency(made) -> None:
     rotary.inv_freq = rotary.inv_freq * 0.5
 
 
+@torch.no_grad()
 def overwrite_frequencies(made) -> None:
-    made.model.rotary_emb.inv_freq.data.mul_(0.5)
+    made.model.rotary_emb.inv_freq.mul_(0.5)
 
 
+@torch.no_grad()
 def overwrite_an_embedding(made) -> None:
     token = encoded(request()).candidates[1][0]
-    made.get_input_embeddings().weight.data[token] = 0.3
+    made.get_input_embeddings().weight[token] = 0.3
 
 
+@torch.no_grad()
 def overwrite_a_row_deep_inside(made) -> None:
+    first_layer(made).self_attn.v_proj.weight[3] = 0.3
+
+
+def write_through_data(made) -> None:
     first_layer(made).self_attn.v_proj.weight.data[3] = 0.3
 
 
@@ -136,6 +143,40 @@ def test_scores_follow_what_the_owner_of_a_model_changes(own, change) -> None:
     wanted = under_test.by_reference(asked, under_test.profile.window)
     (after,) = under_test.score([asked])
     assert under_test.path_for(60)[0] is ScoringPath.CASCADE
+    assert difference(after, before) > 100 * TOLERANCE
+    assert difference(after, wanted) < TOLERANCE
+
+
+def test_after_a_write_through_data_clear_cache_makes_scores_follow(own) -> None:
+    lm = LocalLM(own, tokenizer("byte_level"))
+    (before,) = lm.score([request()])
+    write_through_data(own)
+    lm.clear_cache()
+    (after,) = lm.score([request()])
+    (wanted,) = lm.score_by_reference([request()])
+    for k, candidate in enumerate(wanted.scores):
+        for m, segments in enumerate(candidate):
+            for s, segment in enumerate(segments):
+                found = after.scores[k][m][s].logprobs
+                assert np.abs(found - segment.logprobs).max() < TOLERANCE
+                assert np.abs(found - before.scores[k][m][s].logprobs).max() > TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["mlp", "self_attn", "input_layernorm"])
+def test_scores_follow_a_class_whose_forward_is_replaced(own, monkeypatch, name) -> None:
+    under_test = engine_of(own)
+    asked = encoded(request())
+    (before,) = under_test.score([asked])
+    kind = type(getattr(first_layer(own), name))
+    original = kind.forward
+
+    def doubled(self, *args, **kwargs):
+        out = original(self, *args, **kwargs)
+        return (2 * out[0], *out[1:]) if isinstance(out, tuple) else 2 * out
+
+    monkeypatch.setattr(kind, "forward", doubled)
+    wanted = under_test.by_reference(asked, under_test.profile.window)
+    (after,) = under_test.score([asked])
     assert difference(after, before) > 100 * TOLERANCE
     assert difference(after, wanted) < TOLERANCE
 
@@ -226,7 +267,8 @@ def test_virtual_tokens_are_refused_because_rows_of_logits_are_of_other_tokens()
 def test_numbers_and_structure_are_told_apart(own) -> None:
     watch = ModelWatch(own)
     assert watch.look() is Change.NONE
-    own.lm_head.weight.data.mul_(2)
+    with torch.no_grad():
+        own.lm_head.weight.mul_(2)
     assert watch.look() is Change.NUMBERS
     switch_adapter(own)
     assert watch.look() is Change.STRUCTURE

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from ecs_plugins.errors import ConfigurationError, ModelNotFoundError
-from ecs_plugins.lm import devices, loading, runtime
+from ecs_plugins.lm import devices, loading, shared
 from ecs_plugins.lm.devices import (
     describe,
     resolve_device,
@@ -235,7 +235,7 @@ def test_a_handle_loads_silently_unless_asked(directory, monkeypatch) -> None:
         asked_for.append(show_progress)
         return loading.load(*arguments, show_progress=show_progress)
 
-    monkeypatch.setattr(runtime, "load", load)
+    monkeypatch.setattr(shared, "load", load)
     quiet = LocalLM.from_pretrained(directory)
     quiet.warmup().close()
     LocalLM.from_pretrained(directory, revision="main", show_progress=True).warmup()

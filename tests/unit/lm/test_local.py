@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import local, model, request, tokenizer
 
 from ecs_plugins.errors import ConfigurationError, ModelError, ModelNotFoundError, ModelTimeoutError
-from ecs_plugins.lm import loading, runtime
+from ecs_plugins.lm import loading, shared
 from ecs_plugins.lm.base import ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
 
@@ -57,7 +57,7 @@ def loads(monkeypatch):
         seen.append(what)
         return loading.load(*what, show_progress=show_progress)
 
-    monkeypatch.setattr(runtime, "load", counted)
+    monkeypatch.setattr(shared, "load", counted)
     return seen
 
 

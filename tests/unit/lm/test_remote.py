@@ -29,7 +29,7 @@ from ecs_plugins.errors import (
 from ecs_plugins.lm.base import LanguageModel, ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.remote import client
-from ecs_plugins.lm.remote.model import RemoteLM
+from ecs_plugins.lm.remote.remote_lm import RemoteLM
 from ecs_plugins.shaping import ContextShaper
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.model, pytest.mark.slow]  # waits for servers

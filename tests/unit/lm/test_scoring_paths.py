@@ -32,7 +32,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
 from ecs_plugins.lm.base import ScoreRequest, Segment
 from ecs_plugins.lm.encoding import to_result
 from ecs_plugins.lm.local import LocalLM
-from ecs_plugins.lm.remote.model import RemoteLM
+from ecs_plugins.lm.remote.remote_lm import RemoteLM
 from ecs_plugins.lm.scoring import packed
 from ecs_plugins.lm.scoring.packs import TokenBudget
 from ecs_plugins.lm.scoring.profile import ScoringPath

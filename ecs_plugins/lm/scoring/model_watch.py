@@ -1,16 +1,15 @@
-"""Notices when a model is no longer what it was when it was looked at last.
+"""Detection of changes to a model between two calls.
 
-A fast path runs a twin of the model, and later questions use keys and values that were kept:
-both are wrong once somebody changes the model. What is compared:
+A fast path runs a twin of the model, and later questions use keys and values of earlier calls:
+both are wrong once the model changes. Compared are:
 
-* of every module and every configuration, its attributes: adapters that are switched, hooks,
-  ``self_attn.scaling = ...``, a module or a weight that takes another's place;
-* of every weight and every buffer, where it lies, how often torch wrote to it, and one number of
-  each of its rows, because writing to ``weight.data`` is not counted.
+* the attributes of every module and configuration, and the ``forward`` of every class: adapters,
+  hooks, ``self_attn.scaling = ...``, a replaced module or weight;
+* the address of every weight and buffer, and how often torch wrote to it.
 
-Two things cannot be seen from here. What a hook does may change without a trace, so nothing is
-kept between calls while there are hooks. Single numbers written through ``.data`` are missed unless
-they are among those looked at: whoever writes them calls ``LocalLM.clear_cache()``.
+Two changes cannot be seen from here. A hook may change its effect without a trace, so nothing is
+kept between calls while there are hooks. torch does not count writes through ``weight.data``: after
+these call ``LocalLM.clear_cache()``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
@@ -31,28 +29,28 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
 
 _DEEP = 4
-"""Containers within containers that are looked into; attributes are the first of them."""
+"""Depth of nested containers that are copied; attributes are the first level."""
 
 
 class Change(Enum):
-    """What became of a model."""
+    """Kind of change of a model."""
 
     NONE = "none"
     NUMBERS = "numbers"
-    """Its weights or buffers hold other numbers."""
+    """Weights or buffers hold other numbers."""
     STRUCTURE = "structure"
-    """It computes something else: modules, adapters, hooks, settings."""
+    """Modules, adapters, hooks or settings differ."""
 
 
 class ModelWatch:
-    """What a model was like when it was looked at last."""
+    """State of a model at the last look."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self._look_anew()
 
     def look(self) -> Change:
-        """What has changed since the last look."""
+        """Return the change since the last look."""
         if not self._structure.holds():
             self._look_anew()
             return Change.STRUCTURE
@@ -61,14 +59,14 @@ class ModelWatch:
         return Change.NUMBERS if new_weights or new_buffers else Change.NONE
 
     def settle(self) -> None:
-        """Take for granted what a call has changed, where a model takes notes while it runs."""
+        """Accept the changes of a call; some models store values while they run."""
         if not self._structure.holds():
             self._look_anew()
         self._buffers.have_changed()
 
     @property
     def has_hooks(self) -> bool:
-        """Whether a hook stood anywhere at the last look."""
+        """True if there was a hook at the last look."""
         return self._structure.has_hooks
 
     def _look_anew(self) -> None:
@@ -78,65 +76,45 @@ class ModelWatch:
 
 
 class _Structure:
-    """The attributes of all modules and configurations of a model."""
+    """Attributes of all modules and configurations of a model, and the code of its modules."""
 
     def __init__(self, model: nn.Module) -> None:
         modules = list(model.modules())
         configurations = {id(config): config for config in _configurations_of(modules)}
         owners: list[object] = [*modules, *configurations.values()]
         self._attributes = [(owner, _copied(vars(owner))) for owner in owners]
+        self._forwards = {kind: _forward_of(kind) for kind in map(type, modules)}
         self._global_hooks = _global_hooks()
         self.has_hooks = bool(hooks_of(model))
 
     def holds(self) -> bool:
-        """Whether all of them are still the same."""
+        """Return True if nothing has changed."""
         try:
             unchanged = all(vars(owner) == copied for owner, copied in self._attributes)
         except (RuntimeError, ValueError):  # other tensors or arrays, which are not simply unequal
             return False
-        return unchanged and self._global_hooks == _global_hooks()
+        same_code = all(_forward_of(kind) is code for kind, code in self._forwards.items())
+        return unchanged and same_code and self._global_hooks == _global_hooks()
 
 
 class _Numbers:
-    """Places, versions, and one number of each row of some tensors."""
+    """Addresses and versions of some tensors."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._tensors = [tensor for tensor in tensors if not tensor.is_meta]
-        self._places: list[tuple[int, int]] = []
-        self._drawn: list[list[Tensor]] = []
-        self._rows: list[Tensor] = []
-        self._read_anew()
+        self._places = self._places_now()
 
     def have_changed(self) -> bool:
-        """Whether they are others than when they were read last."""
-        if self._places != self._places_now():
-            self._read_anew()
-            return True
-        rows = self._rows_now()
-        pairs = zip(self._rows, rows, strict=True)
-        unchanged = all(torch.equal(before, now) for before, now in pairs)
-        self._rows = rows
-        return not unchanged
-
-    def _read_anew(self) -> None:
-        self._places = self._places_now()
-        drawn: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-        for tensor in self._tensors:
-            kind = (tensor.device, tensor.dtype)
-            drawn.setdefault(kind, []).append(_one_of_each_row(tensor))
-        self._drawn = list(drawn.values())
-        self._rows = self._rows_now()
+        """Return True if they have changed since the last call."""
+        before, self._places = self._places, self._places_now()
+        return before != self._places
 
     def _places_now(self) -> list[tuple[int, int]]:
         return [(tensor.data_ptr(), _version_of(tensor)) for tensor in self._tensors]
 
-    def _rows_now(self) -> list[Tensor]:
-        # As bytes, because what is not a number differs from itself.
-        return [torch.cat(views).view(torch.uint8) for views in self._drawn]
-
 
 def hooks_of(model: nn.Module) -> list[object]:
-    """All hooks that run when a model does."""
+    """Return all hooks that run when a model does."""
     hooks: list[object] = []
     for module in model.modules():
         for name in _HOOKS:
@@ -144,6 +122,11 @@ def hooks_of(model: nn.Module) -> list[object]:
     for attributes in _global_hooks():
         hooks.extend(attributes.values())
     return hooks
+
+
+def _forward_of(kind: type[nn.Module]) -> object:
+    """Return the code of a class of modules."""
+    return kind.forward
 
 
 def _global_hooks() -> list[dict[int, Any]]:
@@ -158,22 +141,12 @@ def _configurations_of(modules: Iterable[nn.Module]) -> Iterable[object]:
 
 
 def _version_of(tensor: Tensor) -> int:
-    """How often torch wrote to it; it does not count for tensors made in inference mode."""
+    """Return how often torch wrote to a tensor; 0 for tensors made in inference mode."""
     return 0 if tensor.is_inference() else tensor._version
 
 
-def _one_of_each_row(tensor: Tensor) -> Tensor:
-    """A view of one number of each row; all of them if there are no rows."""
-    numbers = tensor.detach()
-    if numbers.ndim == 0:
-        return numbers.unsqueeze(0)
-    if numbers.ndim > 1:
-        numbers = numbers[..., numbers.shape[-1] // 2]
-    return numbers.flatten()
-
-
 def _copied(value: Any, depth: int = _DEEP) -> Any:
-    """Containers as they are now, and what they contain; everything else is itself."""
+    """Copy nested containers; return any other value itself."""
     if depth == 0:
         return value
     if isinstance(value, dict):
