@@ -86,7 +86,7 @@ class DaySpend(NamedTuple):
 
 
 @runtime_checkable
-class Ledger(Protocol):  # pragma: no mutate class
+class Ledger(Protocol):  # pragma: no mutate block
     """What a router asks of a ledger: what `ReuseLedger` says of each of these, in any store."""
 
     @property
