@@ -17,10 +17,7 @@ from .memory.entropic import EntropicMemory as EntropicMemory
 from .ranking.embedder import Embedder as Embedder
 from .ranking.embedder import FakeEmbedder as FakeEmbedder
 from .ranking.embedder import SentenceTransformerEmbedder as SentenceTransformerEmbedder
-from .ranking.embedder import as_embedder as as_embedder
-from .ranking.embedder import default_embedder as default_embedder
 from .shaping.config import ShapingConfig as ShapingConfig
-from .shaping.result import PassageVerdict as PassageVerdict
 from .shaping.result import ShapedContext as ShapedContext
 from .shaping.shaper import ContextShaper as ContextShaper
 from .tokens import TokenLedger as TokenLedger

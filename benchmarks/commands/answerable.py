@@ -18,10 +18,10 @@ from benchmarks.datasets.evidence import read_dataset
 from benchmarks.datasets.hub import data_file
 from benchmarks.evidence.questions import sample
 from benchmarks.intervals import interval
+from benchmarks.scored_once import ScoredOnce
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping import ContextShaper, LabelledExample, ShapedContext, ShapingConfig
-from ecs_plugins.shaping.deadline import ScoredOnce
 from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.statistics import folds
 
@@ -115,14 +115,13 @@ def ask(model: LanguageModel, example: LabelledExample, dataset: str, signal: st
         signal=signal,
         ranker=None,
         redundancy_similarity=None,
-        conversation=False,
         on_error="raise",
     )
     shaper = ContextShaper(ScoredOnce(model), config)
     others = [
         text for text, label in zip(example.passages, example.labels, strict=True) if not label
     ]
-    shaped = shaper.shape(example.question, example.passages)
+    shaped = shaper.shape(example.question, example.passages, read_as=example.passages)
     scored = [n for n, verdict in enumerate(shaped.verdicts) if verdict.utility is not None]
     return Asked(
         dataset,

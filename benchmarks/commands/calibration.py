@@ -23,12 +23,13 @@ from benchmarks.datasets.evidence import read_dataset
 from benchmarks.datasets.hub import data_file
 from benchmarks.drawing import markdown_table
 from benchmarks.evidence.questions import EvidenceQuestion, sample
+from benchmarks.scored_once import ScoredOnce
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.journal import Journal
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.ranking import Ranker, make_ranker
+from ecs_plugins.ranking import Ranker
+from ecs_plugins.ranking.registry import make_ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from ecs_plugins.shaping.deadline import ScoredOnce
 from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.statistics import folds
 
@@ -165,9 +166,7 @@ def said_of(
     model: LanguageModel, question: str, passages: Sequence[str]
 ) -> dict[int, dict[str, float]]:
     """What the default signal says of every passage that repeats no other one."""
-    config = ShapingConfig(
-        ranker=None, redundancy_similarity=None, conversation=False, on_error="raise"
-    )
+    config = ShapingConfig(ranker=None, redundancy_similarity=None, on_error="raise")
     shaped = ContextShaper(model, config).shape(question, passages)
     said: dict[int, dict[str, float]] = {}
     for verdict in shaped.verdicts:

@@ -15,6 +15,7 @@ from rich.progress import track
 
 from benchmarks.commands import DataFile
 from benchmarks.intervals import interval
+from benchmarks.scored_once import ScoredOnce
 from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.frontier import CalibrationQuestion
 from ecs_plugins.frontier.journal import Journal
@@ -23,7 +24,6 @@ from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig, Verdict
 from ecs_plugins.shaping.choosing import KEPT_SHARE
-from ecs_plugins.shaping.deadline import ScoredOnce
 
 HELP = """How often the answer's text survives when only sentences that help are kept.
 

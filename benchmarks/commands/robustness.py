@@ -20,11 +20,12 @@ from benchmarks.commands import DataFile
 from benchmarks.datasets.evidence import read_dataset
 from benchmarks.drawing import markdown_table
 from benchmarks.evidence.questions import EvidenceQuestion, sample
+from benchmarks.scored_once import ScoredOnce
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.ranking import Ranker, make_ranker
+from ecs_plugins.ranking import Ranker
 from ecs_plugins.ranking.embedder import Embedder
+from ecs_plugins.ranking.registry import make_ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from ecs_plugins.shaping.deadline import ScoredOnce
 
 HELP = """How often a passage that only flatters the selector is kept first, or among the first two.
 
@@ -192,10 +193,16 @@ def methods(model: LanguageModel, embedder: Embedder) -> dict[str, Order]:
         shaper = ContextShaper(model, ShapingConfig(**settings), embedder=embedder)
         return lambda query, passages: [v.index for v in shaper.shape(query, passages).accepted]
 
+    plain = ContextShaper(model, embedder=embedder)
+
+    def undefended(query: str, passages: Sequence[str]) -> Sequence[int]:
+        found = plain.shape(query, passages, read_as=passages)
+        return [verdict.index for verdict in found.accepted]
+
     return {
         **{name: ranked(make_ranker(name, embedder)) for name in ("bm25", "dense", "convex")},
         "default": shaped(),
-        "without defence": shaped(beyond_question=False),
+        "without defence": undefended,
     }
 
 

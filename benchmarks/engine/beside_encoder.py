@@ -37,7 +37,7 @@ def beside_encoder(
 ) -> dict[str, Any]:
     """Ask a first and a later question over passages that are new in every repeat.
 
-    Then a first one of which the better half by the ranker is scored (``scored_share``).
+    Then a first one of which the better half by the ranker is scored (``pool_size``).
 
     Returns:
         JSON: CPU seconds per repeat of the four, and ratios to the cross-encoder's.
@@ -45,7 +45,7 @@ def beside_encoder(
     number, length = (4, 12) if quick else (PASSAGES, PASSAGE_TOKENS)
     model = model or LocalLM.bundled(dtype=dtype, device="cpu")
     shaper = ContextShaper(model)
-    halving = ContextShaper(model, {"scored_share": 0.5})
+    halving = ContextShaper(model, {"pool_size": max(1, number // 2)})
     encoder = _encoder()
     draw = random.Random(0)
     shaper.shape(_question(draw), [words(draw, length), words(draw, length)])

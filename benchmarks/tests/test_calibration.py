@@ -18,8 +18,8 @@ from benchmarks.evidence.questions import EvidenceQuestion
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.journal import Journal
 from ecs_plugins.lm import FakeLanguageModel
-from ecs_plugins.ranking import make_ranker
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from ecs_plugins.ranking.registry import make_ranker
 from ecs_plugins.shaping.probability import ProbabilityFit
 
 TRUE = ProbabilityFit(-1.0, {"explained": 2.0, "crowd": -1.0})

@@ -5,22 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption, ModelOption
-from ecs_plugins.common import files
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ecs_plugins.lm.base import LanguageModel
-    from ecs_plugins.shaping.config import ShapingConfig
     from ecs_plugins.shaping.diagnostics import ModelDiagnostics
     from ecs_plugins.shaping.observations import LabelledExample
+    from ecs_plugins.shaping.probability import ProbabilityFit
 
 HELP = """Is a model fit to tell evidence from distractors? Measured on your own questions.
 
@@ -47,17 +47,17 @@ a verdict: fit, weak or unfit, with the reasons.
   config = ModelDiagnostics.load("diagnostics.json").config()
 
 --fit only learns how likely a passage helps, for another model, language or
-kind of document, from 50 examples on; --out then holds the settings:
+kind of document, from 50 examples on; --out then holds the fit:
 
 \b
-  ecs-plugins diagnose --fit examples.jsonl --out shaping.json
-  config = ShapingConfig.from_json(json.loads(Path("shaping.json").read_text()))
+  ecs-plugins diagnose --fit examples.jsonl --out fit.json
+  shaper = ContextShaper(model, probability=ProbabilityFit.load("fit.json"))
 
 --from-traffic learns the same from what answers of your application rest on,
-as ecs_plugins.shaping.ShapingTraffic keeps it, and loads no model:
+as ecs_plugins.shaping.traffic.ShapingTraffic keeps it, and loads no model:
 
 \b
-  ecs-plugins diagnose --from-traffic traffic.jsonl --out shaping.json
+  ecs-plugins diagnose --from-traffic traffic.jsonl --out fit.json
 """
 MIN_TO_FIT = 50
 """Examples from which on a probability is learned: with fewer it is the prior."""
@@ -91,12 +91,12 @@ def diagnose(
     seed: Annotated[int, typer.Option(help="Draws samples, unrelated passages and folds.")] = 42,
     as_json: JsonOption = False,
 ) -> None:
-    """See `HELP`, which the command line shows."""
+    """Run the command that `HELP` describes."""
     source = _one_of(data, fit, from_traffic)
     if from_traffic is not None:
         _show_learned(source, model, out)
         return
-    # What libraries print while they load must not end up between the JSON and its reader.
+    # Libraries print while they load; that must not end up between the JSON and its reader.
     with contextlib.redirect_stdout(sys.stderr):
         from rich.console import Console
         from rich.progress import Progress
@@ -121,13 +121,11 @@ def diagnose(
             found = ModelDiagnostics.measure(
                 language_model, examples, signals=names, seed=seed, progress=tell
             )
-        fitted = "" if fit is None else json.dumps(_settings(found).to_json(), indent=1)
-        if out is not None and fitted:
-            files.write_atomically(out, f"{fitted}\n")
-        elif out is not None:
-            found.save(out)
-    if fitted and (as_json or out is None):
-        typer.echo(fitted)
+        fitted = None if fit is None else _learned(found)
+        if out is not None:
+            (fitted or found).save(out)
+    if fitted is not None and (as_json or out is None):
+        typer.echo(json.dumps(asdict(fitted)))
         return
     if as_json:
         typer.echo(found.to_json(), nl=False)
@@ -148,16 +146,15 @@ def _one_of(*paths: Path | None) -> Path:
 
 
 def _show_learned(path: Path, model: str | None, out: Path | None) -> None:
-    """Learn from traffic and write the settings, or show them."""
+    """Learn from traffic and write the fit, or show it."""
     from ecs_plugins.shaping.traffic import learned_from_traffic
 
-    config, answers = learned_from_traffic(path, model)
-    settings = json.dumps(config.to_json(), indent=1)
+    fit, answers = learned_from_traffic(path, model)
     typer.echo(f"learned from {answers} answers", err=True)
     if out is None:
-        typer.echo(settings)
+        typer.echo(json.dumps(asdict(fit)))
     else:
-        files.write_atomically(out, f"{settings}\n")
+        fit.save(out)
 
 
 def _measured(
@@ -166,14 +163,14 @@ def _measured(
     *,
     fitting: bool,
 ) -> list[str] | None:
-    """Names of the signals to measure; None for those that are worth their cost."""
+    """Return names of the signals to measure; None for those that are worth their cost."""
     if fitting:
         return [_fitted_signal(examples)]
     return None if signals is None else _names(signals, examples)
 
 
 def _fitted_signal(examples: Sequence[LabelledExample]) -> str:
-    """The signal whose probability is learned.
+    """Return the signal whose probability is learned.
 
     Raises:
         InvalidInputError: There are too few examples.
@@ -188,28 +185,26 @@ def _fitted_signal(examples: Sequence[LabelledExample]) -> str:
     return AUTO_WITHOUT_ANSWER
 
 
-def _settings(found: ModelDiagnostics) -> ShapingConfig:
-    """The default settings with the probability that was learned.
+def _learned(found: ModelDiagnostics) -> ProbabilityFit:
+    """Return the probability that was learned.
 
     Raises:
         InvalidInputError: All passages are evidence, or none is.
     """
-    from ecs_plugins.shaping.config import ShapingConfig
-
     (learned,) = found.signals
     if learned.probability is None:
         raise InvalidInputError("nothing can be learned where all passages are alike")
-    return ShapingConfig(signal=learned.signal, probability=learned.probability)
+    return learned.probability
 
 
 def _placement(model: LanguageModel) -> str:
-    """One line on what is measured, and where it computes."""
+    """Return one line on the model and the device on which it computes."""
     place = getattr(model, "placement", None)
     return model.name if place is None else f"{model.name}: {place}"
 
 
 def _path_speeds(model: LanguageModel) -> Sequence[object]:
-    """What a model of this machine says of its ways to score; a server's says nothing."""
+    """Return the speeds of a local model's ways to score; a server's has none."""
     measure = getattr(model, "path_speeds", None)
     return () if measure is None else measure()
 

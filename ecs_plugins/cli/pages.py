@@ -47,10 +47,9 @@ def coloured(shaper: ContextShaper, shaped: ShapedContext) -> Coloured:
     Scores every sentence of the passages that were scored, best first, in one more call.
     """
     pieces = _sentences(shaped)
-    config = shaper.config.replace(ranker=None, unit="passage", conversation=False)
-    scored = ContextShaper(shaper.model, config).shape(
-        shaped.query, [piece for own in pieces.values() for piece in own]
-    )
+    config = shaper.config.replace(ranker=None, unit="passage")
+    texts = [piece for own in pieces.values() for piece in own]
+    scored = ContextShaper(shaper.model, config).shape(shaped.query, texts, read_as=texts)
     shades = _shades({verdict.text: verdict.score for verdict in scored.verdicts})
     return {index: [(piece, shades.get(piece)) for piece in own] for index, own in pieces.items()}
 

@@ -103,24 +103,15 @@ def shape(
     signal: Annotated[
         str,
         typer.Option(
-            help="What is measured: auto, {signals}; with + and a ranker or without. none goes by "
-            "the ranker alone and asks no model."
+            help="The measure: auto, {signals}; with + and a ranker or without. none goes by the "
+            "ranker alone and asks no model."
         ),
     ] = "auto",
     ranker: Annotated[
         str,
-        typer.Option(
-            help="What chooses the passages worth scoring: {rankers}, or none to score all."
-        ),
+        typer.Option(help="Chooses the passages worth scoring: {rankers}, or none to score all."),
     ] = "convex",
     pool_size: Annotated[int, typer.Option(help="How many passages it chooses.")] = 40,
-    scored_share: Annotated[
-        float, typer.Option(help="Share of these that the model scores, the best first, 0 to 1.")
-    ] = 1.0,
-    budget_s: Annotated[
-        float | None,
-        typer.Option(help="Seconds after which the rest of them stays unscored; two are scored."),
-    ] = None,
     model: ModelOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
@@ -130,9 +121,9 @@ def shape(
         typer.Option(help="Also write a page that shows what each sentence adds.", metavar="FILE"),
     ] = None,
 ) -> None:
-    """See `HELP`, which the command line shows."""
+    """Run the command that `HELP` describes."""
     texts = read_passages(passages)
-    # What libraries print while they load must not end up between the JSON and its reader.
+    # Libraries print while they load; that must not end up between the JSON and its reader.
     with contextlib.redirect_stdout(sys.stderr):
         from rich.console import Console
 
@@ -144,8 +135,6 @@ def shape(
             signal=None if signal == "none" else signal,
             ranker=None if ranker == "none" else ranker,
             pool_size=pool_size,
-            scored_share=scored_share,
-            budget_s=budget_s,
             threshold=threshold,
             min_probability=min_probability,
             top_k=top_k,
@@ -161,7 +150,7 @@ def shape(
             language_model = _setup.load_model(model, device=device, dtype=dtype)
             number = len(texts)
             pool = number if config.ranker is None else min(number, config.pool_size)
-            status.update(f"scoring {config.scored_of(pool)} of {number} passages")
+            status.update(f"scoring {pool} of {number} passages")
             shaper = ContextShaper(language_model, config)
             shaped = shaper.shape(query, texts, answer=answer)
             if html is not None:

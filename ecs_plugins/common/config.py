@@ -103,7 +103,7 @@ class StrictFields(BaseModel):
     def __init__(self, *args: Any, **fields: Any) -> None:
         kind = type(self)
         # The framework's class may replace the model's configuration, so check here.
-        _require_known(kind.__name__, fields, kind.model_fields)
+        require_known(kind.__name__, fields, kind.model_fields)
         try:
             super().__init__(*args, **fields)
         except ValidationError as error:
@@ -128,13 +128,13 @@ def strict_keywords(init: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(init)
     def checked(*args: P.args, **keywords: P.kwargs) -> None:
         owner = type(args[0]).__name__
-        _require_known(owner, keywords, known)
+        require_known(owner, keywords, known)
         init(*args, **keywords)
 
     return checked
 
 
-def _require_known(owner: str, given: Iterable[str], known: Collection[str]) -> None:
+def require_known(owner: str, given: Iterable[str], known: Collection[str]) -> None:
     """Raise `ConfigurationError` for an unknown name."""
     for name in given:
         if name not in known:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from cachetools import LRUCache
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
-from ecs_plugins.common.config import StrictFields
+from ecs_plugins.common.config import StrictFields, require_known
 from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation, one_line
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.tracing import TracedDocument, span
@@ -25,6 +25,7 @@ from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
 from ecs_plugins.shaping.acceptance import check_threshold
 from ecs_plugins.shaping.config import ShapingConfig, by_name, make_parts
+from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
 from ecs_plugins.shaping.signals.base import Signal
@@ -43,6 +44,9 @@ RESTORABLE = 2000
 LISTED = 50
 """Left out texts that the tool lists."""
 _RESTORING = threading.Lock()
+
+SETTINGS = frozenset(ShapingConfig.model_fields)
+"""Names of the settings that the constructor of an integration takes."""
 
 AnswerSource = Callable[[str], str | Sequence[str] | None]
 """From a query to its known answer or answers; None where none is known."""
@@ -80,10 +84,14 @@ EmbedderField = Annotated[
 
 
 class ShapingFields(StrictFields):
-    """The fields of every integration that shapes retrieved passages.
+    """Fields of every integration that shapes retrieved passages.
+
+    Besides the fields, the constructor takes every setting of `ShapingConfig` by its name, which
+    then replaces that of ``config``; ``top_n`` for ``top_k``, as other rerankers name it; and
+    ``prune=True`` for ``unit="sentence"``.
 
     No model is loaded before the first passage is scored. A copy shares the model; a pickle
-    holds what the model pickles as.
+    holds the model's own pickle.
     """
 
     model: ModelField = Field(
@@ -92,38 +100,6 @@ class ShapingFields(StrictFields):
     )
     config: ShapingConfig = Field(
         default_factory=ShapingConfig, description="How passages are ranked, scored and accepted."
-    )
-    top_k: int | None = Field(
-        default=None,
-        description="Keep at most so many passages; overrides the config. Also as ``top_n``.",
-    )
-    threshold: float | None = Field(
-        default=None,
-        description="Minimum utility in nats where an answer is known; overrides the config.",
-    )
-    min_probability: float | None = Field(
-        default=None,
-        description="Least probability that a passage helps where no answer is known; overrides "
-        "the config.",
-    )
-    max_tokens: int | None = Field(
-        default=None,
-        description="Token budget of the kept passages, or with prune of what is left of them; "
-        "overrides the config.",
-    )
-    max_characters: int | None = Field(
-        default=None,
-        description="With prune: characters that may be left in all; overrides the config.",
-    )
-    keep_share: float | None = Field(
-        default=None,
-        description="With prune: share of the characters of the kept passages that may be left; "
-        "overrides the config.",
-    )
-    prune: bool = Field(
-        default=False,
-        description="Leave out of kept passages the sentences that do not help: the config with "
-        "unit='sentence'.",
     )
     answer: Annotated[AnswerSource | None, WithJsonSchema({}), PlainSerializer(by_name)] = Field(
         default=None,
@@ -140,43 +116,39 @@ class ShapingFields(StrictFields):
 
     embedder: EmbedderField = Field(
         default=None,
-        description="An Embedder or the framework's own embeddings, for rankers that are dense; "
-        "None: the offline one.",
+        description="An Embedder or the framework's own embeddings, best those of the vector "
+        "store; None: the offline one.",
+    )
+    probability: ProbabilityFit | None = Field(
+        default=None, description="A probability fitted to own examples; None: the shipped one."
     )
 
     def __init__(self, *args: Any, **fields: Any) -> None:
-        if "top_n" in fields:  # as other rerankers call it
+        if "top_n" in fields:
             if "top_k" in fields:
                 raise ConfigurationError("top_n is top_k by another name; give one of them")
             fields["top_k"] = fields.pop("top_n")
+        known = {*type(self).model_fields, *SETTINGS, "prune"}
+        require_known(type(self).__name__, fields, known)
+        settings = {name: fields.pop(name) for name in SETTINGS.intersection(fields)}
+        if fields.pop("prune", False):
+            settings["unit"] = "sentence"
+        if settings:
+            given = fields.get("config", ShapingConfig())
+            if not isinstance(given, ShapingConfig | Mapping):
+                raise ConfigurationError(f"config is a ShapingConfig, got {given!r:.60}")
+            fields["config"] = ShapingConfig.from_any(given).replace(**settings)
         super().__init__(*args, **fields)
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        config = self.shaping_config()
         signal, _ = self._parts_in_use()
         if self.answer is not None:
             check_answer_source(self.answer)
         else:
-            check_threshold(config)
+            check_threshold(self.config)
         check_answered(signal, self.answer)
         return self
-
-    def shaping_config(self) -> ShapingConfig:
-        """The config in effect: ``config`` with the fields set here in its place."""
-        names = (
-            "top_k",
-            "threshold",
-            "min_probability",
-            "max_tokens",
-            "max_characters",
-            "keep_share",
-        )
-        fields = {name: getattr(self, name) for name in names}
-        given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-        if self.prune:
-            given["unit"] = "sentence"
-        return self.config.replace(**given) if given else self.config
 
     def replies(
         self,
@@ -187,7 +159,7 @@ class ShapingFields(StrictFields):
         """Turns as they are read behind the turn before each; None if no such turn is known."""
         if self.neighbours is not None:
             before = [self.neighbours(item) for item in items]
-        if self.config.conversation is False or not any(before):
+        if not any(before):
             return None
         in_order = self.neighbours is None and is_conversation(turns)
         return as_replies(turns) if in_order else as_replies_to(turns, before)
@@ -202,7 +174,7 @@ class ShapingFields(StrictFields):
         """Shape ``passages`` for ``query`` with the fields of this object."""
         answer = None if self.answer is None else checked_answer(self.answer(query))
         signal, ranker = self._parts_in_use()
-        config = self.shaping_config().replace(signal=signal, ranker=ranker)
+        config = self.config.replace(signal=signal, ranker=ranker)
         model = as_model(self.model)
         about = {
             "input.value": query,
@@ -211,7 +183,7 @@ class ShapingFields(StrictFields):
             "reranker.model_name": model.name,
         }
         with span("RERANKER", about) as set_documents:
-            shaped = ContextShaper(model, config).shape(
+            shaped = ContextShaper(model, config, probability=self.probability).shape(
                 query, passages, answer=answer, read_as=read_as, titles=titles
             )
             given = [TracedDocument(text) for text in passages]

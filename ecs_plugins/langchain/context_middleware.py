@@ -310,8 +310,9 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         """Indices of the texts that help, in order. A blank text is left out."""
         compressor = self._compressor
         if max_tokens is not None:
-            limit = min(max_tokens, compressor.max_tokens or max_tokens)
-            compressor = compressor.model_copy(update={"max_tokens": limit})
+            limit = min(max_tokens, compressor.config.max_tokens or max_tokens)
+            config = compressor.config.replace(max_tokens=limit)
+            compressor = compressor.model_copy(update={"config": config})
         documents = []
         for index, text in enumerate(texts):
             if text.strip():

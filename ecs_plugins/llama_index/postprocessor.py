@@ -77,7 +77,7 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
         query = query_bundle.query_str
         if not nodes:
             return []
-        top_n = self.shaping_config().effective_top_k or len(nodes)
+        top_n = self.config.effective_top_k or len(nodes)
         model_name = as_model(self.model).name
         _dispatcher.event(
             ReRankStartEvent(query=query, nodes=nodes, top_n=top_n, model_name=model_name)

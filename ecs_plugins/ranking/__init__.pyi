@@ -2,5 +2,3 @@ from .base import Ranker as Ranker
 from .base import Ranking as Ranking
 from .cross_encoder import CrossEncoderRanker as CrossEncoderRanker
 from .dense import ConvexRanker as ConvexRanker
-from .registry import RANKERS as RANKERS
-from .registry import make_ranker as make_ranker

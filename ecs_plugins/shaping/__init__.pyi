@@ -5,8 +5,4 @@ from .observations import LabelledExample as LabelledExample
 from .result import ShapedContext as ShapedContext
 from .result import Verdict as Verdict
 from .shaper import ContextShaper as ContextShaper
-from .signals import SIGNALS as SIGNALS
-from .signals.base import PromptSignal as PromptSignal
 from .signals.base import Signal as Signal
-from .signals.base import UnitUtility as UnitUtility
-from .traffic import ShapingTraffic as ShapingTraffic

@@ -1,20 +1,21 @@
-"""The blocks of a text: paragraphs, headings, items, rows, code, and what else stands together.
+"""Blocks of a text: the lines that are read together.
 
-A text that is all of one kind, such as a CSV or a program, is told by its look
-(`ecs_plugins.shaping.looks`). Everything else is read as Markdown, by markdown-it-py: fences,
-indentation, tables, headings and the nesting of lists are those of CommonMark and GitHub. In a
-paragraph the marks of lists that Markdown does not have, such as ``(a)`` or ``4.2``, are found
-line by line.
+A text is read as Markdown, by markdown-it-py: headings, lists, tables, code and paragraphs are
+those of CommonMark and GitHub. Two formats are recognised before that: a table of delimited
+values, as the csv module reads it, and a chat, by the names before its turns.
 
-A chunk may begin inside a fence, so that each fence that closes seems to open. It is read as if a
-fence stood before it where only so a fence with a language opens code.
+In doubt a block is coarse, because a coarse block says the same as its text. A list is one block
+unless its items are sentences. A paragraph without prose, such as YAML, code or a log, is one
+block, too.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -22,132 +23,337 @@ from typing import NamedTuple
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from ecs_plugins.shaping.lines import Block, Kind, TextLine, filled, lines_of, whole
-from ecs_plugins.shaping.looks import FILES, PARAGRAPHS, looks_like_code
+from ecs_plugins.common.text import asks
 
-_FENCE = re.compile(r" {0,3}(?:```|~~~)[`~]*+\s*+(?P<language>[^`\s]*+)")
-_NUMERAL = "(?:[0-9０-９]{1,3}|[A-Za-z]|[ivxIVX]{2,5}|[一二三四五六七八九十]{1,3})"
-_ITEM = re.compile(
-    rf"""(?P<indent>[^\S\n]*+)
-        (?:(?P<bullet>[-*+•‣⁃◦▪▫●○■□➤➢►▸✓✔✗✘·–—])(?=\s)
-          |(?P<numbers>\d{{1,2}}(?:\.\d{{1,2}}){{1,3}}\.?)(?=\s)
-          |(?P<opened>[(（\[]{_NUMERAL}[)）\]])(?=\s|(?<=）))
-          |(?P<closed>{_NUMERAL}[).])(?=\s)
-          |(?P<wide>{_NUMERAL}[．、）]|[①-⑳㈠-㈩])
-        )\s*+(?=\S)""",
+_LINE = re.compile(r"[^\r\n]*+(?:\r\n?|\n)|[^\r\n]++")
+_WORD = re.compile(r"[^\W\d_]+")
+_SENTENCE_ENDS = tuple(".!?…。！？؟।॥")
+_CLOSING = " \t\r\n\"'”’)]*_»」』）】"
+_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]»*_]*+(?:\s|\Z)|[。！？؟।॥]")
+_DELIMITERS = ",;\t"
+_LEAST_ROWS = 3
+_REGULAR = 0.8
+"""Share of the rows of a table that have as many cells as most: a chunk may cut a row."""
+_LONGEST_CELL = 60
+"""Characters of the average cell where rows have two: a comma splits sentences in two as well."""
+_STAMP = r"[(\[]?\d{1,4}[./:-]\d{1,2}[^\n\])]{0,30}?[)\]]?\s*(?:-\s)?|[(\[][^\n)\]]{1,40}[)\]]\s*"
+_TURN = re.compile(
+    rf"""\s*+(?P<stamp>{_STAMP})?
+        (?:<(?P<nick>(?:v\s)?[^<>\n]{{1,40}})>\s?
+          |(?:\*\*|__)?(?P<name>[^\W\d_][^:：\n?？!.,;()<>]{{0,39}}?)(?:\*\*|__)?
+           (?::(?=\s|\*|_|$)|：)(?:\*\*|__)?\s*+)""",
     re.VERBOSE,
 )
-_INITIAL = re.compile(r"[A-Z]\.\s[A-Z]")
-_DIGITS = re.compile(r"\d+")
-_LETTERS = re.compile(r"[^\W\d_]+")
-_STOPS = tuple(".!?…:;,。！？：；，、)]")
+_STAMPED = re.compile(rf"\s*+(?:{_STAMP})")
+_TURNS_EACH = 1.5
+"""Turns of a speaker on average: keys of a configuration come once."""
+_ROLES = frozenset(
+    ["user", "assistant", "system", "human", "ai", "agent", "customer", "bot", "q", "a"]
+)
+_MARK = re.compile(
+    r"\s*+(?:[(（\[]\w{1,4}[)）\]]|\w{1,2}[).．、）]|\d+(?:\.\d+)+\.?|[^\w\s#|>]\s)\s*\S"
+)
+_TIMING = "-->"
 _UNDERLINE = re.compile(r"(\W)\1{3,}")
 _SETEXT = "---"
-_MAX_HEADING = 120
-"""Characters of a heading that is underlined; more are a paragraph above a rule."""
-_LEAF_LIST = "paragraph_open heading_open fence code_block html_block hr table_open"
-_LEAVES = frozenset(_LEAF_LIST.split())
-_LISTS = ("list_item_open", "list_item_close")
-_QUOTATIONS = ("blockquote_open", "blockquote_close")
+_LONGEST_HEADING = 120
+_LONG_LIST = 1200
+"""Characters from which on the items of a list are blocks, whatever they are."""
+_WORDS_PER_LINE = 3.0
+_CODE_SIGNS = 0.06
+"""Share of a paragraph's characters that are brackets and operators, from which on it is code."""
+_CODE = re.compile(r"[{}<>=;|\\#$&@~^\[\]_/]|\(\)|::|:$", re.MULTILINE)
 
 
-class Mark(NamedTuple):
-    """The mark of an item: how it looks, how far in it stands, and where the text begins."""
+class Kind(StrEnum):
+    """Kinds of blocks."""
 
-    style: str
-    indent: int
+    PROSE = "prose"
+    """Sentences, over any number of lines."""
+    HEADING = "heading"
+    ITEM = "item"
+    """An item of a list; it needs the sentence before the list."""
+    ROW_HEAD = "row_head"
+    """Header of a table; every row needs it."""
+    ROW = "row"
+    TURN = "turn"
+    """One turn of a chat, after the name of its speaker."""
+    WHOLE = "whole"
+    """A block that is kept or dropped whole: code, a list, a quotation, a cue of subtitles."""
+
+
+class TextLine(NamedTuple):
+    """A line: its span with the line break, and its text without."""
+
+    start: int
     end: int
+    text: str
+
+    @property
+    def blank(self) -> bool:
+        """True if the line holds only white space."""
+        return not self.text.strip()
 
 
-def blocks_of(text: str) -> list[Block]:
-    """The blocks of a text; their lines are those of the text, in order."""
-    lines = lines_of(text)
-    if not lines:
-        return []
+class Block(NamedTuple):
+    """Neighbouring lines that are read together.
+
+    Attributes:
+        kind: Their kind.
+        lines: At least one; blank ones at the end separate the block from the next.
+        depth: Level of a heading.
+        head: Characters at the beginning that name the speaker of a turn.
+    """
+
+    kind: Kind
+    lines: tuple[TextLine, ...]
+    depth: int = 0
+    head: int = 0
+
+    @property
+    def start(self) -> int:
+        """First character."""
+        return self.lines[0].start
+
+    @property
+    def end(self) -> int:
+        """One past the last character."""
+        return self.lines[-1].end
+
+    def extended(self, lines: Sequence[TextLine]) -> Block:
+        """Return the block with further lines at its end."""
+        return self._replace(lines=(*self.lines, *lines))
+
+
+def ends_sentence(text: str) -> bool:
+    """Return True if a sentence ends with the text."""
+    return text.rstrip(_CLOSING).endswith(_SENTENCE_ENDS)
+
+
+def filled(lines: Sequence[TextLine]) -> list[TextLine]:
+    """Return the lines that hold text."""
+    return [line for line in lines if not line.blank]
+
+
+def speaker_of(line: str) -> str:
+    """Return who speaks in a line, casefolded; empty if it does not begin as a turn."""
+    head = _TURN.match(line)
+    return (head["name"] or head["nick"]).strip().casefold() if head else ""
+
+
+def begins_item(block: Block) -> bool:
+    """Return True if a block begins with the mark of an item, such as ``(a)`` or ``4.2``."""
+    return _MARK.match(filled(block.lines)[0].text) is not None if filled(block.lines) else False
+
+
+def blocks_of(text: str, *, whole_lists: bool = True) -> list[Block]:
+    """Return the blocks of a text; their lines are those of the text, in order.
+
+    Without ``whole_lists`` every item of a list is a block.
+    """
+    lines = [
+        TextLine(match.start(), match.end(), match.group().rstrip("\r\n"))
+        for match in _LINE.finditer(text)
+    ]
     if not filled(lines):
-        return [whole(lines)]
-    if any(_FENCE.match(line.text) for line in lines):
-        return _Markdown(lines).blocks()
-    for look in FILES:
-        blocks = look(lines)
-        if blocks is not None:
-            return blocks
-    return _Markdown(lines).blocks()
+        return [Block(Kind.WHOLE, tuple(lines))] if lines else []
+    return _rows(lines) or _turns(lines) or _Markdown(lines, whole_lists=whole_lists).blocks()
+
+
+def _rows(lines: Sequence[TextLine]) -> list[Block] | None:
+    """Return the rows of delimited values, after the first regular one as their header."""
+    for delimiter in _DELIMITERS:
+        if sum(delimiter in line.text for line in lines) < _LEAST_ROWS:
+            continue
+        for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE):
+            rows = _table(lines, delimiter, quoting)
+            if rows is not None:
+                return rows
+    return None
+
+
+def _table(lines: Sequence[TextLine], delimiter: str, quoting: int) -> list[Block] | None:
+    reader = csv.reader([f"{line.text}\n" for line in lines], delimiter=delimiter, quoting=quoting)
+    rows: list[tuple[int, Sequence[str]]] = []
+    try:
+        rows += ((reader.line_num, cells) for cells in reader)
+    except csv.Error:
+        return None
+    cells_of = {end: cells for end, cells in rows if cells}
+    if len(cells_of) < _LEAST_ROWS:
+        return None
+    (width, regular), *_ = Counter(map(len, cells_of.values())).most_common()
+    characters = sum(len(cell) for cells in cells_of.values() for cell in cells)
+    is_table = width > 2 or (width == 2 and characters <= 2 * _LONGEST_CELL * len(cells_of))
+    if not is_table or regular < max(_LEAST_ROWS, _REGULAR * len(cells_of)):
+        return None
+    if width == 2 and _is_prose([line.text for line in filled(lines)]):
+        return None
+    blocks: list[Block] = []
+    has_head = False
+    first = 0
+    for end, cells in rows:
+        part = lines[first:end]
+        first = end
+        if not cells and blocks:
+            blocks[-1] = blocks[-1].extended(part)
+            continue
+        is_head = not has_head and len(cells) == width
+        has_head = has_head or is_head
+        blocks.append(Block(Kind.ROW_HEAD if is_head else Kind.ROW, tuple(part)))
+    return blocks
+
+
+def _turns(lines: Sequence[TextLine]) -> list[Block] | None:
+    """Return the turns of a chat, in which a few speakers come back."""
+    texts = filled(lines)
+    heads = {line.start: match for line in texts if (match := _TURN.match(line.text))}
+    if any(_TIMING in line.text for line in texts):
+        return None
+    speakers = Counter(speaker_of(line.text) for line in texts if line.start in heads)
+    stamps = sum(match["stamp"] is not None for match in heads.values())
+    is_stamped = 2 * stamps > len(heads)
+    talk = sum(
+        _is_talk(line.text[heads[line.start].end() :]) for line in texts if line.start in heads
+    )
+    comes_back = len(heads) >= _TURNS_EACH * len(speakers)
+    is_back = len(speakers) > 1 and (comes_back or speakers.keys() <= _ROLES)
+    is_chat = is_stamped or (2 * talk >= len(heads) and (is_back or _replies(list(heads.values()))))
+    least = 1 if is_stamped else 2
+    if len(heads) < least or not is_chat or 3 * len(heads) < len(texts):
+        return None
+    blocks: list[Block] = []
+    for line in lines:
+        match = heads.get(line.start)
+        is_notice = is_stamped and match is None and _STAMPED.match(line.text) is not None
+        if match is not None:
+            blocks.append(Block(Kind.TURN, (line,), head=match.end()))
+        elif not blocks or is_notice:
+            blocks.append(Block(Kind.WHOLE, (line,)))
+        else:
+            blocks[-1] = blocks[-1].extended([line])
+    return blocks
+
+
+def _replies(heads: Sequence[re.Match[str]]) -> bool:
+    """Return True if another speaker follows a question."""
+    pairs = pairwise(heads)
+    return any(asks(one.string) and one["name"] != other["name"] for one, other in pairs)
+
+
+def _is_talk(text: str) -> bool:
+    """Return True if a text is more than the value of a key."""
+    return ends_sentence(text) or len(text.split()) > _WORDS_PER_LINE
 
 
 @cache
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark").enable("table")
-    # Only blocks are asked for: what stands inside a line is not read.
+    # Only blocks are needed: the text inside a line is not parsed.
     parser.core.ruler.enableOnly(["normalize", "block"])
     return parser
 
 
 class _Markdown:
-    """Lines as Markdown: what the parser says of them, and what it leaves out between."""
+    """Lines as Markdown: the outermost blocks of the parser, and the lines between them."""
 
-    def __init__(self, lines: Sequence[TextLine]) -> None:
+    def __init__(self, lines: Sequence[TextLine], *, whole_lists: bool) -> None:
         self._lines = lines
+        self._whole_lists = whole_lists
         self._blocks: list[Block] = []
         self._done = 0
 
     def blocks(self) -> list[Block]:
-        """The blocks of all lines."""
-        before = int(_begins_in_fence(self._lines))
-        source = ["```"] * before + _source(self._lines)
-        lists = 0
-        quotations = 0
-        for token in _parser().parse("\n".join(source)):
-            if token.type in _LISTS:
-                lists += token.nesting
-            elif token.type in _QUOTATIONS:
-                quotations += token.nesting
-            elif token.type in _LEAVES and token.map is not None:
-                first, last = token.map
-                self._between(first - before)
-                self._leaf(
-                    token,
-                    last - before,
-                    inside=bool(lists),
-                    quoted=bool(quotations),
-                )
-        self._between(len(self._lines))
-        return _with_indented_rest(self._blocks)
+        """Return the blocks of all lines."""
+        tokens = _parser().parse("\n".join(_source(self._lines)))
+        starts = [
+            token.map[0]
+            for token in reversed(tokens)
+            if token.type == "list_item_open" and token.level == 1 and token.map
+        ]
+        for token in tokens:
+            if token.level or token.map is None or token.map[1] <= self._done:
+                continue
+            self._add_between(token.map[0])
+            last = min(token.map[1], len(self._lines))
+            items: list[int] = []
+            while starts and starts[-1] < last:
+                items.append(starts.pop() - self._done)
+            self._blocks += self._blocks_of(token, items, self._lines[self._done : last])
+            self._done = last
+        self._add_between(len(self._lines))
+        return list(_joined(self._blocks)) if self._whole_lists else self._blocks
 
-    def _leaf(self, token: Token, last: int, *, inside: bool, quoted: bool) -> None:
-        """Add what has no further structure, unless its lines are read already."""
-        if last <= self._done:
-            return
-        lines = self._lines[self._done : last]
-        if quoted:
-            blocks = [Block(Kind.QUOTE, tuple(lines), inside=inside)]
-        else:
-            blocks = _blocks_of_leaf(token, lines, inside=inside)
-        self._blocks += blocks
-        self._done = min(last, len(self._lines))
-
-    def _between(self, end: int) -> None:
-        """Add lines that are none of Markdown's blocks, such as a definition of a link."""
-        lines = self._lines[self._done : end]
+    def _add_between(self, end: int) -> None:
+        """Add lines that are none of Markdown's blocks: blank ones, definitions of links."""
+        lines = tuple(self._lines[self._done : end])
         if filled(lines):
-            self._blocks.append(whole(lines))
+            self._blocks.append(Block(Kind.WHOLE, lines))
         elif self._blocks:
-            self._blocks[-1] = self._blocks[-1].longer(lines)
-        else:  # blank lines at the beginning belong to what follows
+            self._blocks[-1] = self._blocks[-1].extended(lines)
+        else:  # blank lines at the beginning belong to the block after them
             return
         self._done = max(self._done, end)
 
+    def _blocks_of(
+        self, token: Token, items: Sequence[int], lines: Sequence[TextLine]
+    ) -> list[Block]:
+        texts = [line.text for line in filled(lines)]
+        size = sum(map(len, texts))
+        if token.type == "heading_open" and size <= _LONGEST_HEADING:
+            return [Block(Kind.HEADING, tuple(lines), int(token.tag.removeprefix("h")))]
+        if token.type == "table_open":
+            rows = [Block(Kind.ROW, (line,)) for line in lines[2:]]
+            return [Block(Kind.ROW_HEAD, tuple(lines[:2])), *rows]
+        if token.type in ("bullet_list_open", "ordered_list_open"):
+            places = [0, *items[1:], len(lines)]
+            parts = [Block(Kind.ITEM, tuple(lines[at:end])) for at, end in pairwise(places)]
+            is_ordered = token.type == "ordered_list_open"
+            by_item = all(ends_sentence(_text(part.lines)) for part in parts) and not is_ordered
+            is_short = self._whole_lists and size <= _LONG_LIST
+            return [Block(Kind.WHOLE, tuple(lines))] if is_short and not by_item else parts
+        if token.type in ("paragraph_open", "heading_open", "code_block"):
+            chat = _turns(lines)
+            if chat is not None:
+                return chat
+            return (
+                _list_and_prose(lines) if self._whole_lists else [Block(Kind.PROSE, tuple(lines))]
+            )
+        return [Block(Kind.WHOLE, tuple(lines))]
+
+
+def _list_and_prose(lines: Sequence[TextLine]) -> list[Block]:
+    """Return a paragraph: a list with marks that Markdown does not have, and the prose after it."""
+    marked = [place for place, line in enumerate(lines) if _MARK.match(line.text)]
+    end = 0
+    if len(marked) > 1:
+        end = next(
+            (n for n in range(marked[-1], len(lines)) if ends_sentence(lines[n].text)), len(lines)
+        )
+        end = min(end + 1, len(lines))
+    parts = [part for part in (lines[:end], lines[end:]) if filled(part)]
+    blocks: list[Block] = []
+    for part in parts:
+        is_prose = part is not parts[0] or not end
+        is_prose = is_prose and _is_prose([line.text for line in filled(part)])
+        blocks.append(Block(Kind.PROSE if is_prose else Kind.WHOLE, tuple(part)))
+    if not filled(lines[end:]):
+        blocks[-1] = blocks[-1]._replace(lines=tuple(lines)) if len(blocks) == 1 else blocks[-1]
+    return blocks
+
+
+def _text(lines: Sequence[TextLine]) -> str:
+    return "\n".join(line.text for line in lines)
+
 
 def _source(lines: Sequence[TextLine]) -> list[str]:
-    """Lines as Markdown reads them: without a common margin, and underlined as it underlines.
+    """Return lines as Markdown reads them: without a common margin, and underlined its way.
 
-    In reStructuredText any mark may underline a heading, also those of a fence.
+    In reStructuredText any mark may underline a heading, also that of a fence.
     """
-    margin = min(line.indent for line in filled(lines))
-    source: list[str] = []
-    for line in lines:
-        wide = line.text.expandtabs()
-        source.append(wide[margin:].rstrip())
+    wide = [line.text.expandtabs() for line in lines]
+    margin = min(len(text) - len(text.lstrip()) for text in wide if text.strip())
+    source = [text[margin:].rstrip() for text in wide]
     for place, (above, below) in enumerate(pairwise(source), start=1):
         is_long_enough = 0 < len(above) <= len(below) + 1
         if is_long_enough and _UNDERLINE.fullmatch(below):
@@ -155,163 +361,37 @@ def _source(lines: Sequence[TextLine]) -> list[str]:
     return source
 
 
-def _begins_in_fence(lines: Sequence[TextLine]) -> bool:
-    """Whether the first fence of a text closes one that was opened before it."""
-    fences = [place for place, line in enumerate(lines) if _FENCE.match(line.text)]
-    opening = [bool(_language(lines[place])) for place in fences]
-    if any(opening):
-        where_it_closes = opening[1::2]
-        where_it_opens = opening[::2]
-        return any(where_it_closes) and not any(where_it_opens)
-    if len(fences) % 2 == 0:
+def _is_prose(texts: Sequence[str]) -> bool:
+    """Return True if lines are made of sentences: words in rows, few signs, and an end."""
+    text = "\n".join(texts)
+    words = sum(1 + len(word) // 8 for word in _WORD.findall(text))
+    signs = len(_CODE.findall(text))
+    if signs > _CODE_SIGNS * len(text) or not words:
         return False
-    return looks_like_code(lines[: fences[0]])
+    return _END.search(text) is not None and (
+        len(texts) == 1 or words >= _WORDS_PER_LINE * len(texts)
+    )
 
 
-def _language(line: TextLine) -> str:
-    fence = _FENCE.match(line.text)
-    return fence["language"] if fence else ""
-
-
-def _blocks_of_leaf(token: Token, lines: Sequence[TextLine], *, inside: bool) -> list[Block]:
-    if token.type == "table_open":
-        return _table(lines)
-    characters = sum(len(line.text) for line in lines)
-    if token.type == "heading_open" and characters <= _MAX_HEADING:
-        level = int(token.tag.removeprefix("h"))
-        return [Block(Kind.HEADING, tuple(lines), level)]
-    is_text = token.type in ("paragraph_open", "heading_open")
-    if is_text or (token.type == "code_block" and not looks_like_code(lines)):
-        return _paragraph(lines, inside=inside)
-    return [whole(lines, inside=inside)]
-
-
-def _table(lines: Sequence[TextLine]) -> list[Block]:
-    head = Block(Kind.ROW_HEAD, tuple(lines[:2]))
-    rows = [Block(Kind.ROW, (line,)) for line in lines[2:]]
-    return [head, *rows]
-
-
-def _paragraph(lines: Sequence[TextLine], *, inside: bool) -> list[Block]:
-    """Items and prose, or what the lines look like."""
-    (first, *_) = filled(lines)
-    if mark_of(first.text) is None:
-        for look in PARAGRAPHS:
-            blocks = look(lines)
-            if blocks is not None:
-                return [block._replace(inside=inside) for block in blocks]
-    return _items_and_prose(lines, inside=inside)
-
-
-def _items_and_prose(lines: Sequence[TextLine], *, inside: bool) -> list[Block]:
-    width = max(len(line.text) for line in lines)
-    begins_item = _item_lines(lines, width)
-    blocks: list[Block] = []
-    for place, line in enumerate(lines):
-        mark = mark_of(line.text)
-        if mark is not None and place in begins_item:
-            item = Block(Kind.ITEM, (line,), mark.indent, mark.end)
-            blocks.append(item)
-        elif not blocks or _leaves(line, blocks[-1], width):
-            is_inside = inside and place == 0
-            prose = Block(Kind.PROSE, (line,), inside=is_inside)
-            blocks.append(prose)
-        else:
-            blocks[-1] = blocks[-1].longer([line])
-    return blocks
-
-
-def _item_lines(lines: Sequence[TextLine], width: int) -> set[int]:
-    """Which lines begin an item: not those where a sentence only happens to go on so.
-
-    The first line does, and one whose like there are several of, and one that follows the end of a
-    sentence or of a list's head, or a line that was broken on purpose.
-    """
-    marks: dict[int, Mark] = {}
-    for place, line in enumerate(lines):
-        mark = mark_of(line.text)
-        if mark is not None:
-            marks[place] = mark
-    styles = Counter(mark.style for mark in marks.values())
-    begin: set[int] = set()
-    for place, mark in marks.items():
-        is_one_of_several = styles[mark.style] > 1
-        if is_one_of_several or _begins_anew(lines, place, width):
-            begin.add(place)
-    return begin
-
-
-def _begins_anew(lines: Sequence[TextLine], place: int, width: int) -> bool:
-    """Whether the line before is none, is finished, or was broken on purpose.
-
-    At the beginning of a text, a single capital is the initial of a name.
-    """
-    if place == 0:
-        return _INITIAL.match(lines[0].text) is None
-    before = lines[place - 1]
-    if before.text.rstrip().endswith(_STOPS):
-        return True
-    return broken_on_purpose(before, lines[place], width)
-
-
-def mark_of(text: str) -> Mark | None:
-    """The mark with which a line begins as an item of a list."""
-    found = _ITEM.match(text)
-    if found is None:
-        return None
-    kind = found.lastgroup or ""
-    style = found[kind]
-    if kind != "bullet":
-        style = _DIGITS.sub("1", style)
-        style = _LETTERS.sub("a", style)
-    indent = found["indent"].expandtabs()
-    return Mark(style, len(indent), found.end())
-
-
-def _leaves(line: TextLine, item: Block, width: int) -> bool:
-    """Whether a line behind an item belongs to it no longer.
-
-    It belongs to the item where it is indented, or where its first word would have found no room
-    on the line before.
-    """
-    if item.kind is not Kind.ITEM or line.indent > item.depth:
-        return False
-    last = item.lines[-1]
-    return broken_on_purpose(last, line, width)
-
-
-def broken_on_purpose(line: TextLine, following: TextLine, width: int) -> bool:
-    """Whether the first word of the following line would have found room on a line."""
-    words = following.text.split(maxsplit=1)
-    if not words:
-        return False
-    first = words[0]
-    if first[0].islower():
-        return False
-    joined = f"{line.text.rstrip()} {first}"
-    return len(joined) < width
-
-
-def _with_indented_rest(blocks: Sequence[Block]) -> list[Block]:
-    """The same, where code that an empty line parts is one block."""
-    joined: list[Block] = []
+def _joined(blocks: Sequence[Block]) -> Iterator[Block]:
+    """Yield the blocks; cues of subtitles and items of a list that share a sentence are one."""
+    waiting: list[TextLine] = []
     for block in blocks:
-        goes_on = bool(joined) and _is_open(joined[-1])
-        if goes_on and _is_rest(block):
-            joined[-1] = joined[-1].longer(block.lines)
+        is_cue = any(_TIMING in line.text for line in block.lines)
+        is_part = is_cue or (block.kind is not Kind.ITEM and begins_item(block))
+        if waiting and not is_part:
+            yield Block(Kind.WHOLE, tuple(waiting))
+            waiting = []
+        if not is_part:
+            yield block
+            continue
+        goes_on = not ends_sentence(_text(block.lines))
+        if goes_on or waiting or is_cue:
+            waiting += block.lines
+            if not goes_on:
+                yield Block(Kind.WHOLE, tuple(waiting))
+                waiting = []
         else:
-            joined.append(block)
-    return joined
-
-
-def _is_rest(block: Block) -> bool:
-    return block.kind is Kind.WHOLE and block.lines[0].indent > 0
-
-
-def _is_open(block: Block) -> bool:
-    """Whether more of the same may follow: no fence has ended it."""
-    return block.kind is Kind.WHOLE and not _is_fenced(block)
-
-
-def _is_fenced(block: Block) -> bool:
-    return _FENCE.match(block.lines[0].text) is not None
+            yield block
+    if waiting:
+        yield Block(Kind.WHOLE, tuple(waiting))

@@ -297,10 +297,7 @@ class _Selection:
     def _new(self, passage: int, number: int) -> set[int]:
         """A piece and what it needs, as far as it is not kept yet."""
         pieces = self._passages[passage].pieces
-        wanted = [number]
-        if passage in self._titles:
-            wanted += pieces[number].lead
-        needed = set(with_needs(pieces, wanted))
+        needed = set(with_needs(pieces, [number]))
         return needed - self._kept[passage]
 
     def _may_take(self, pieces: _Taken, *, must_stay: bool) -> bool:

@@ -1,25 +1,16 @@
-"""How context is shaped: one frozen object, which the integrations accept as it is."""
+"""Settings of context shaping: one frozen object, which the integrations accept as it is."""
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    TypeAdapter,
-    model_validator,
-)
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.registry import RANKERS, make_ranker
-from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.signals import SIGNALS, RankFused
 from ecs_plugins.shaping.signals.base import PAPER_THRESHOLD, Signal
 from ecs_plugins.shaping.signals.unmodelled import RankOnly
@@ -28,19 +19,20 @@ DEFAULT_TOP_K = 5
 """Passages kept at most when neither threshold, ``top_k`` nor ``max_tokens`` is set."""
 PRUNED_TOP_K = 2 * DEFAULT_TOP_K
 """The same where only a budget is set for what is left of passages by sentences."""
-MIN_SCORED = 12
-"""Passages that are scored whatever ``scored_share`` is: in short lists there is little to save."""
+GREEDY_ROUNDS = 3
+"""Times that ``acceptance="greedy"`` scores; afterwards the last scores stand."""
+SEED = 42
+"""Seed of signals that sample."""
 PAPER_LENGTH_PENALTY = 0.002
 """beta of Table 2, in nats per token."""
 PAPER_REDUNDANCY_SIMILARITY = 0.85
 """Similarity of Table 2 above which a passage repeats another one."""
-_FIT: TypeAdapter[ProbabilityFit | None] = TypeAdapter(ProbabilityFit | None)
 AUTO_WITH_ANSWER = "joint_shift+bm25"
 AUTO_WITHOUT_ANSWER = "query_likelihood+bm25"
 
 
 def is_signal(name: str) -> bool:
-    """Whether `make_signal` knows a name."""
+    """Return True if `make_signal` knows a name."""
     signal, _, ranker = name.partition("+")
     return name in SIGNALS or (signal in SIGNALS and ranker in RANKERS)
 
@@ -91,7 +83,7 @@ def _known_ranker(ranker: object) -> object:
 
 
 def by_name(part: object) -> str | None:
-    """What JSON holds of a part: its name; an object is refused."""
+    """Return the name of a part, for JSON; refuse an object."""
     if part is None or isinstance(part, str):
         return part
     raise ValueError(
@@ -104,68 +96,45 @@ class ShapingConfig(Config):
     """Settings of `ContextShaper`.
 
     Attributes:
-        signal: What is measured: ``"auto"`` (joint shift when an answer is given, else query
-            likelihood, ordered together with BM25), another name of
-            ``ecs_plugins.shaping.SIGNALS``, one of them with ``+`` and a ranker, whose order it
-            then heeds (``"query_likelihood+bm25"``), or an own `Signal`. None asks no model:
-            passages, and sentences of them, are worth what ``ranker`` makes of them, or BM25
-            where there is none.
+        signal: The measure of a passage: ``"auto"`` (joint shift when an answer is given, else
+            query likelihood, ordered together with BM25), another name of
+            `ecs_plugins.shaping.signals.SIGNALS`, one of them with ``+`` and a ranker, whose order
+            then counts too (``"query_likelihood+bm25"``), or an own `Signal`. None asks no model:
+            passages and sentences are ordered by ``ranker``, or by BM25 without one.
         ranker: Stage 1, which finds the passages worth scoring: ``"tfidf"``,
-            ``"tfidf_query"``, ``"bm25"``, ``"coverage"``, ``"dense"``, ``"convex"``,
-            another name of ``ecs_plugins.ranking.RANKERS``, an own `Ranker`, or None
-            to score everything.
-        pool_size: How many passages the ranker hands to the model.
-        scored_share: Share of these that the model scores, the best by the ranker, but `MIN_SCORED`
-            at least: 0.5 halves the tokens. The others stay `unscored`, and
-            ``ShapedContext.tokens_saved`` counts them. It needs a ranker.
-        threshold: Nats that a passage must add; None takes the signal's own, and a signal
-            without one only ranks: what is kept is then `selected`, and nothing `helps` or
-            `hurts`. It belongs to a model: see `docs/guides/calibrate.md`. With ``signal="auto"``
-            it is one of known answers, and refused where there is none: take ``min_probability``
-            there.
-        min_probability: Least probability that a passage helps, in [0, 1], where the signal needs
-            no answer: what is less likely is not kept. It needs a fit for model and signal
-            (``probability``) and passages that are scored alone
+            ``"tfidf_query"``, ``"bm25"``, ``"coverage"``, ``"dense"``, ``"convex"``, another name
+            of `ecs_plugins.ranking.registry.RANKERS`, an own `Ranker`, or None to score everything.
+        pool_size: Number of passages that the ranker hands to the model.
+        threshold: Nats that a passage must add (delta of Algorithm 1). None takes the signal's own,
+            and a signal without one only ranks: kept passages are then `selected`, and none
+            `helps` or `hurts`. It belongs to a model: see `docs/guides/calibrate.md`. With
+            ``signal="auto"`` it is in nats of a known answer, and refused without one: use
+            ``min_probability`` there.
+        min_probability: Least probability that a passage helps, in [0, 1], for signals that need
+            no answer. It needs a fit for model and signal, and passages that are scored alone
             (``acceptance="independent"``).
         length_penalty: Nats per passage token (beta of Definition 3.1).
-        top_k: At most so many passages are kept. None means `DEFAULT_TOP_K` when neither
+        top_k: Largest number of kept passages. None means `DEFAULT_TOP_K` if neither
             ``threshold``, ``min_probability`` nor ``max_tokens`` is set, and no limit otherwise;
-            where sentences are left out, `PRUNED_TOP_K` when a budget is set.
-        max_tokens: Token budget of the kept passages, or of what is left of them where sentences
-            are left out.
-        max_characters: The same in characters, where sentences are left out.
-        keep_share: Share of the characters of the kept passages that may stay, where sentences
-            are left out. None means `KEPT_SHARE` where there is no budget, and no limit otherwise.
+            with ``unit="sentence"``, `PRUNED_TOP_K` if a budget is set.
+        max_tokens: Token budget of the kept text.
+        max_characters: The same in characters, with ``unit="sentence"``.
+        keep_share: Share of the characters of the kept passages that may stay, with
+            ``unit="sentence"``. None means `KEPT_SHARE` without another budget, else no limit.
         acceptance: ``"independent"`` scores every passage against the given context alone.
-            ``"stream"`` is Algorithm 1: passages in the given order, and an accepted one joins
-            the context. ``"greedy"`` takes the best, lets it join the context and scores the
-            others again.
-        greedy_rounds: How many times ``"greedy"`` scores; afterwards the last scores stand.
+            ``"stream"`` is Algorithm 1: passages in the given order, read as they are, and an
+            accepted one joins the context. ``"greedy"`` takes the best, lets it join the context
+            and scores the others again, `GREEDY_ROUNDS` times.
         redundancy_similarity: TF-IDF cosine to a kept passage from which on another one is
             `redundant`; None turns it off. Exact repetitions are always redundant.
-        on_error: What happens when the model cannot score: ``"return_input"`` keeps every
-            passage, says so in ``ShapedContext.error`` and logs a warning; ``"raise"`` raises.
-            Invalid input and a missing model or extra raise either way.
-        seed: Seeds signals that sample; recorded.
-        conversation: Whether the passages are turns of a conversation, in the order in which
-            they were said: a question that a turn ends with is then read with the reply to it
-            (`ecs_plugins.common.text`). None decides by `is_conversation`, which asks
-            for at least 12 turns that begin with the speaker's name.
         unit: ``"sentence"`` leaves out of kept passages the sentences that do not help
             (`ecs_plugins.shaping.sentences`), with one more request to the model. First
             ``top_k``, ``threshold`` and ``min_probability`` choose passages, then
-            ``keep_share``, ``max_tokens`` and ``max_characters`` bound what stays of all of
-            them together. ``"passage"`` keeps them whole.
-        budget_s: Seconds that a call may take, None without a limit: stage 1 ranks, the best are
-            scored as far as there is time, at least two units, the others stay `unscored`, and
-            ``ShapedContext.timed_out`` says so. What has begun is not cut short: loading,
-            ranking, drafts, and one portion of the scoring.
-        beyond_question: Whether copies of the question are left out of what ranker and model read
-            of a passage (`ecs_plugins.shaping.passages`), so that it is worth what it says
-            beyond them.
-        probability: Turns what a signal says of a passage into the probability that it helps, such
-            as `ModelDiagnostics.config` fits it; None takes what the package ships for model and
-            signal (`ecs_plugins.shaping.probability`), if anything.
+            ``keep_share``, ``max_tokens`` and ``max_characters`` bound the text that stays of all
+            of them together. ``"passage"`` keeps them whole.
+        on_error: ``"return_input"`` keeps every passage when the model cannot score, reports it in
+            ``ShapedContext.error`` and logs a warning; ``"raise"`` raises. Invalid input and a
+            missing model or extra raise either way.
 
     Raises:
         ConfigurationError: A value is out of range, or a name is unknown.
@@ -182,7 +151,6 @@ class ShapingConfig(Config):
         PlainSerializer(by_name, when_used="json"),
     ] = "convex"
     pool_size: int = Field(default=40, ge=1)
-    scored_share: float = Field(default=1.0, gt=0.0, le=1.0)
     threshold: float | None = Field(default=None, ge=0.0)
     min_probability: float | None = Field(default=None, ge=0.0, le=1.0)
     length_penalty: float = Field(default=0.0, ge=0.0)
@@ -191,51 +159,31 @@ class ShapingConfig(Config):
     max_characters: int | None = Field(default=None, ge=1)
     keep_share: float | None = Field(default=None, gt=0.0, le=1.0)
     acceptance: Literal["independent", "stream", "greedy"] = "independent"
-    greedy_rounds: int = Field(default=3, ge=1)
     redundancy_similarity: float | None = Field(default=PAPER_REDUNDANCY_SIMILARITY, gt=0.0, le=1.0)
-    on_error: Literal["return_input", "raise"] = "return_input"
-    seed: int = 42
-    conversation: bool | None = None
     unit: Literal["passage", "sentence"] = "passage"
-    beyond_question: bool = True
-    budget_s: float | None = Field(default=None, gt=0.0)
-    probability: Annotated[ProbabilityFit | None, BeforeValidator(_FIT.validate_python)] = None
+    on_error: Literal["return_input", "raise"] = "return_input"
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         if self.min_probability is not None and self.acceptance != "independent":
             raise ValueError(
-                f'min_probability is of passages that are scored alone: acceptance="independent", '
-                f"not {self.acceptance!r}"
+                "min_probability needs passages that are scored alone: "
+                f'acceptance="independent", not {self.acceptance!r}'
             )
-        if self.scored_share < 1.0:
-            self._check_best_are_known()
         has_pruning_budget = self.keep_share is not None or self.max_characters is not None
         if has_pruning_budget and self.unit != "sentence":
             raise ValueError(
-                "keep_share and max_characters bound what is left of passages by sentences: set "
-                'unit="sentence" (prune=True in the integrations), or max_tokens for whole passages'
+                "keep_share and max_characters bound the text that sentences of passages take: "
+                'set unit="sentence" (prune=True in the integrations), or max_tokens for whole '
+                "passages"
             )
         return self
 
-    def _check_best_are_known(self) -> None:
-        if self.ranker is None:
-            raise ValueError(
-                "scored_share goes by the order of a ranker: set ranker=..., or leave it out to "
-                "score every passage"
-            )
-        if self.acceptance == "stream":
-            raise ValueError(
-                'scored_share is of passages that are scored together, which acceptance="stream" '
-                'does not do: take "independent" or "greedy"'
-            )
-
     @property
     def effective_top_k(self) -> int | None:
-        """``top_k``, or `DEFAULT_TOP_K` where nothing that the user chose limits what is kept.
+        """``top_k``, or `DEFAULT_TOP_K` if the user set no limit.
 
-        A threshold that a signal brings along is no such limit: it was not calibrated for the
-        model at hand.
+        A signal's own threshold is no such limit: it was not calibrated for the model at hand.
         """
         chosen = (self.top_k, self.threshold, self.min_probability)
         if any(limit is not None for limit in chosen):
@@ -245,29 +193,22 @@ class ShapingConfig(Config):
             return PRUNED_TOP_K if has_budget else DEFAULT_TOP_K
         return DEFAULT_TOP_K if self.max_tokens is None else None
 
-    def scored_of(self, number: int) -> int:
-        """How many passages of a pool are scored."""
-        share = math.ceil(self.scored_share * number)
-        return min(number, max(MIN_SCORED, share))
-
     @classmethod
     def paper(cls) -> Self:
-        """Algorithm 1 with the constants of Table 2; it needs an answer."""
+        """Return Algorithm 1 with the constants of Table 2; it needs an answer."""
         return cls(
             signal="answer_shift",
             threshold=PAPER_THRESHOLD,
             length_penalty=PAPER_LENGTH_PENALTY,
             acceptance="stream",
             redundancy_similarity=PAPER_REDUNDANCY_SIMILARITY,
-            conversation=False,
-            beyond_question=False,
         )
 
 
 def make_parts(
     config: ShapingConfig, embedder: Embedder | None
 ) -> tuple[str | Signal, Ranker | None]:
-    """Signal and ranker of a configuration, which remember what they embed; ``"auto"`` stays."""
+    """Return signal and ranker of a configuration, which cache vectors; ``"auto"`` stays."""
     signal = config.signal
     ranker = config.ranker
     if isinstance(ranker, str):
@@ -280,7 +221,7 @@ def make_parts(
 
 
 def resolve_signal(signal: str | Signal, *, has_answer: bool) -> Signal:
-    """The signal of a configuration; an unknown one, or one that lacks an answer, is refused."""
+    """Return the signal of a configuration; refuse one that lacks an answer."""
     if isinstance(signal, str):
         name = signal
         if name == "auto":

@@ -1,9 +1,9 @@
-"""Every signal on every passage of labelled examples, the way `ContextShaper` computes it.
+"""Labelled examples, and every signal on every passage of them, as `ContextShaper` computes it.
 
-Besides the passages of a question, each signal sees unrelated ones, which belong to other
-questions: the red herrings of Theorem 3.2, by which it should not be moved. And a few questions are
+Besides the passages of a question, each signal reads unrelated ones, which belong to other
+questions: the red herrings of Theorem 3.2, by which it should not be moved. A few questions are
 computed in other ways that should make no difference: every passage alone, and by the model's
-slow reference. The largest difference is the numeric noise, below which a utility says nothing.
+slow reference. The largest difference is the numeric noise, below which a utility means nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from ecs_plugins.common.files import digest, read_records, sampled
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel, ModelAround, ScoreRequest, ScoreResult
 from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
-from ecs_plugins.shaping.deadline import ScoredOnce
 from ecs_plugins.shaping.result import ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
 from ecs_plugins.shaping.signals.base import Signal
 
 Progress = Callable[[int, int], None]
-"""Told how many steps of how many are done."""
+"""Called with the number of finished steps and of all steps."""
 
 UNRELATED = 4
 """Unrelated passages per question."""
@@ -38,11 +37,11 @@ NOISE_QUESTIONS = 3
 
 @dataclass(frozen=True, slots=True)
 class LabelledExample:
-    """One question about some passages, of which it is known which ones answer it.
+    """A question about passages, with labels of those that answer it.
 
     Attributes:
         question: As a user asks it.
-        passages: What a retriever would return, evidence and distractors; none blank.
+        passages: A retriever's passages, evidence and distractors; none blank.
         evidence: Indices of the passages that help to answer; may be empty.
         answers: The answers that count, if they are known.
 
@@ -67,7 +66,7 @@ class LabelledExample:
             raise InvalidInputError(f"the example {self.question!r} {fault}")
 
     def _fault(self) -> str:
-        """What is wrong with it; empty if nothing is."""
+        """Return the fault of the example; empty if there is none."""
         size = len(self.passages)
         evidence = set(self.evidence)
         if not self.question.strip():
@@ -87,7 +86,7 @@ class LabelledExample:
 
     @property
     def labels(self) -> tuple[bool, ...]:
-        """Which passages are evidence."""
+        """True for each passage that is evidence."""
         return tuple(index in self.evidence for index in range(len(self.passages)))
 
     @classmethod
@@ -134,7 +133,7 @@ def _example(line: str, _: int) -> LabelledExample:
 
 
 def data_hash(examples: Sequence[LabelledExample]) -> str:
-    """SHA-256 over questions, passages, evidence and answers, in order."""
+    """Return the SHA-256 of questions, passages, evidence and answers, in order."""
     rows = [
         [example.question, example.passages, example.evidence, example.answers]
         for example in examples
@@ -142,27 +141,39 @@ def data_hash(examples: Sequence[LabelledExample]) -> str:
     return digest(rows)
 
 
-Score = Callable[[Sequence[ScoreRequest]], list[ScoreResult]]
-
-
-class ScoredBy(ModelAround):
+class _ScoredBy(ModelAround):
     """The same model, whose requests are scored by a function."""
 
-    def __init__(self, model: LanguageModel, score: Score) -> None:
+    def __init__(
+        self, model: LanguageModel, score: Callable[[Sequence[ScoreRequest]], list[ScoreResult]]
+    ) -> None:
         super().__init__(model)
         self._score = score
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """As the function."""
+        """Score requests by the function."""
         return self._score(requests)
 
 
 def _one_by_one(model: LanguageModel, request: ScoreRequest) -> ScoreResult:
-    """Every candidate in a request of its own; a divergence needs the first beside it."""
-    once = ScoredOnce(model)
-    for candidate in request.candidates:
-        once.score([replace(request, candidates=(request.candidates[0], candidate))])
-    return once.score([request])[0]
+    """Score every candidate in a request of its own; a divergence needs the first as well."""
+    base, *others = request.candidates
+    results = model.score([replace(request, candidates=(base, each)) for each in others])
+    if not results:
+        return model.score([request])[0]
+    first = results[0]
+    unscored = {n: r.unscored[1] for n, r in enumerate(results, 1) if 1 in r.unscored}
+    if 0 in first.unscored:
+        unscored[0] = first.unscored[0]
+    return ScoreResult(
+        scores=(first.scores[0], *(result.scores[1] for result in results)),
+        candidate_tokens=(
+            first.candidate_tokens[0],
+            *(result.candidate_tokens[1] for result in results),
+        ),
+        computed_tokens=sum(result.computed_tokens for result in results),
+        unscored=unscored,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +187,16 @@ class Noise:
 
     @property
     def largest(self) -> float:
-        """The larger of the two."""
+        """Larger of the two."""
         return max(self.alone, self.reference or 0.0)
+
+
+class Observed(NamedTuple):
+    """A signal, its result for each example, and its numeric noise."""
+
+    signal: Signal
+    results: list[ShapedContext]
+    noise: Noise
 
 
 def observe(
@@ -187,33 +206,27 @@ def observe(
     *,
     seed: int = 42,
     progress: Progress | None = None,
-) -> Iterator[tuple[Signal, list[ShapedContext], Noise]]:
-    """Every signal with what it makes of each example, its own passages before unrelated ones.
+) -> Iterator[Observed]:
+    """Yield every signal with its results; an example's own passages stand before unrelated ones.
 
-    Signals that need an answer are told it; those that do not are not, because they are made for
-    questions whose answer is not known. Arguments and errors: `ModelDiagnostics.measure`.
+    Only signals that need an answer are told it: the others are made for questions whose answer is
+    not known. Arguments and errors: `ModelDiagnostics.measure`.
     """
     if len(examples) < 2:
         raise InvalidInputError(
-            f"{len(examples)} examples are too few: questions lend each other their unrelated "
-            "passages, so give at least two"
+            f"{len(examples)} examples are too few: unrelated passages are those of other "
+            "questions, so give at least two"
         )
     resolved = _resolved(signals, examples)
-    shown = [
-        _ShownPassages(example, _unrelated(examples, number, random.Random(f"{seed}:{number}")))
-        for number, example in enumerate(examples)
-    ]
-    checked = shown[:NOISE_QUESTIONS]
+    shown: list[_ShownPassages] = []
+    for number, example in enumerate(examples):
+        draw = random.Random(f"{seed}:{number}")
+        shown.append(_ShownPassages(example, _unrelated(examples, number, draw)))
     ways = _other_ways(model)
+    checked = shown[:NOISE_QUESTIONS]
     steps = len(resolved) * (len(shown) + len(ways) * len(checked))
     done = count(1)
-    plain = ShapingConfig(
-        ranker=None,
-        redundancy_similarity=None,
-        on_error="raise",
-        seed=seed,
-        conversation=False,
-    )
+    plain = ShapingConfig(ranker=None, redundancy_similarity=None, on_error="raise")
 
     def shape(by: LanguageModel, signal: Signal, each: _ShownPassages) -> ShapedContext:
         shaper = ContextShaper(by, plain.replace(signal=signal))
@@ -229,11 +242,11 @@ def observe(
         for way in ways:
             others = [shape(way, signal, each) for each in checked]
             noise.append(max(map(_difference, results, others)))
-        yield signal, results, Noise(*noise)
+        yield Observed(signal, results, Noise(*noise))
 
 
 class _ShownPassages(NamedTuple):
-    """An example with the unrelated passages that are shown behind its own."""
+    """An example, and unrelated passages that follow its own."""
 
     example: LabelledExample
     unrelated: Sequence[str]
@@ -243,21 +256,21 @@ class _ShownPassages(NamedTuple):
         return (*self.example.passages, *self.unrelated)
 
 
-def _other_ways(model: LanguageModel) -> list[ScoredBy]:
-    """The same model, computed in other ways that should make no difference."""
+def _other_ways(model: LanguageModel) -> list[_ScoredBy]:
+    """Return the model, computed in other ways that should make no difference."""
 
     def alone(requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         return [_one_by_one(model, request) for request in requests]
 
-    ways = [ScoredBy(model, alone)]
+    ways = [_ScoredBy(model, alone)]
     reference = getattr(model, "score_by_reference", None)
     if reference is not None:
-        ways.append(ScoredBy(model, reference))
+        ways.append(_ScoredBy(model, reference))
     return ways
 
 
 def _difference(one: ShapedContext, other: ShapedContext) -> float:
-    """The largest one between utilities of the same passage."""
+    """Return the largest difference between utilities of the same passage."""
     largest = 0.0
     for verdict, again in zip(one.verdicts, other.verdicts, strict=True):
         if verdict.utility is not None and again.utility is not None:
@@ -283,7 +296,7 @@ def _resolved(signals: Sequence[str | Signal], examples: Sequence[LabelledExampl
 
 
 def _unrelated(examples: Sequence[LabelledExample], of: int, draw: random.Random) -> list[str]:
-    """Passages of other examples, drawn."""
+    """Draw passages of other examples."""
     own = {passage.strip() for passage in examples[of].passages}
     others: dict[str, None] = {}  # in order, each once
     for example in examples:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ecs_plugins.common.aio import check_awaited
@@ -164,21 +164,6 @@ class Pool:
         for index in self.order:
             texts += [unit.text.strip() for unit in self.units[index]]
         return tuple(texts)
-
-    @property
-    def tokens(self) -> int:
-        """Of all units."""
-        return sum(unit.tokens for units in self.units.values() for unit in units)
-
-    def parted(self, number: int) -> tuple[Pool, Pool]:
-        """The ``number`` best passages, and the others."""
-        best = frozenset(self.order[:number])
-        first: dict[int, tuple[Unit, ...]] = {}
-        others: dict[int, tuple[Unit, ...]] = {}
-        for index, units in self.units.items():
-            part = first if index in best else others
-            part[index] = units
-        return replace(self, units=first), replace(self, units=others)
 
 
 def build_pool(

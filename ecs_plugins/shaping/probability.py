@@ -7,13 +7,18 @@ known. It belongs to a model and a signal: `SHIPPED` holds what comes with the p
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from pydantic import TypeAdapter
 
+from ecs_plugins.common.files import read_text, read_versioned, write_atomically
 from ecs_plugins.shaping.signals.base import UnitUtility, by_score
 from ecs_plugins.shaping.signals.fused import SHORT_LIST
 from ecs_plugins.shaping.statistics import Floats, Labels
@@ -27,6 +32,7 @@ FEATURES = (
     "answer_shift_per_token",
 )
 """Parts of a verdict that a fit uses where the signal gives them; else it uses the utility."""
+_FORMAT = "ecs_plugins.ProbabilityFit"
 PRIOR_SD = 3.0
 """How far a weight may well lie from that of a prior: half of what the shipped ones are."""
 NO_PRIOR_SD = 10.0
@@ -46,6 +52,34 @@ class ProbabilityFit:
 
     intercept: float
     weights: Mapping[str, float]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write a JSON file, whole or not at all.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        head = {"format": _FORMAT, "version": 1}
+        text = json.dumps({**head, **asdict(self)}, indent=1, allow_nan=False)
+        return write_atomically(Path(path), f"{text}\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ProbabilityFit:
+        """Read a file that `save` wrote.
+
+        Raises:
+            StorageError: It cannot be read.
+            InvalidInputError: It is something else, damaged, or of another version.
+        """
+        return read_versioned(
+            TypeAdapter(cls),
+            read_text(path),
+            _FORMAT,
+            1,
+            source=str(path),
+            otherwise="does not hold a fitted probability; write one with save",
+            again="fit again",
+        )
 
     def of(self, parts: Mapping[str, float]) -> float | None:
         """The probability, in [0, 1]; None where a part is missing."""

@@ -17,7 +17,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping.acceptance import Decision, exact_repetitions, redundant
 from ecs_plugins.shaping.config import ShapingConfig
-from ecs_plugins.shaping.flattery import beyond_question
+from ecs_plugins.shaping.copies import beyond_question
 from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, split_passages
 from ecs_plugins.shaping.result import Verdict
 
@@ -120,13 +120,6 @@ def longest_unit(model: LanguageModel) -> int:
     return max(1, min(UNIT_TOKENS, model.max_tokens // 4))
 
 
-def reads_turns(passages: Sequence[str], config: ShapingConfig) -> bool:
-    """Whether passages are read as turns of a conversation: as configured, or as they look."""
-    if config.conversation is not None:
-        return config.conversation
-    return is_conversation(passages)
-
-
 def checked_passages(passages: Sequence[str]) -> list[str]:
     """The passages as a list; what is no sequence of texts is refused."""
     if isinstance(passages, str) or not isinstance(passages, Iterable):
@@ -176,10 +169,10 @@ def _texts(question: Question, config: ShapingConfig) -> tuple[Sequence[str], bo
     if question.read_as is not None:
         read_as = list(question.read_as)
         return read_as, read_as != passages
-    conversation = reads_turns(passages, config)
+    if config.acceptance == "stream":  # Algorithm 1 reads passages as they are
+        return passages, False
+    conversation = is_conversation(passages)
     texts = as_replies(passages) if conversation else passages
-    if not config.beyond_question:
-        return texts, conversation
     beyond: list[str] = []
     for index, (text, passage) in enumerate(zip(texts, passages, strict=True)):
         if index % _LOOK_EVERY == 0:

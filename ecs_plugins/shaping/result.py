@@ -134,8 +134,6 @@ class ShapedContext:
         error: Why nothing could be scored, when ``on_error="return_input"`` took effect: every
             passage is kept then, and `unscored`. None otherwise.
         conversation: Whether the passages were read as turns of a conversation.
-        timed_out: Whether ``budget_s`` left passages unscored.
-        tokens_saved: Tokens of passages that ``scored_share`` left unscored.
     """
 
     query: str
@@ -146,8 +144,6 @@ class ShapedContext:
     seconds: float = 0.0
     error: str | None = None
     conversation: bool = False
-    timed_out: bool = False
-    tokens_saved: int = 0
 
     @property
     def kept(self) -> tuple[PassageVerdict, ...]:
@@ -274,7 +270,7 @@ class ShapedContext:
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: plain types only."""
-        plain = ("query", "signal", "model", "seconds", "error", "conversation", "timed_out")
+        plain = ("query", "signal", "model", "seconds", "error", "conversation")
         return {
             **{name: getattr(self, name) for name in (*plain, "answerable")},
             "kept": [verdict.index for verdict in self.kept],
@@ -282,7 +278,6 @@ class ShapedContext:
             "tokens": {
                 "before": self.tokens_before,
                 "after": self.tokens_after,
-                "saved": self.tokens_saved,
                 "ledger": self.ledger.to_dict(),
             },
         }

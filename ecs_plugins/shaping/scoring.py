@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from ecs_plugins.common.aio import check_awaited
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.shaping.deadline import ScoredOnce, in_portions
 from ecs_plugins.shaping.passages import Unit, split_passages
 from ecs_plugins.shaping.signals.base import ScoringTask, Signal, UnitUtility
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -35,9 +34,7 @@ class PassageScoring:
         units: What is scored of each passage, by index.
         tokens: Of every passage.
         length_penalty: Nats per token.
-        until: When scoring has to end, on ``time.perf_counter``; None without a limit.
         unscored: Why a passage could not be scored, by index.
-        timed_out: Whether there was no time for some.
     """
 
     model: LanguageModel
@@ -47,10 +44,8 @@ class PassageScoring:
     units: Mapping[int, tuple[Unit, ...]]
     tokens: Sequence[int]
     length_penalty: float
-    until: float | None = None
     ledger: TokenLedger = field(default_factory=TokenLedger)
     unscored: dict[int, str] = field(default_factory=dict)
-    timed_out: bool = False
 
     def __post_init__(self) -> None:
         self._warned = False
@@ -134,27 +129,8 @@ class PassageScoring:
         )
 
     def _utilities(self, task: ScoringTask) -> Sequence[UnitUtility]:
-        """In time, NaN for those that there was no time for."""
-        if self.until is None:
-            return self._asked(self.model, task)
-        texts = task.passages
-        once = ScoredOnce(self.model)
-
-        def score(few: Sequence[str]) -> Sequence[UnitUtility]:
-            return self._asked(once, task.narrowed(few, task.context))
-
-        done = in_portions(texts, score, self.until)
-        # Some signals compare passages with each other, so once more together, at no cost.
-        in_time = score(texts[:done])
-        number_late = len(texts) - done
-        if number_late:
-            self.timed_out = True
-        late = UnitUtility(math.nan, reason="the time was up")
-        return [*in_time, *[late] * number_late]
-
-    def _asked(self, model: LanguageModel, task: ScoringTask) -> Sequence[UnitUtility]:
-        requests = self.signal.requests(task, model.layout)
-        results = model.score(requests) if requests else []
+        requests = self.signal.requests(task, self.model.layout)
+        results = self.model.score(requests) if requests else []
         if len(results) != len(requests):
             raise ScoringError(
                 f"the model answered {len(requests)} requests with {len(results)} results"

@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ecs_plugins.common.aio import bridged, check_awaited
-from ecs_plugins.common.text import as_replies
+from ecs_plugins.common.text import as_replies, is_conversation
 from ecs_plugins.errors import (
     ConfigurationError,
     InvalidInputError,
@@ -35,10 +34,16 @@ from ecs_plugins.shaping.acceptance import (
 from ecs_plugins.shaping.attribution.answers import attribute_answer
 from ecs_plugins.shaping.attribution.result import Attribution
 from ecs_plugins.shaping.choosing import Beyond, Budget
-from ecs_plugins.shaping.config import ShapingConfig, make_parts, resolve_signal
-from ecs_plugins.shaping.flattery import beyond_question
+from ecs_plugins.shaping.config import (
+    GREEDY_ROUNDS,
+    SEED,
+    ShapingConfig,
+    make_parts,
+    resolve_signal,
+)
+from ecs_plugins.shaping.copies import beyond_question
 from ecs_plugins.shaping.passages import Pool, build_pool, split_passages
-from ecs_plugins.shaping.probability import SHIPPED
+from ecs_plugins.shaping.probability import SHIPPED, ProbabilityFit
 from ecs_plugins.shaping.pruning import prune_kept
 from ecs_plugins.shaping.reading import (
     Question,
@@ -47,7 +52,6 @@ from ecs_plugins.shaping.reading import (
     checked_passages,
     longest_unit,
     read_passages,
-    reads_turns,
 )
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, Verdict
 from ecs_plugins.shaping.scoring import PassageScoring
@@ -69,6 +73,8 @@ class ContextShaper:
         config: The settings; a mapping of them does too.
         embedder: For the rankers ``"dense"`` and ``"convex"``, also those of a signal; by default
             the one that is installed, loaded when it is first needed.
+        probability: The probability that a passage helps, as `ModelDiagnostics` fits it to own
+            examples; None takes the one that the package ships for model and signal, if any.
     """
 
     def __init__(
@@ -77,6 +83,7 @@ class ContextShaper:
         config: ShapingConfig | Mapping[str, Any] | None = None,
         *,
         embedder: Embedder | None = None,
+        probability: ProbabilityFit | None = None,
     ) -> None:
         if not callable(getattr(model, "score", None)):
             raise ConfigurationError(
@@ -84,6 +91,7 @@ class ContextShaper:
             )
         self.model = model
         self.config = ShapingConfig.from_any(config)
+        self._probability = probability
         self._signal, self._ranker = make_parts(self.config, embedder)
 
     def shape(
@@ -187,7 +195,7 @@ class ContextShaper:
         """
         model = self.model
         passages = checked_passages(passages)
-        texts = as_replies(passages) if reads_turns(passages, self.config) else passages
+        texts = as_replies(passages) if is_conversation(passages) else passages
         units = split_passages(texts, model.count_tokens, longest_unit(model))
         unit_texts = tuple(unit.text.strip() for unit in units if unit.text.strip())
         if not unit_texts:
@@ -202,17 +210,11 @@ class ContextShaper:
         answers = checked_answers(question.answer, model)
         if not question.passages:
             return ShapedContext(question.query, (), signal.name, model.name)
-        until = None if config.budget_s is None else started + config.budget_s
         reading = read_passages(question, config, model)
         check_awaited()
         pool = self._pool(question, reading, answers, signal)
         check_awaited()
         task = self._task(question, reading, pool, answers)
-        tokens_saved = 0
-        if config.scored_share < 1.0:
-            pool, others = pool.parted(config.scored_of(len(pool.units)))
-            task = replace(task, passages=pool.best_first, unscored=others.best_first)
-            tokens_saved = others.tokens
         scoring = PassageScoring(
             model,
             signal,
@@ -221,7 +223,6 @@ class ContextShaper:
             pool.units,
             reading.tokens,
             config.length_penalty,
-            until,
         )
         outcome = self._accepted(question, pool, scoring, limits)
         verdicts = self._verdicts(question, reading, pool, scoring, outcome)
@@ -235,8 +236,6 @@ class ContextShaper:
             ledger=scoring.ledger,
             seconds=time.perf_counter() - started,
             conversation=reading.conversation,
-            timed_out=scoring.timed_out,
-            tokens_saved=tokens_saved,
         )
 
     def _pool(
@@ -247,14 +246,12 @@ class ContextShaper:
         if signal.needs_answer:
             looked_for += answers
         config = self.config
-        reads_best_first = getattr(signal, "reads_best_first", False)
-        may_score_few = config.budget_s is not None or config.scored_share < 1.0
         return build_pool(
             " ".join(looked_for),
             reading.units,
             self._ranker,
             config.pool_size,
-            always=reads_best_first or may_score_few,
+            always=getattr(signal, "reads_best_first", False),
         )
 
     def _task(
@@ -274,7 +271,7 @@ class ContextShaper:
             pool.best_first,
             question.context,
             answers,
-            seed=self.config.seed,
+            seed=SEED,
             stage1_scores=given,
             titles=titles,
         )
@@ -290,10 +287,8 @@ class ContextShaper:
         acceptance = Acceptance(scorer, limits, scoring.tokens, repetitions)
         if config.acceptance == "stream":
             return acceptance.stream(list(pool.units))
-        # In time, only the first are scored: the best.
-        order = list(pool.units) if config.budget_s is None else list(pool.order)
-        rounds = config.greedy_rounds if config.acceptance == "greedy" else 1
-        return acceptance.greedy(order, rounds)
+        rounds = GREEDY_ROUNDS if config.acceptance == "greedy" else 1
+        return acceptance.greedy(list(pool.units), rounds)
 
     def _verdicts(
         self,
@@ -334,7 +329,7 @@ class ContextShaper:
 
     def _scorer(self, scoring: PassageScoring) -> Scorer:
         """What scores passages: with probabilities where one was fitted and they stand alone."""
-        fit = self.config.probability or SHIPPED.get((self.model.name, scoring.signal.name))
+        fit = self._probability or SHIPPED.get((self.model.name, scoring.signal.name))
         if fit is None or self.config.acceptance != "independent":
             return scoring.score
         return lambda indices, kept: fit.told(scoring.score(indices, kept))
@@ -344,7 +339,7 @@ class ContextShaper:
     ) -> list[PassageVerdict]:
         """The same, where kept passages keep only the sentences that help."""
         beyond: Beyond = str
-        if self.config.beyond_question:
+        if question.read_as is None and self.config.acceptance != "stream":
             beyond = partial(beyond_question, question.query)
         budget = Budget.of(self.config, self.model.count_tokens)
         score = scoring.score_texts
@@ -388,12 +383,6 @@ def _undecided(
     cut_by = ""
     if index in scoring.unscored:
         reason = f"it could not be scored: {scoring.unscored[index]}"
-    elif pool.ranks[index] <= pool_size:
-        cut_by = "scored_share"
-        reason = (
-            f"the ranker's best {len(pool.units)} are scored (scored_share), and it is number "
-            f"{pool.ranks[index]}"
-        )
     else:
         cut_by = "pool_size"
         reason = (

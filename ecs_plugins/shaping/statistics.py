@@ -1,6 +1,6 @@
-"""What can be said of utilities whose labels are known: pure functions of arrays.
+"""Statistics of scores whose labels are known: pure functions of arrays.
 
-Passages of one question are alike, so whatever is held out or resampled is whole questions.
+Passages of one question are alike, so whole questions are held out or resampled.
 """
 
 from __future__ import annotations
@@ -8,11 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.bool_]
@@ -24,34 +22,23 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How a number is distributed; 101 percentiles, from the smallest value to the largest."""
+    """Summary of a number: mean, standard deviation, and quantiles at 5, 50 and 95 %."""
 
     count: int
     mean: float
     sd: float
-    percentiles: Annotated[tuple[float, ...], Field(min_length=101, max_length=101)]
+    low: float
+    median: float
+    high: float
 
     @classmethod
     def of(cls, values: Floats) -> Distribution | None:
-        """Of the finite values; None if there is none."""
+        """Summarise the finite values; None if there is none."""
         finite = values[np.isfinite(values)]
         if not finite.size:
             return None
-        percentiles = np.percentile(finite, np.arange(101)).tolist()
-        mean = float(finite.mean())
-        sd = float(finite.std())
-        return cls(finite.size, mean, sd, tuple(percentiles))
-
-    def quantile(self, share: float) -> float:
-        """The value below which this share lies."""
-        percents = np.arange(101)
-        value = np.interp(100.0 * share, percents, self.percentiles)
-        return float(value)
-
-    def share_above(self, threshold: float) -> float:
-        """Which share reaches a threshold, to the nearest percent."""
-        reached = np.asarray(self.percentiles) >= threshold
-        return float(np.mean(reached))
+        low, median, high = np.quantile(finite, [0.05, 0.5, 0.95]).tolist()
+        return cls(finite.size, float(finite.mean()), float(finite.std()), low, median, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +55,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A threshold for the best F1, and what to expect of it on questions that were held out.
+    """A threshold for the best F1, with its precision and recall on held-out questions.
 
     ``low`` and ``high`` are the extremes of those that were fitted without some of the questions.
     """
@@ -81,8 +68,21 @@ class Threshold:
     high: float
 
 
+def mean_of(values: Floats, *, seed: int = 42) -> Estimate:
+    """Return the mean of at least one value with its bootstrap interval."""
+    from scipy.stats import bootstrap
+
+    mean = float(values.mean())
+    if np.ptp(values) == 0.0:  # nothing to resample
+        return Estimate(mean, mean, mean)
+    resampled = bootstrap(
+        (values,), np.mean, n_resamples=RESAMPLES, method="percentile", rng=seed
+    ).confidence_interval
+    return Estimate(mean, float(resampled.low), float(resampled.high))
+
+
 def auc(scores: Floats, labels: Labels) -> float:
-    """Probability that evidence scores above a distractor, ties counting half; NaN if undefined."""
+    """Return the probability that evidence scores above a distractor; NaN if undefined."""
     if labels.all() or not labels.any():
         return math.nan
     from sklearn.metrics import roc_auc_score
@@ -93,98 +93,79 @@ def auc(scores: Floats, labels: Labels) -> float:
 def question_auc(
     scores: Floats, labels: Labels, questions: Groups, *, seed: int = 42
 ) -> tuple[Estimate | None, int]:
-    """The mean over questions of the AUC within each, and how many questions have one.
+    """Return the mean AUC within questions, and the number of questions that have one.
 
-    This is what ranking needs: passages compete with others for the same question only.
+    Ranking needs this one: passages compete only with others for the same question.
     """
     of_each: list[float] = []
     for question in np.unique(questions):
-        at = questions == question
-        of_each.append(auc(scores[at], labels[at]))
+        own = questions == question
+        of_each.append(auc(scores[own], labels[own]))
     defined = np.array(of_each, dtype=np.float64)
     defined = defined[np.isfinite(defined)]
     if not defined.size:
         return None, 0
-    rng = np.random.default_rng(seed)
-    draws = rng.integers(defined.size, size=(RESAMPLES, defined.size))
-    means = defined[draws].mean(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5])
-    estimate = Estimate(
-        value=float(defined.mean()),
-        low=float(low),
-        high=float(high),
-    )
-    return estimate, int(defined.size)
+    return mean_of(defined, seed=seed), int(defined.size)
 
 
 def best_threshold(scores: Floats, labels: Labels) -> float:
-    """The threshold, 0 or more, of the best F1; the larger one of two that are as good.
+    """Return the threshold, 0 or more, of the best F1; the larger one of equals.
 
-    It lies midway between two utilities, or at 0 where everything above that is kept.
+    It lies midway between two scores, or at 0 where everything above that is kept.
     """
-    values = np.unique([0.0, *scores[scores >= 0.0]])
-    between = (values[1:] + values[:-1]) / 2
-    candidates = np.concatenate([[0.0], between])
-    evidence = scores[labels]
-    kept = _reaching(scores, candidates)
-    right = _reaching(evidence, candidates)
-    together = np.maximum(kept + evidence.size, 1)
-    f1 = 2 * right / together
-    least = f1.max() - 1e-12
-    as_good = np.flatnonzero(f1 >= least)
-    largest = as_good[-1]
-    return float(candidates[largest])
+    from sklearn.metrics import precision_recall_curve
 
-
-def _reaching(values: Floats, thresholds: Floats) -> Groups:
-    """How many values reach each threshold."""
-    ascending = np.sort(values)
-    below = np.searchsorted(ascending, thresholds, side="left")
-    return values.size - below
+    # A negative score is never kept: below every candidate, it only counts as missed evidence.
+    clipped = np.where(scores < 0.0, -1.0, scores)
+    precision, recall, values = precision_recall_curve(labels, clipped)
+    together = np.maximum(precision + recall, 1e-12)
+    f1 = (2.0 * precision * recall / together)[:-1]
+    f1[values < 0.0] = -1.0
+    at = len(f1) - 1 - int(np.argmax(f1[::-1] >= f1.max() - 1e-12))
+    below = values[at - 1] if at else -1.0
+    return 0.0 if below < 0.0 else float((values[at] + below) / 2.0)
 
 
 def held_out_threshold(
     scores: Floats, labels: Labels, questions: Groups, *, seed: int = 42
 ) -> Threshold | None:
-    """The best threshold, with the precision and recall of those fitted without each fold.
+    """Return the best threshold, with precision and recall of those fitted without each fold.
 
     None with fewer than two questions, or without both evidence and distractors.
     """
     if labels.all() or not labels.any():
         return None
-    kept = 0
-    right = 0
+    from sklearn.metrics import precision_recall_fscore_support
+
     fitted: list[float] = []
+    kept = np.zeros(len(labels), dtype=bool)
     for inside, outside in folds(questions, seed=seed):
-        if not labels[inside].any():
-            continue
-        threshold = best_threshold(scores[inside], labels[inside])
-        fitted.append(threshold)
-        reached = scores[outside] >= threshold
-        is_right = reached & labels[outside]
-        kept += int(reached.sum())
-        right += int(is_right.sum())
+        if labels[inside].any():
+            fitted.append(best_threshold(scores[inside], labels[inside]))
+            kept[outside] = scores[outside] >= fitted[-1]
     if not fitted:
         return None
-    total = int(labels.sum())
+    precision, recall, f1, _ = precision_recall_fscore_support(
+        labels, kept, average="binary", zero_division=0.0
+    )
     return Threshold(
         value=best_threshold(scores, labels),
-        precision=right / kept if kept else 0.0,
-        recall=right / total,
-        f1=2 * right / (kept + total),
+        precision=float(precision),
+        recall=float(recall),
+        f1=float(f1),
         low=min(fitted),
         high=max(fitted),
     )
 
 
 def folds(questions: Groups, *, seed: int = 42) -> Iterator[tuple[Labels, Labels]]:
-    """Masks of what is fitted on and of what is held out: whole questions, each held out once."""
+    """Yield masks of the fitted and the held-out part: whole questions, each held out once."""
+    from sklearn.model_selection import KFold
+
     unique = np.unique(questions)
     if unique.size < 2:
         return
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(unique)
-    number = min(FOLDS, unique.size)
-    for fold in range(number):
-        outside = np.isin(questions, order[fold::number])
+    splits = KFold(min(FOLDS, unique.size), shuffle=True, random_state=seed)
+    for _, held_out in splits.split(unique):
+        outside = np.isin(questions, unique[held_out])
         yield ~outside, outside

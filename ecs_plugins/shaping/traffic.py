@@ -21,7 +21,6 @@ from typing_extensions import TypedDict
 from ecs_plugins.common.files import private, read_records, refuse_open_database
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.shaping.attribution.result import Attribution
-from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.probability import FEATURES, SHIPPED, LabelledList, ProbabilityFit
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 
@@ -121,8 +120,8 @@ class ShapingTraffic:
 
 def learned_from_traffic(
     path: str | os.PathLike[str], model: str | None = None
-) -> tuple[ShapingConfig, int]:
-    """Settings whose probability was learned from a file of `ShapingTraffic`, and of how many.
+) -> tuple[ProbabilityFit, int]:
+    """Return a probability learned from a file of `ShapingTraffic`, and the number of answers.
 
     Args:
         path: The file.
@@ -150,7 +149,7 @@ def learned_from_traffic(
     fit = ProbabilityFit.fitted_to_lists(lists, prior=SHIPPED.get((name, signal)))
     if fit is None:
         raise InvalidInputError("nothing can be learned where all passages are alike")
-    return ShapingConfig(signal=signal, probability=fit), len(known)
+    return fit, len(known)
 
 
 def _attributed(shaped: ShapedContext, attribution: Attribution) -> Sequence[PassageVerdict]:

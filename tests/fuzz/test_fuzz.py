@@ -95,7 +95,6 @@ SHAPER = st.builds(
     max_tokens=st.one_of(st.none(), st.integers(1, 40)),
     acceptance=st.sampled_from(["independent", "greedy", "stream"]),
     unit=st.sampled_from(["passage", "sentence"]),
-    conversation=st.sampled_from([None, True, False]),
     on_error=st.just("raise"),
 )
 

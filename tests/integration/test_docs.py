@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from ecs_plugins.frontier.strategies import STRATEGIES
-from ecs_plugins.ranking import RANKERS
-from ecs_plugins.shaping import SIGNALS, ContextShaper, ShapingConfig
+from ecs_plugins.ranking.registry import RANKERS
+from ecs_plugins.shaping import ContextShaper, ShapingConfig
+from ecs_plugins.shaping.signals import SIGNALS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -21,10 +21,11 @@ from ecs_plugins.frontier.strategies.compression import MemoryCompression
 from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle, Retrieval
 from ecs_plugins.frontier.strategies.shaped import ShapedPassages, SharedScorer
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.ranking import Ranker, make_ranker
+from ecs_plugins.ranking import Ranker
 from ecs_plugins.ranking.coverage import CoverageRanker
 from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
 from ecs_plugins.ranking.embedder import Embedder
+from ecs_plugins.ranking.registry import make_ranker
 
 StrategyMaker = Callable[["StrategySet", Mapping[str, Any]], Strategy]
 """Makes a strategy of its configuration; the set holds the models, and other strategies."""

@@ -56,7 +56,7 @@ def statements_of(answer: str) -> list[AnswerStatement]:
     >>> [statement.text for statement in statements_of("Anna lives in Rome [1]. Does she work?")]
     ['Anna lives in Rome.']
     """
-    pieces = pieces_of(answer)
+    pieces = pieces_of(answer, whole_lists=False)
     return [
         AnswerStatement(
             *_trimmed(answer, piece), text=_read(answer, piece), lead=_lead(answer, pieces, piece)

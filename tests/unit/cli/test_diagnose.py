@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from ecs_plugins.shaping import ModelDiagnostics, ShapingConfig
+from ecs_plugins.shaping import ModelDiagnostics
+from ecs_plugins.shaping.probability import ProbabilityFit
 
 
 @pytest.fixture
@@ -75,16 +76,15 @@ def test_bad_input_ends_in_one_line_before_anything_is_measured(
 
 
 @pytest.mark.slow
-def test_a_probability_is_learned_from_fifty_examples_and_written_as_settings(run, data, tmp_path):
+def test_a_probability_is_learned_from_fifty_examples_and_written(run, data, tmp_path):
     file = tmp_path / "shaping.json"
     status, _, err = run("diagnose", "--fit", data(50), "--out", file)
     assert status == 0, err
-    written = json.loads(file.read_text(encoding="utf-8"))
-    config = ShapingConfig.from_json(written)
+    fit = ProbabilityFit.load(file)
     best = {"explained": 0.9, "shared_words": 0.9, "crowd": 0.0, "place": 0.0}
-    assert config.probability.of(best) > 0.5
+    assert fit.of(best) > 0.5
     _, shown, _ = run("diagnose", "--fit", data(50), "--json")
-    assert json.loads(shown) == written
+    assert ProbabilityFit(**json.loads(shown)) == fit
 
 
 @pytest.mark.parametrize("options", [("--fit", "--data"), (), ("--fit",)])
@@ -105,5 +105,4 @@ def test_settings_are_learned_from_traffic_without_a_model(run, tmp_path):
     status, out, err = run("diagnose", "--from-traffic", traffic, "--model", "m")
     assert status == 0, err
     assert "50 answers" in err
-    config = ShapingConfig.from_json(json.loads(out))
-    assert config.probability.of({"utility": 0.9}) > 0.5
+    assert ProbabilityFit(**json.loads(out)).of({"utility": 0.9}) > 0.5

@@ -89,14 +89,6 @@ def test_a_threshold_and_a_token_budget_limit_what_is_kept(run, tmp_path) -> Non
     assert shaped(run, path, "--max-tokens", "7")["tokens"]["after"] <= 7
 
 
-def test_a_share_of_the_pool_is_scored(run, tmp_path) -> None:
-    lines = [f"{GULLS} {number}" for number in range(30)]
-    path = write(tmp_path / "notes.txt", "\n".join(lines))
-    result = shaped(run, path, "--ranker", "bm25", "--scored-share", "0.5", "--budget-s", "600")
-    unscored = [each for each in result["passages"] if each["verdict"] == "unscored"]
-    assert len(unscored) == 15
-
-
 def test_the_table_shows_the_passages(run, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")  # a narrow terminal shows their beginnings only
     path = write(tmp_path / "notes.txt", f"{GULLS}\n{FERRY}\n")
@@ -155,8 +147,6 @@ def test_a_missing_file_a_folder_and_an_empty_pipe_are_refused(run, tmp_path) ->
         ("--query", QUESTION, "--signal", "joint_shift"),
         ("--query", QUESTION, "--signal", "nonsense"),
         ("--query", QUESTION, "--ranker", "nonsense"),
-        ("--query", QUESTION, "--ranker", "none", "--scored-share", "0.5"),
-        ("--query", QUESTION, "--budget-s", "nan"),
     ],
 )
 def test_a_bad_option_is_one_clear_line_and_a_failure(run, tmp_path, options) -> None:

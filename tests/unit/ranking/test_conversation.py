@@ -115,8 +115,8 @@ def test_the_same_reply_to_another_question_is_no_repetition():
     model = FakeLanguageModel(lambda context, scored: -1.0 + context.count("Rome? Yes."))
     shaped = ContextShaper(model, ShapingConfig(top_k=1)).shape("Does Mia join them?", chat)
     assert [verdict.index for verdict in shaped.kept] == [len(chat) - 1]
-    apart = ShapingConfig(top_k=1, conversation=False)
-    assert ContextShaper(model, apart).shape("?Mia", chat).verdicts[-1].verdict == "redundant"
+    apart = ContextShaper(model, ShapingConfig(top_k=1)).shape("?Mia", chat, read_as=chat)
+    assert apart.verdicts[-1].verdict == "redundant"
 
 
 def test_the_ranker_reads_replies_too():
@@ -134,13 +134,11 @@ def test_the_ranker_reads_replies_too():
     assert seen == [as_replies(CHAT)]
 
 
-@pytest.mark.parametrize(("setting", "read"), [(False, CHAT[3]), (True, as_replies(CHAT)[3])])
-def test_the_setting_decides_in_place_of_the_look(setting, read):
+@pytest.mark.parametrize("read_as", [CHAT, as_replies(CHAT)])
+def test_caller_decides_how_turns_are_read(read_as):
     model = FakeLanguageModel()
-    few = CHAT[:4] if setting else CHAT
-    shaped = ContextShaper(model, ShapingConfig(conversation=setting)).shape("Who?", few)
-    assert shaped.conversation is setting
-    assert any(read in text for text in asked_of(model))
+    ContextShaper(model).shape("Who?", CHAT, read_as=read_as)
+    assert any(read_as[3] in text for text in asked_of(model))
 
 
 def test_turns_in_any_order_are_read_behind_the_question_of_the_turn_before_each():

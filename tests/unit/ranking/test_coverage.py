@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecs_plugins.common.text import terms
-from ecs_plugins.ranking import coverage, dense, make_ranker
+from ecs_plugins.ranking import coverage, dense
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from ecs_plugins.ranking.registry import make_ranker
 
 WORDS = st.lists(st.sampled_from("abcdefgh"), max_size=6).map(" ".join)
 NUMBERS = st.integers(0, 9)

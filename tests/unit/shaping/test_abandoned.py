@@ -9,7 +9,7 @@ import pytest
 from ecs_plugins.common import aio
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.ranking.base import Ranking
-from ecs_plugins.shaping import ContextShaper, ShapingConfig, flattery
+from ecs_plugins.shaping import ContextShaper, ShapingConfig, copies
 from ecs_plugins.shaping.reading import Question, read_passages
 
 QUESTION = "When does the ferry leave?"
@@ -56,22 +56,12 @@ def test_nothing_more_is_read_once_the_caller_has_left():
         aio._abandoned.set(left)
         read_passages(Question(QUESTION, PASSAGES), config, FakeLanguageModel())
 
-    for beyond_question in (True, False):
-        config = ShapingConfig(beyond_question=beyond_question)
-        with pytest.raises(asyncio.CancelledError):
-            contextvars.copy_context().run(read, config)
+    with pytest.raises(asyncio.CancelledError):
+        contextvars.copy_context().run(read, ShapingConfig())
 
 
-def test_a_question_is_split_once_for_all_passages(monkeypatch):
-    split = []
-    of = flattery._Words.of
-
-    def counted(query):
-        split.append(query)
-        return of(query)
-
-    flattery._words_of.cache_clear()
-    monkeypatch.setattr(flattery._Words, "of", counted)
+def test_a_question_is_split_once_for_all_passages():
+    copies._asked.cache_clear()
     config = ShapingConfig(ranker=None, signal="query_likelihood")
     ContextShaper(FakeLanguageModel(), config).shape(QUESTION, PASSAGES)
-    assert split == [QUESTION]
+    assert copies._asked.cache_info().misses == 1

@@ -3,8 +3,9 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.shaping import ContextShaper, ShapingConfig, UnitUtility
+from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from ecs_plugins.shaping.acceptance import Acceptance, Limits, NearRepetitions
+from ecs_plugins.shaping.signals.base import UnitUtility
 from tests.unit.shaping.outcomes import accepted, kept, verdicts
 from tests.unit.values import changeable
 
@@ -44,17 +45,10 @@ def test_greedy_finds_the_second_hop_and_drops_the_repetition():
     assert len(model.requests) == 3
 
 
-def test_greedy_costs_what_it_scores_and_one_round_is_independent():
+def test_greedy_pays_for_every_round():
     passages = [BORN, FOUNDER, FOUNDER_AGAIN, NOISE]
-    once, _ = shape(
-        passages,
-        acceptance="greedy",
-        greedy_rounds=1,
-    )
-    independent, _ = shape(passages)
+    once, _ = shape(passages)
     thrice, _ = shape(passages, acceptance="greedy")
-    assert verdicts(once) == verdicts(independent)
-    assert once.ledger == independent.ledger
     assert thrice.ledger.total() > 2 * once.ledger.total()
 
 
@@ -63,7 +57,6 @@ def test_greedy_stops_when_nothing_more_may_be_kept():
         [FOUNDER, BORN],
         acceptance="greedy",
         top_k=1,
-        greedy_rounds=9,
     )
     assert len(result.kept) == 1
     assert len(model.requests) <= 2

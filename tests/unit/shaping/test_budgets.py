@@ -163,7 +163,7 @@ def test_without_signal_and_ranker_words_decide():
         ({"top_k": 2}, {"top_k": 2}),
         ({"max_tokens": 1}, {"max_tokens": 4}),
         ({"signal": "query_likelihood", "threshold": 99.0}, {"threshold": 4}),
-        ({"probability": ALWAYS_HALF, "min_probability": 1.0}, {"min_probability": 4}),
+        ({"min_probability": 1.0}, {"min_probability": 4}),
         ({"pool_size": 1, "ranker": "bm25"}, {"pool_size": 3}),
         ({"unit": "sentence", "max_characters": 1, "top_k": 3}, {"max_characters": 3, "top_k": 1}),
         ({"top_k": 4}, {}),
@@ -172,7 +172,8 @@ def test_without_signal_and_ranker_words_decide():
 def test_what_keeps_passages_out_is_named_and_counted(fields, cuts):
     texts = [f"Ida{n} lives in Rome{n}. The dog of Ida{n} slept by the door." for n in range(4)]
     config = ShapingConfig(**{"ranker": None, **fields})
-    shaped = ContextShaper(FakeLanguageModel(), config).shape("Where does Ida2 live?", texts)
+    shaper = ContextShaper(FakeLanguageModel(), config, probability=ALWAYS_HALF)
+    shaped = shaper.shape("Where does Ida2 live?", texts)
     assert shaped.cuts == cuts
     for verdict in shaped.verdicts:
         assert verdict.cut_by in ("", *cuts)

@@ -4,9 +4,10 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.shaping import ContextShaper, LabelledExample, ModelDiagnostics, UnitUtility
-from ecs_plugins.shaping.conclusions import Fitness
+from ecs_plugins.shaping import ContextShaper, LabelledExample, ModelDiagnostics
+from ecs_plugins.shaping.diagnostics import Fitness
 from ecs_plugins.shaping.signals import QueryLikelihood
+from ecs_plugins.shaping.signals.base import UnitUtility
 from tests.unit.shaping.outcomes import kept
 
 QUESTIONS = 22
@@ -79,7 +80,7 @@ def test_a_model_that_tells_evidence_from_distractors_is_fit_and_the_report_says
     assert signal.questions == len(EXAMPLES)
     assert signal.threshold.precision > 0.9
     assert signal.threshold.recall > 0.9
-    assert signal.evidence.mean > signal.threshold.value > signal.unrelated.quantile(0.95)
+    assert signal.evidence.mean > signal.threshold.value > signal.unrelated.high
     assert signal.noise.reference is None
     assert signal.noise.alone == pytest.approx(0.0, abs=1e-6)
     assert signal.tokens > 1.0
@@ -122,7 +123,7 @@ def test_a_threshold_within_the_numeric_noise_is_refused():
 
 def test_a_threshold_that_unrelated_passages_pass_is_warned_about():
     found = measure()
-    low = found.signals[0].unrelated.quantile(0.5)
+    low = found.signals[0].unrelated.median
     with pytest.warns(RuntimeWarning, match="unrelated passages pass"):
         config = found.config(threshold=max(low, 1e-3))
     assert config.threshold == max(low, 1e-3)
@@ -219,7 +220,7 @@ def broken(change):
         (lambda d: d["signals"][0]["noise"].update(alone=None), "signals.0.noise.alone"),
         (lambda d: d["signals"][0].update(tokens=float("nan")), "NaN"),
         (lambda d: d["signals"][0].update(reasons="x"), "signals.0.reasons"),
-        (lambda d: d["signals"][0]["unrelated"]["percentiles"].pop(), "unrelated.percentiles"),
+        (lambda d: d["signals"][0]["unrelated"].pop("high"), "unrelated.high"),
         (lambda d: d["signals"].clear(), "signals: .*at least 1"),
     ],
 )

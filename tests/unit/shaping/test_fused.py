@@ -4,9 +4,9 @@ import pytest
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking import Ranking
-from ecs_plugins.shaping import ContextShaper, ShapingConfig, UnitUtility
+from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from ecs_plugins.shaping.signals import JointShift, QueryLikelihood, RankFused
-from ecs_plugins.shaping.signals.base import ScoringTask
+from ecs_plugins.shaping.signals.base import ScoringTask, UnitUtility
 from ecs_plugins.shaping.signals.fused import complementary_order, links
 
 

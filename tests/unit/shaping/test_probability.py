@@ -22,12 +22,8 @@ PASSAGES = ["The tram was late.", "Anna does live in Rome.", "Anna likes jazz.",
 
 
 def shape(passages=PASSAGES, **settings):
-    config = ShapingConfig(
-        probability=FIT,
-        top_k=2,
-        **settings,
-    )
-    return ContextShaper(FakeLanguageModel(), config).shape(QUESTION, passages)
+    config = ShapingConfig(top_k=2, **settings)
+    return ContextShaper(FakeLanguageModel(), config, probability=FIT).shape(QUESTION, passages)
 
 
 def test_a_probability_rises_with_each_part_and_is_none_where_one_is_missing():
@@ -86,8 +82,8 @@ def test_the_same_passage_helps_less_likely_in_a_long_list_and_alike_in_short_on
 
     def likely(number):
         others = [f"The tram number {n} was late." for n in range(number - 1)]
-        config = ShapingConfig(probability=shipped, ranker=None, signal=AUTO)
-        shaped = ContextShaper(FakeLanguageModel(), config).shape(QUESTION, [PASSAGES[1], *others])
+        shaper = ContextShaper(FakeLanguageModel(), ShapingConfig(ranker=None), probability=shipped)
+        shaped = shaper.shape(QUESTION, [PASSAGES[1], *others])
         parts = shaped.verdicts[0].parts
         return shipped.of({**parts, "explained": 0.3, "shared_words": 0.2})
 
@@ -160,7 +156,9 @@ def test_own_examples_fit_a_probability_which_the_configuration_and_files_keep(t
     with pytest.warns(RuntimeWarning, match="unrelated"):
         config = back.config()
     assert ShapingConfig.from_json(config.to_json()) == config
-    shaper = ContextShaper(FakeLanguageModel(), config)
+    fit = back.signals[0].probability
+    assert ProbabilityFit.load(fit.save(tmp_path / "fit.json")) == fit
+    shaper = ContextShaper(FakeLanguageModel(), config, probability=fit)
     question = examples[0].question
     here = shaper.shape(question, examples[0].passages)
     elsewhere = shaper.shape(question, examples[1].passages)
@@ -181,12 +179,8 @@ def test_what_is_less_likely_than_asked_for_is_not_kept():
 
 
 def test_a_known_answer_is_judged_by_its_threshold_and_an_unknown_one_by_probability():
-    config = ShapingConfig(
-        probability=FIT,
-        threshold=0.05,
-        min_probability=0.5,
-    )
-    shaper = ContextShaper(FakeLanguageModel(), config)
+    config = ShapingConfig(threshold=0.05, min_probability=0.5)
+    shaper = ContextShaper(FakeLanguageModel(), config, probability=FIT)
     unknown = shaper.shape(QUESTION, PASSAGES)
     assert kept(unknown) == [1]
     known = shaper.shape(QUESTION, PASSAGES, answer="Rome")

@@ -23,14 +23,6 @@ WHATSAPP = f"""
 12/05/2024, 10:02 - Ben: {REPLY}
 12/05/2024, 10:03 - Ana: I wash the dishes then.
 """
-SLACK = f"""
-Ana  10:01 AM
-{QUESTION}
-Ben  10:02 AM
-{REPLY}
-Ana  10:03 AM
-I wash the dishes then.
-"""
 NICKS = f"<ana> {QUESTION}\n<ben> {REPLY}\n<ana> I wash the dishes then.\n"
 Q_AND_A = f"Q: {QUESTION}\n\nA: {REPLY}\n\nQ: Who cooks tonight?\n\nA: Cy, with Dora\n"
 BOLD = f"**Q:** {QUESTION}\n\n**A:** {REPLY}\n\n**Q:** Who cooks?\n\n**A:** Cy, with Dora\n"
@@ -43,7 +35,6 @@ CHATS = {
     "each once": EACH_ONCE,
     "stamped": STAMPED,
     "WhatsApp": WHATSAPP,
-    "Slack": SLACK,
     "nicks": NICKS,
     "Q and A": Q_AND_A,
     "bold": BOLD,

@@ -70,9 +70,9 @@ def test_a_dot_of_a_name_is_no_end_and_an_initial_no_item(title):
         assert 0 in piece.needs
 
 
-def test_items_by_capitals_are_items():
+def test_lettered_items_stay_together():
     text = "A. Payment is due in May.\nB. Rent is due in June.\nC. Keys are given back.\n"
-    assert kept_for("June", text) == "B. Rent is due in June."
+    assert kept_for("June", text + "\nThe rest is simple.") == text.rstrip()
 
 
 def _letters(text):

@@ -65,7 +65,6 @@ def test_what_is_known_already_loses_its_utility(bundled_lm):
         answer="hurdy-gurdies",
         signal="answer_shift",
         acceptance="greedy",
-        greedy_rounds=2,
         threshold=1.0,
     )
     assert verdicts(result).count("helps") == 1

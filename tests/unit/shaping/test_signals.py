@@ -5,10 +5,11 @@ import pytest
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
 from ecs_plugins.lm.base import ChatLayout
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.ranking import RANKERS
-from ecs_plugins.shaping import SIGNALS, ContextShaper, ShapingConfig, Signal, UnitUtility
+from ecs_plugins.ranking.registry import RANKERS
+from ecs_plugins.shaping import ContextShaper, ShapingConfig, Signal
 from ecs_plugins.shaping.config import make_signal, resolve_signal
 from ecs_plugins.shaping.signals import (
+    SIGNALS,
     AnswerShift,
     DistributionShift,
     JointShift,
@@ -16,7 +17,7 @@ from ecs_plugins.shaping.signals import (
     QueryLikelihood,
     TrajectoryShift,
 )
-from ecs_plugins.shaping.signals.base import ScoringTask
+from ecs_plugins.shaping.signals.base import ScoringTask, UnitUtility
 from ecs_plugins.tokens import TokenLedger
 from tests.unit.shaping.outcomes import kept, verdicts
 
@@ -296,9 +297,8 @@ def test_a_magnitude_only_ranks_and_never_says_that_a_passage_hurts(name):
             signal=name,
             threshold=0.001,
             ranker=None,
-            beyond_question=False,
         ),
-    ).shape(SHIFTED.query, list(SHIFTED.passages))
+    ).shape(SHIFTED.query, SHIFTED.passages, read_as=SHIFTED.passages)
     assert verdicts(decided) == ["helps", "neutral"]
     assert decided.verdicts[1].utility == pytest.approx(0.0, abs=1e-6)
 

@@ -6,8 +6,7 @@ import pytest
 
 from ecs_plugins import ContextShaper, FakeLanguageModel
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.shaping import ShapingTraffic
-from ecs_plugins.shaping.traffic import MIN_TO_LEARN, learned_from_traffic
+from ecs_plugins.shaping.traffic import MIN_TO_LEARN, ShapingTraffic, learned_from_traffic
 
 QUESTION = "Who built the Eiffel Tower?"
 PASSAGES = ["Tickets cost 28 euros.", "Gustave Eiffel built it.", "The Louvre is a museum."]
@@ -70,10 +69,10 @@ def test_a_file_that_cannot_be_written_is_said(shaper, tmp_path):
 
 def test_a_probability_is_learned_from_supported_answers(written):
     path = written(*[line()] * MIN_TO_LEARN, *[line(used=0.0, support=0.1)] * 90)
-    config, answers = learned_from_traffic(path)
+    fit, answers = learned_from_traffic(path)
     assert answers == MIN_TO_LEARN
     used, left = ({"explained": share, "shared_words": share} for share in (0.6, 0.1))
-    assert config.probability.of(used) > 0.5 > config.probability.of(left)
+    assert fit.of(used) > 0.5 > fit.of(left)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
-"""Scoring that ends in time: the best candidates first, in portions that fit what is left."""
+"""A model that scores each candidate once, so that repeated benchmarks cost nothing."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import NamedTuple
 
 from ecs_plugins.lm.base import (
@@ -71,25 +69,3 @@ class _Row(NamedTuple):
     scores: tuple[tuple[SegmentScore, ...], ...]
     tokens: int
     unscored: str | None
-
-
-def in_portions(
-    texts: Sequence[str], score: Callable[[Sequence[str]], object], until: float
-) -> int:
-    """Score texts, the best first, until ``until`` on ``time.perf_counter``; how many were."""
-    done = 0
-    size = FIRST
-    characters = 0
-    began = time.perf_counter()
-    while done < len(texts) and size:
-        portion = texts[done : done + size]
-        score(portion)
-        done += len(portion)
-        characters += sum(map(len, portion))
-        now = time.perf_counter()
-        per_second = characters / (now - began)
-        room = CAUTION * (until - now) * per_second
-        # Portions at most double what is known to take its time.
-        lengths = accumulate(map(len, texts[done : 2 * done]))
-        size = sum(length <= room for length in lengths)
-    return done
