@@ -27,7 +27,6 @@ SOURCE: Mapping[str, str] = {
     "learned_from": "LoCoMo (Maharana et al., 2024): "
     "which turns of its chats are evidence of its questions",
     "licence_of_the_source": "CC BY-NC 4.0, which does not allow commercial use",
-    "without_it": 'MemoryConfig(utility="demand")',
 }
 """What ``prior.json`` says of itself."""
 

@@ -288,7 +288,7 @@ class Entropic:
             embedder=room.embedder,
             model=room.model if config.proposal == "summary" else None,
             config=config,
-            store=StoreConfig(summary_deadline=600.0),
+            store=StoreConfig(summary_deadline=600.0, seed=room.seed),
             utility=utility,
         )
 

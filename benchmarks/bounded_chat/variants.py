@@ -119,7 +119,7 @@ def model_variants() -> dict[str, StoreFactory]:
 
 
 def _paper(room: Room) -> ChatStore:
-    return Entropic(room, MemoryConfig.paper(cold_capacity=room.budget, seed=room.seed))
+    return Entropic(room, MemoryConfig.paper(cold_capacity=room.budget))
 
 
 def _summaries(room: Room) -> ChatStore:
@@ -133,11 +133,11 @@ def _ecs(room: Room) -> ChatStore:
 
 
 def _config(room: Room) -> MemoryConfig:
-    return shared(room.budget, MemoryConfig(seed=room.seed))
+    return shared(room.budget, MemoryConfig())
 
 
 def _batched(room: Room) -> MemoryConfig:
-    return shared(room.budget, BATCHED_SETTINGS.replace(seed=room.seed), BATCHED)
+    return shared(room.budget, BATCHED_SETTINGS, BATCHED)
 
 
 def _model(room: Room) -> LanguageModel:

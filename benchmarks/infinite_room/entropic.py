@@ -131,7 +131,7 @@ class EntropicPolicy:
     def observe(self, moment: Moment) -> None:
         """Record hits, admit the observation, sleep when it is time."""
         config, step = self._config, moment.step
-        if config.utility == "query_mean":
+        if config.rule == "paper":
             self._queries.append(QueryEvent(step, moment.vector))
             del self._queries[:-QUERY_WINDOW]
         for position in moment.recalled:

@@ -111,7 +111,6 @@ def ablations() -> dict[str, Variant]:
     table = {
         "no entropy (lambda = 0)": default.replace(entropy_weight=0.0),
         "entropy of the embeddings (cluster variance)": default.replace(entropy="cluster_variance"),
-        "utility: cosine to recent queries": default.replace(utility="query_mean"),
         "T = 0": default.replace(temperature=0.0),
         "T = 1": default.replace(temperature=1.0),
         "contradiction: newest wins": replace(default, contradiction="newest"),

@@ -1,4 +1,4 @@
-"""`MemoryConfig`: every setting of consolidation; `StoreConfig`: how a memory is stored and run."""
+"""Settings: `MemoryConfig` for consolidation, `StoreConfig` for storage and running."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ecs_plugins.storage.base import Synchronous
 
 Rule = Literal["default", "paper"]
 ProposalKind = Literal["centroid", "medoid", "summary"]
-UtilityKind = Literal["informed", "demand", "query_mean"]
 EntropyKind = Literal["evidence", "cluster_variance", "embedding"]
 
 
@@ -38,6 +37,9 @@ class MemoryConfig(Config):
     the victim                highest free energy             lowest utility
     T                         ``temperature`` standard        ``temperature``
                               deviations of F over the store
+    utility                   how often a memory was asked    mean cosine to the recent queries,
+    .                         for or said again, and the      weighted by recency
+    .                         prior of its text
     a recall searches         both tiers                      the cold store
     ========================= =============================== ==================================
     """
@@ -51,7 +53,6 @@ class MemoryConfig(Config):
     sleep_every: int = Field(
         default=20, ge=1, description="Messages between two sleep phases (the paper's K)."
     )
-    top_k: int = Field(default=3, ge=1, description="Memories that a recall returns at most.")
     threshold: float = Field(
         default=0.35,
         ge=-1,
@@ -79,13 +80,6 @@ class MemoryConfig(Config):
         description="The vector of a proposal: the centroid of its cluster, its medoid, or a "
         "summary by a language model, embedded anew.",
     )
-    utility: UtilityKind = Field(
-        default="informed",
-        description="informed: the log of the rate at which a memory is asked for or said again, "
-        "plus the log-odds that a text like its own is asked for. demand: the first alone, without "
-        "what was learned from a data set of a non-commercial licence (prior.json). query_mean: "
-        "the mean cosine to the recent queries, weighted by recency (the paper).",
-    )
     entropy: EntropyKind = Field(
         default="evidence",
         description="S. evidence: how far the observations behind a memory lie apart, and how "
@@ -95,10 +89,6 @@ class MemoryConfig(Config):
     )
     entropy_weight: float = Field(default=1.0, ge=0, description="lambda in F = E + lambda * S.")
     temperature: float = Field(default=0.05, ge=0, description="T.")
-    seed: int = Field(
-        default=0,
-        description="Base seed; every sleep phase derives its own from it and records it.",
-    )
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
@@ -119,7 +109,6 @@ class MemoryConfig(Config):
             "rule": "paper",
             "min_support": 3,
             "proposal": "medoid",
-            "utility": "query_mean",
             "entropy": "cluster_variance",
             "temperature": 1.0,
         }
@@ -133,7 +122,7 @@ class MemoryConfig(Config):
 
 
 class StoreConfig(Config):
-    """How a memory is stored and run; what it keeps is `MemoryConfig`'s business."""
+    """Settings of storage and running."""
 
     synchronous: Synchronous = Field(
         default="full",
@@ -157,6 +146,9 @@ class StoreConfig(Config):
         default="extractive",
         description="When the language model fails: take the text from the cluster, or leave the "
         "tiers as they were and raise.",
+    )
+    seed: int = Field(
+        default=0, description="Base seed; every sleep phase derives its own and records it."
     )
     max_messages: int | None = Field(
         default=None,

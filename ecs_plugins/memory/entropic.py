@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from ecs_plugins.lm.base import LanguageModel
 
 
+DEFAULT_K = 3
+"""Memories that a recall returns at most (the paper's top 3)."""
+
+
 class EntropicMemory(MemoryReader):
     """A bounded long-term memory. Thread-safe; several processes may use one file.
 
@@ -232,7 +236,7 @@ class EntropicMemory(MemoryReader):
             query: The question.
             namespace: Where to look.
             also: Other namespaces to look in, such as one that several agents share.
-            k: How many at most; None is ``MemoryConfig.top_k``.
+            k: How many at most; None is 3.
             threshold: Minimum score, in [0, 1]; None is ``MemoryConfig.threshold``. Under the
                 paper's rule, the minimum cosine.
             filter: Metadata that an item must have (`filters`).
@@ -264,7 +268,7 @@ class EntropicMemory(MemoryReader):
             query=query,
             question=None if config.rule == "paper" else read(query),
             vector=vector,
-            k=config.top_k if k is None else int(k),
+            k=DEFAULT_K if k is None else int(k),
             threshold=config.threshold if threshold is None else float(threshold),
             tiers=searched,
             condition=None if filter is None else checked_filter(filter),

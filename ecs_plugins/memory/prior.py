@@ -6,7 +6,7 @@ times and statements about oneself are asked for later, questions back are not.
 
 `worth` is a logistic regression on plain features. ``python -m benchmarks memory-prior`` learns it
 on public dialogue (LoCoMo, Maharana et al., 2024) and prints what ``prior.json`` holds. The licence
-of that data set does not allow commercial use; ``MemoryConfig(utility="demand")`` does without.
+of that data set does not allow commercial use.
 """
 
 from __future__ import annotations

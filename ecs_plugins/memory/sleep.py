@@ -169,7 +169,7 @@ class SleepRunner:
     def _decide(self, view: SleepView, summariser: Summariser | None) -> SleepPlan:
         config = self._store.config
         space = view.space
-        seed = f"{config.seed}:{key_of(space.namespace)}:{space.cycle}"
+        seed = f"{self._store.settings.seed}:{key_of(space.namespace)}:{space.cycle}"
         digest = hashlib.sha256(seed.encode()).digest()
         return consolidate(
             [row.hot for row in view.hot],
@@ -328,7 +328,7 @@ class Summariser:
                     [prompt],
                     max_new_tokens=MAX_TOKENS,
                     temperature=TEMPERATURE,
-                    seed=self._store.config.seed,
+                    seed=self._store.settings.seed,
                 )
                 result.set_result(written)
             except BaseException as error:

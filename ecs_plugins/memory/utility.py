@@ -44,11 +44,9 @@ def utilities(
     if utility is not None:
         given = utility(items, recent, step)
         return _checked(given, len(items))
-    if config.utility == "query_mean":
+    if config.rule == "paper":
         return _query_mean(items, recent, step)
     demand = observed_utility([item.evidence for item in items], step)
-    if config.utility == "demand":
-        return demand
     prior: Floats = np.array(worths([item.text for item in items]))
     return demand + prior
 

@@ -16,7 +16,7 @@ import numpy as np
 from rich.text import Text
 
 from benchmarks.intervals import interval
-from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.records import Memory
 from ecs_plugins.ranking.embedder import Embedder
@@ -77,9 +77,8 @@ def _open(file: Path, embedder: Embedder, seed: int) -> EntropicMemory:
         sleep_every=5,
         merge_threshold=0.75,  # the speakers' names alone make these turns alike
         proposal="medoid",
-        seed=seed,
     )
-    return EntropicMemory.open(file, embedder=embedder, config=config)
+    return EntropicMemory.open(file, embedder=embedder, config=config, store=StoreConfig(seed=seed))
 
 
 def tell(demo: Demo, memory: EntropicMemory, asked: Sequence[Question]) -> Behind:

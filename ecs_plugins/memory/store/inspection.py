@@ -113,7 +113,7 @@ def explain(
     rank = prior = None
     if name in judged:
         rank = ranked.index(name) + 1
-        if utility is None and store.config.utility == "informed":
+        if utility is None and store.config.rule == "default":
             prior = worth(text)
     explanation = Explanation(
         id=name,

@@ -1,7 +1,6 @@
 """The thermodynamics as pure functions, and the evidence, utilities and entropies behind them."""
 
 import doctest
-import json
 import math
 from contextlib import closing
 from dataclasses import replace
@@ -372,14 +371,3 @@ def test_outcomes_hits_and_merging_add_to_what_was_counted():
     assert both.created == 0
     assert both.resultant == 2.5
     assert both.unlike == "number"
-
-
-def test_demand_alone_knows_nothing_of_a_texts_looks():
-    small_talk = "Wow, how are you?"
-    fact = "I moved to Rome with my violin last May."
-    config = MemoryConfig(utility="demand")
-    worths = utilities(memories(small_talk, fact), config=config, step=99, queries=(), utility=None)
-    assert worths[0] == worths[1]
-    shipped = json.loads(PRIOR.read_text())
-    assert "CC BY-NC" in shipped["licence_of_the_source"]
-    assert 'utility="demand"' in shipped["without_it"]
