@@ -163,8 +163,8 @@ def test_every_setting_has_a_meaning() -> None:
             theirs = [name for name, _, meaning in rows if meaning == settings.THEIRS]
             assert rows, path
             assert set(theirs) <= {"name", "tags", "metadata", "description", "callback_manager"}
-    top_k = MemoryConfig().top_k
-    assert f"* **`top_k`** (`{top_k}`): Memories that a recall returns" in settings.page()
+    clusters = MemoryConfig().clusters
+    assert f"* **`clusters`** (`{clusters}`): Clusters of k-means" in settings.page()
 
 
 def test_blocks_that_show_output_follow_code() -> None:
