@@ -1,1 +1,1 @@
-"""One runnable script per use, and the demo that shows them all."""
+"""Runnable scripts, one per use, and the demo."""

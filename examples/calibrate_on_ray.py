@@ -31,13 +31,13 @@ EACH = 8  # prompts that a replica generates together
 
 @ray.remote(num_cpus=1, max_restarts=1)
 class Replica:
-    """A process of its own with a model of its own."""
+    """Process with its own model."""
 
     def __init__(self, load_model: Callable[[], LanguageModel]) -> None:
         self._model = as_answer_model(load_model())
 
     def name(self) -> str:
-        """The model's name."""
+        """Return the model's name."""
         return self._model.name
 
     def complete(self, prompts: Sequence[str], max_new_tokens: int) -> list[Completion]:
@@ -45,12 +45,12 @@ class Replica:
         return self._model.complete(prompts, max_new_tokens=max_new_tokens)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text."""
+        """Return the tokens of each text."""
         return self._model.count_tokens(texts)
 
 
 class RayAnswerModel:
-    """An answering model whose prompts are dealt out to replicas."""
+    """Answering model that distributes prompts to replicas."""
 
     def __init__(self, load_model: Callable[[], LanguageModel], replicas: int) -> None:
         self._replicas = [Replica.remote(load_model) for _ in range(replicas)]

@@ -26,22 +26,22 @@ QUESTION = "In which year did the sea break through the dam?"
 
 
 class OfflineEmbeddings(Embeddings):
-    """The offline embedder in LangChain's shape; use any LangChain embeddings in its place."""
+    """Offline embedder as LangChain embeddings; any others work too."""
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """One vector per text."""
+        """Return one vector per text."""
         return default_embedder().embed_documents(texts).tolist()
 
     def embed_query(self, text: str) -> list[float]:
-        """One vector."""
+        """Return one vector."""
         return default_embedder().embed_query(text).tolist()
 
 
 class PrintSavings(BaseCallbackHandler):
-    """Receives the verdicts of every call, as a tracer would."""
+    """Handler that gets the verdicts of every call, like a tracer."""
 
     def on_custom_event(self, name: str, data: dict, **_: object) -> None:
-        """Print what a call saved."""
+        """Print the savings of a call."""
         if name == "ecs_shaping":
             tokens = data["tokens"]
             print(f"{tokens['before']} tokens retrieved, {tokens['after']} kept, ", end="")
@@ -49,13 +49,13 @@ class PrintSavings(BaseCallbackHandler):
 
 
 def fill_context(found: dict) -> dict:
-    """What the prompt needs of the shaped documents."""
+    """Return the prompt's text of the shaped documents."""
     context = "\n\n".join(document.page_content for document in found["documents"])
     return {"context": context, "question": found["question"]}
 
 
 def main() -> None:
-    """Shape what a vector store returns, alone and in a chain."""
+    """Shape the documents of a vector store, alone and in a chain."""
     documents = [
         Document(page_content=entry["text"], id=entry["id"], metadata={"title": entry["title"]})
         for entry in json.loads(DATA.read_text(encoding="utf-8"))["documents"]

@@ -25,7 +25,7 @@ TEXTS = (
 
 
 def chat_parts(model: LocalLM, max_tokens: int) -> dict:
-    """What a `ChatHuggingFace` is made of."""
+    """Return the pipeline of a `ChatHuggingFace`."""
     weights, tokenizer = model.pair()
     writer = pipeline(
         "text-generation",
@@ -40,7 +40,7 @@ def chat_parts(model: LocalLM, max_tokens: int) -> dict:
 
 
 def main() -> None:
-    """One model chooses the passages and answers from them."""
+    """Choose the passages and answer with one model."""
     model = LocalLM.bundled()
     chat = ChatHuggingFace(**chat_parts(model, max_tokens=40))
     compressor = ECSDocumentCompressor(model=model, top_k=1)

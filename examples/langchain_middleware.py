@@ -30,22 +30,22 @@ QUESTION = "In which year did the sea break through the dam?"
 
 
 class OfflineEmbeddings(Embeddings):
-    """The offline embedder in LangChain's shape."""
+    """Offline embedder as LangChain embeddings."""
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """One vector per text."""
+        """Return one vector per text."""
         return default_embedder().embed_documents(texts).tolist()
 
     def embed_query(self, text: str) -> list[float]:
-        """One vector."""
+        """Return one vector."""
         return default_embedder().embed_query(text).tolist()
 
 
 class SearchThenAnswer(ChatHuggingFace):
-    """Stands in for a chat model that calls tools: searches once, then answers for itself."""
+    """Chat model that searches once with its tool and then answers."""
 
     def bind_tools(self, *_: Any, **__: Any) -> "SearchThenAnswer":
-        """It knows its one tool by name."""
+        """Return itself; it knows its tool by name."""
         return self
 
     def _generate(self, messages: list, *args: Any, **kwargs: Any) -> ChatResult:
@@ -54,7 +54,7 @@ class SearchThenAnswer(ChatHuggingFace):
             return ChatResult(
                 generations=[ChatGeneration(message=AIMessage("", tool_calls=[call]))]
             )
-        # The bundled model knows no tool messages: it reads the result and the question as one.
+        # The bundled model knows no tool messages, so it reads the result and the question as one.
         asked = HumanMessage(f"{messages[-1].text}\n\n{messages[0].text}")
         return super()._generate([asked], *args, **kwargs)
 

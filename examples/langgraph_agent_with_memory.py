@@ -27,21 +27,21 @@ from ecs_plugins.memory import EntropicMemory
 
 @dataclass
 class Context:
-    """Who is talking; whose memory it is follows from it."""
+    """Context of a run: the user, who owns the memory."""
 
     user_id: str
 
 
 class ShowPrompt(BaseCallbackHandler):
-    """Prints what the model reads of the latest turn."""
+    """Handler that prints the latest turn as the model reads it."""
 
     def on_chat_model_start(self, _: dict, messages: list, **__: object) -> None:
-        """One call of the model."""
+        """Print the last message of a model call."""
         print(f"  the model reads: {messages[0][-1].text!r}")
 
 
 def build(memory: EntropicMemory) -> object:
-    """The agent on an open memory file."""
+    """Return the agent with an open memory."""
     return create_agent(
         ChatHuggingFace(**chat_parts(LocalLM.bundled(), max_tokens=30)),
         system_prompt="You are a helpful assistant. Answer in one short sentence.",
@@ -53,7 +53,7 @@ def build(memory: EntropicMemory) -> object:
 
 
 def ask(agent: object, user: str, thread: str, text: str) -> None:
-    """One turn."""
+    """Run one turn."""
     print(f"{user} ({thread}): {text}")
     result = agent.invoke(
         {"messages": [HumanMessage(text)]},
@@ -64,7 +64,7 @@ def ask(agent: object, user: str, thread: str, text: str) -> None:
 
 
 def main() -> None:
-    """Say something, restart, ask for it in another thread, forget it."""
+    """Tell a fact, restart, ask for it in another thread, and forget it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "agent.db"
         with EntropicMemory.open(path) as memory:

@@ -34,13 +34,13 @@ def answer(messages: list[ChatMessage], **_: object) -> ChatMessage:
 
 
 def build() -> FunctionAgent:
-    """An agent; its memory is given to it with each run."""
+    """Return an agent; each run gets the memory."""
     llm = MockFunctionCallingLLM(response_generator=answer)
     return FunctionAgent(name="helper", llm=llm, system_prompt="Be terse.", streaming=False)
 
 
 async def main() -> None:
-    """The memory class, written down and read back, and the memory block."""
+    """Use the memory class with a round trip through JSON, and the memory block."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "agent.db"
         with EntropicMemory.open(path) as memory:

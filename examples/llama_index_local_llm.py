@@ -24,7 +24,7 @@ TEXTS = (
 
 
 def local_llm(model: LocalLM, max_tokens: int) -> HuggingFaceLLM:
-    """An LLM that writes with the model of a `LocalLM`."""
+    """Return an LLM that writes with the model of a `LocalLM`."""
     weights, tokenizer = model.pair()
     return HuggingFaceLLM(
         model=weights,
@@ -39,7 +39,7 @@ def local_llm(model: LocalLM, max_tokens: int) -> HuggingFaceLLM:
 
 
 def main() -> None:
-    """One model chooses the passages and answers from them."""
+    """Choose the passages and answer with one model."""
     model = LocalLM.bundled()
     index = SummaryIndex([TextNode(text=text) for text in TEXTS], embed_model=MockEmbedding(4))
     engine = index.as_query_engine(

@@ -25,7 +25,7 @@ QUESTION = "In which year did the sea break through the dam?"
 
 
 class OfflineEmbedding(BaseEmbedding):
-    """The offline embedder in LlamaIndex's shape; use any embedding model in its place."""
+    """Offline embedder for LlamaIndex; any embedding model works too."""
 
     def _get_text_embedding(self, text: str) -> list[float]:
         return default_embedder().embed_documents([text])[0].tolist()

@@ -33,7 +33,7 @@ DOCUMENTS = ("d01", "d03", "d06", "d13")
 
 
 class Answering(SimpleChatModel):
-    """The local model as LangChain's, with the layout and the length of the calibration."""
+    """Local model for LangChain, with the prompt layout and length of the calibration."""
 
     model: LocalLM
 
@@ -47,10 +47,10 @@ class Answering(SimpleChatModel):
 
 
 class PrintCost(BaseCallbackHandler):
-    """Receives the settlement of every query, as a tracer would."""
+    """Handler that gets the settlement of every query, like a tracer."""
 
     def on_custom_event(self, name: str, data: dict, **_: object) -> None:
-        """Print what was chosen, and what it cost beside the forecast."""
+        """Print the choice, its cost and the forecast."""
         if name == "frontier_settlement":
             cost = data["settlement"]
             print(f"  {data['label']}: measured F1 {data['f1']:.3f}, N = {data['reuse']:g}")
@@ -60,7 +60,7 @@ class PrintCost(BaseCallbackHandler):
 
 
 def load() -> tuple[list[Document], list[CalibrationQuestion]]:
-    """A few example documents, and the questions that they answer."""
+    """Return a few example documents and their questions."""
     entries = json.loads((DATA / "documents.json").read_text(encoding="utf-8"))["documents"]
     documents = [
         Document(page_content=entry["text"], metadata={"title": entry["title"]})
@@ -101,8 +101,8 @@ def main() -> None:
     router = FrontierRouter.from_frontier(
         frontier,
         llm=Answering(model=model),
-        same_model=False,  # it is the one that was measured, under another name
-        strategies=strategies,  # those that were measured
+        same_model=False,  # the measured model under another name
+        strategies=strategies,  # the measured ones
         count_tokens=model.count_tokens,
         documents=documents,
         target_f1=target,

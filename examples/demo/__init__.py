@@ -1,1 +1,1 @@
-"""The demo: the engines at work on the example data, with a real local model."""
+"""Demo of the engines on the example data, with a real local model."""

@@ -1,4 +1,4 @@
-"""``python -m examples.demo``: three engines at work, each on one screen."""
+"""``python -m examples.demo``: three engines, each on one screen."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from examples.demo.data import load_chat
 from examples.demo.handbook import load_handbook
 
 DEFAULT_LIMIT = 44
-"""Questions of part 1: enough for an interval, at most 90 s of CPU time in all."""
+"""Questions of part 1. The demo takes at most 90 s of CPU time with them."""
 DEFAULT_POOL = 8
-"""A fifth of the shaper's own, for the same reason; these bound what ECS can find."""
+"""Pool of the shaper: a fifth of its default, to save time. It limits the recall of ECS."""
 
 HELP = """Watch a real local model choose, remember and save, on this project's own documentation.
 
@@ -37,7 +37,7 @@ NEXT = """Where to go next:
   docs/guides/cut-tokens.md         the same in your chain, in five lines
   docs/guides/agent-memory.md       a memory for your agent
   docs/guides/cheapest-context.md   a frontier of your own questions
-  docs/measurements/index.md        the same on published data, with what disappointed"""
+  docs/measurements/index.md        the same on published data, with bad results too"""
 
 
 def demo(
@@ -48,22 +48,22 @@ def demo(
     pool: Annotated[
         int, typer.Option(min=1, help="Passages that the model may choose from.")
     ] = DEFAULT_POOL,
-    seed: Annotated[int, typer.Option(help="Of what is drawn, and of the memory.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the drawn questions and of the memory.")] = 0,
     model: Annotated[
         str | None,
         typer.Option(
-            help="A model's name or directory; the bundled one without it.", show_default=False
+            help="Name or directory of a model; default: the bundled one.", show_default=False
         ),
     ] = None,
 ) -> None:
-    """See `HELP`, which the command line shows."""
+    """Run the demo; `HELP` is the help text."""
     # Tables need some width even where the output is a file or a pipe.
     console = Console(width=None if sys.stdout.isatty() else 120)
     stage = _set_up(console, out, limit, pool, seed, model)
     started = time.process_time()
     _rule(console, "1/3  Context shaping: what the answering model has to read")
     ways = passages.run(stage)
-    _rule(console, "2/3  Entropic Memory: a conversation in a fifth of its room")
+    _rule(console, "2/3  Entropic Memory: a conversation in a fifth of its size")
     memory.run(stage)
     _rule(console, "3/3  The Efficiency Frontier: which way pays")
     router.run(stage, ways)

@@ -1,4 +1,4 @@
-"""What every part of the demo is given, and the little that they share."""
+"""Shared inputs and helpers of the demo's parts."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Demo:
-    """The stage on which the parts play.
+    """Inputs and results of the demo's parts.
 
     Attributes:
         console: Where to print.
         handbook: Passages and questions of parts 1 and 3.
         chat: The conversation of part 2.
         model: The local language model.
-        embedder: None if none is installed; what needs one is then left out.
-        pool: How many passages the model may choose from.
-        seed: Of what is drawn, and of the memory.
-        results: What was measured, for ``demo.json``; each part adds its own key.
+        embedder: None if none is installed; parts that need one are then skipped.
+        pool: Number of passages that the model may choose from.
+        seed: Seed of the drawn questions and of the memory.
+        results: Figures for ``demo.json``; each part adds its own key.
     """
 
     console: Console
@@ -43,16 +43,16 @@ class Demo:
     results: dict[str, object] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
-        """Print a sentence as it is."""
+        """Print a sentence without markup."""
         self.console.print(text, highlight=False, markup=False)
 
     def progress(self, label: str, items: Sequence[T]) -> Iterable[T]:
-        """The items, with a bar that says how many are left."""
+        """Return the items with a progress bar."""
         return track(items, label, console=self.console, transient=True)
 
 
 def table(texts: Sequence[str], numbers: Sequence[str] = ()) -> Table:
-    """An empty table: columns that fold, then columns of numbers, which do not."""
+    """Return an empty table with folding text columns and then columns of numbers."""
     made = Table()
     for name in texts:
         made.add_column(name, overflow="fold")
@@ -62,7 +62,7 @@ def table(texts: Sequence[str], numbers: Sequence[str] = ()) -> Table:
 
 
 def shorten(text: str, width: int) -> str:
-    """At most ``width`` characters, cut at a word."""
+    """Return at most ``width`` characters, cut at a word."""
     text = " ".join(text.split())
     if len(text) <= width:
         return text

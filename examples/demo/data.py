@@ -1,4 +1,4 @@
-"""The conversation in ``examples/data``, and the questions that are asked about it."""
+"""Conversation in ``examples/data`` and the questions about it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message of the conversation."""
+    """Message of the conversation."""
 
     id: str
     date: str
@@ -22,13 +22,13 @@ class Turn:
 
     @property
     def said(self) -> str:
-        """The text with who said it."""
+        """Return the text with its speaker."""
         return f"{self.speaker}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, its true answer, and the ids of every turn that states it."""
+    """Question, its true answer, and the ids of every turn that states it."""
 
     question: str
     answer: str
@@ -37,7 +37,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A conversation in dated sessions, and questions about it."""
+    """Conversation in dated sessions, and questions about it."""
 
     turns: tuple[Turn, ...]
     questions: tuple[Question, ...]

@@ -1,8 +1,8 @@
-"""The task of parts 1 and 3: questions over this project's own documentation.
+"""Task of parts 1 and 3: questions over this project's own documentation.
 
-``examples/data/handbook.json`` holds 75 paragraphs as they stood in it in November 2026, and 54
-questions of a newcomer, each with words that answer it. Questions were written before any method
-was run on them. A question counts as answerable where its words stand in what is kept.
+``examples/data/handbook.json`` has 75 paragraphs of November 2026 and 54 questions of a newcomer,
+each with the words of its answer. The questions were written before any method ran on them. A
+question counts as answered if these words are in the kept passages.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ FILE = Path(__file__).parents[1] / "data" / "handbook.json"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question, and the words that answer it."""
+    """Question and the words of its answer."""
 
     question: str
     answer: str
 
     def answered_by(self, text: str) -> bool:
-        """Whether a text holds the answer."""
+        """Return True if a text contains the answer."""
         return self.answer.lower() in text.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Handbook:
-    """Passages, titled as chunks of a document are, and questions about them."""
+    """Passages with titles, and questions about them."""
 
     passages: tuple[str, ...]
     questions: tuple[Asked, ...]
 
     def drawn(self, limit: int, seed: int) -> Handbook:
-        """Questions drawn by a seed, over passages in an order of that seed."""
+        """Return questions and an order of passages, drawn by a seed."""
         chance = random.Random(seed)
         passages = list(self.passages)
         chance.shuffle(passages)

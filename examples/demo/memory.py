@@ -1,8 +1,8 @@
-"""Part 2: a memory with room for a fifth of a conversation: what it kept and gives back.
+"""Part 2: a memory that holds a fifth of a conversation.
 
-The conversation is told to `EntropicMemory` turn by turn, and slept over; half of the questions
-are asked on the way, as people would, at the end of the session that answers them. Then the file
-is closed and opened again, and all are asked.
+`EntropicMemory` gets the conversation turn by turn, with sleep phases. Half of the questions are
+asked at the end of the session that answers them. Then the file is closed and opened again, and all
+questions are asked.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from examples.demo.context import Demo, shorten, table
 from examples.demo.data import Question, Turn
 
 HOT, COLD = 10, 40
-"""Items that a recall can find: a fifth of the turns."""
+"""Capacity of the tiers: together a fifth of the turns."""
 RECALLED = 3
 SHOWN = 3
 
 Behind = Callable[[Sequence[str]], list[Turn]]
-"""The turns behind message ids, in order."""
+"""Function from message ids to their turns, in order."""
 
 
 def run(demo: Demo) -> None:
@@ -40,7 +40,7 @@ def run(demo: Demo) -> None:
     chat = demo.chat
     demo.say(
         f"{len(chat.turns)} turns of a chat of three friends, in {chat.sessions} sessions, are "
-        f"told to a memory with room for {HOT + COLD}. What does it still know?\n"
+        f"added to a memory of {HOT + COLD} items. What does it still know?\n"
     )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "memory.db"
@@ -82,7 +82,7 @@ def _open(file: Path, embedder: Embedder, seed: int) -> EntropicMemory:
 
 
 def tell(demo: Demo, memory: EntropicMemory, asked: Sequence[Question]) -> Behind:
-    """Add every turn; after each session, ask what can be answered by then."""
+    """Add every turn; after each session ask its questions."""
     turns = demo.chat.turns
     assert demo.embedder is not None
     demo.embedder.embed_documents([turn.said for turn in turns])  # faster than one by one
@@ -102,7 +102,7 @@ def tell(demo: Demo, memory: EntropicMemory, asked: Sequence[Question]) -> Behin
 
 
 def held(memory: EntropicMemory, behind: Behind) -> list[Turn]:
-    """The turns behind everything that a recall can find."""
+    """Return the turns of all items that a recall can find."""
     every = memory.recall("all of it", k=HOT + COLD, threshold=-1.0, record=False)
     turns = {turn for item in every for turn in behind(item.provenance)}
     return sorted(turns, key=lambda turn: turn.id)
@@ -119,13 +119,13 @@ def _asked(
 
 
 def _holds(items: Sequence[Memory], question: Question, behind: Behind) -> bool:
-    """Whether a turn of the evidence stands behind what was recalled."""
+    """Return True if a recalled item comes from a turn of the evidence."""
     turns = {turn.id for item in items for turn in behind(item.provenance)}
     return bool(turns & set(question.evidence))
 
 
 def _same(before: tuple[Question, list[Memory]], after: tuple[Question, list[Memory]]) -> bool:
-    """Whether both recall the same, with the same scores."""
+    """Return True if both recalls have the same items and scores."""
 
     def seen(items: Sequence[Memory]) -> list[tuple[str, str, float]]:
         # The last bits of a score depend on how many vectors are compared at once.
@@ -137,7 +137,7 @@ def _same(before: tuple[Question, list[Memory]], after: tuple[Question, list[Mem
 def _shares(
     turns: Sequence[Turn], kept: Sequence[Turn], questions: Sequence[Question]
 ) -> dict[str, list[bool]]:
-    """For each question whether any of its evidence is kept, beside two simple rules."""
+    """Return for each store and question if any evidence is kept."""
     size = HOT + COLD
     stores: dict[str, Collection[Turn]] = {
         "the memory": kept,
@@ -152,7 +152,7 @@ def _shares(
 
 
 def _show_kept(demo: Demo, kept: Sequence[Turn]) -> None:
-    """What looks worth most of what stayed, and what looks worth least of what left."""
+    """Show the most valuable kept turns and the least valuable removed ones."""
     left = [turn for turn in demo.chat.turns if turn not in kept]
     shown = table(["", "turn"])
     for turn in sorted(kept, key=lambda turn: -worth(turn.said))[:SHOWN]:
@@ -178,7 +178,7 @@ def _show_recalled(
 def concluded(
     shares: dict[str, list[bool]], found: Sequence[bool], same: int, *, sound: bool
 ) -> str:
-    """What it keeps beside simple rules, and what it gives back."""
+    """Return the conclusion: evidence kept and found, compared with simple rules."""
     own = np.asarray(shares["the memory"], float)
     parts = []
     for name, share in shares.items():
@@ -190,7 +190,7 @@ def concluded(
         parts.append(f"{word} {name} ({fmean(share):.0%})")
     state = "sound" if sound else "DAMAGED"
     return (
-        f"So a fifth of the room keeps evidence for {own.mean():.0%} of {len(own)} questions, "
+        f"So a fifth of the turns keeps evidence for {own.mean():.0%} of {len(own)} questions, "
         f"{', '.join(parts)}; {fmean(found):.0%} find it among {RECALLED} recollections. After "
         f"the restart {same} of {len(own)} recall the same, and the file is {state}."
     )

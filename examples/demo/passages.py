@@ -1,4 +1,4 @@
-"""Part 1: what goes to the answering model, and what does not, beside other ways to choose."""
+"""Part 1: passages for the answering model, chosen by ECS and by other rankers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from examples.demo.handbook import Asked
 
 DEPTHS = (1, 2, 3)
 SHOWN = 2
-"""Passages kept of the question that is shown, and of the conclusion."""
+"""Number of passages in the shown question and in the conclusion."""
 ECS = "ECS"
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """What every method would send, best passage first, and what that costs.
+    """Orders of passages by every method, and their costs.
 
     Attributes:
-        questions: What was asked.
+        questions: The questions.
         orders: Method -> for each question the indices of passages, best first.
-        tokens: Of each passage.
+        tokens: Tokens of each passage.
         read: Tokens that ECS computes once for all passages.
-        scored: Tokens that ECS computes for each question on top, in the mean.
+        scored: Mean further tokens that ECS computes per question.
     """
 
     questions: tuple[Asked, ...]
@@ -41,14 +41,14 @@ class Ways:
     scored: float
 
     def kept(self, method: str, depth: int, passages: Sequence[str]) -> list[bool]:
-        """For each question whether its answer stands in the first passages."""
+        """Return for each question if its answer is in the first passages."""
         found = []
         for asked, order in zip(self.questions, self.orders[method], strict=True):
             found.append(any(asked.answered_by(passages[index]) for index in order[:depth]))
         return found
 
     def sent(self, method: str, depth: int) -> float:
-        """Tokens of the first passages, in the mean."""
+        """Return the mean tokens of the first passages."""
         orders = self.orders[method]
         return fmean(sum(self.tokens[index] for index in order[:depth]) for order in orders)
 
@@ -103,7 +103,7 @@ def choose(demo: Demo) -> Ways:
 
 
 def _show_one(demo: Demo, ways: Ways) -> None:
-    """The first question that ECS answers: what goes, what does not, and the cited answer."""
+    """Show the first question that ECS answers: passages sent, left out, and the cited answer."""
     passages = demo.handbook.passages
     number = (
         ways.kept(ECS, SHOWN, passages).index(True) if any(ways.kept(ECS, SHOWN, passages)) else 0
@@ -125,7 +125,7 @@ def _show_one(demo: Demo, ways: Ways) -> None:
 
 
 def statement_of(asked: Asked, sent: Sequence[str]) -> str:
-    """The sentence that holds the answer, as a good reader would quote it."""
+    """Return the sentence with the answer."""
     text = next((each for each in sent if asked.answered_by(each)), sent[0])
     body = text.partition(": ")[2]
     sentences = body.replace(". ", ".\n").splitlines()
@@ -149,7 +149,7 @@ def _show_all(demo: Demo, ways: Ways) -> None:
 
 
 def concluded(ways: Ways, passages: Sequence[str]) -> str:
-    """What the table says of ECS beside each other method, with paired intervals."""
+    """Return the conclusion: ECS against each other method, with paired intervals."""
     own = np.asarray(ways.kept(ECS, SHOWN, passages), float)
     saved = 1 - ways.sent(ECS, SHOWN) / sum(ways.tokens)
     parts = []

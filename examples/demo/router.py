@@ -1,8 +1,8 @@
-"""Part 3: the same questions, once, ten times, a hundred times: which way pays.
+"""Part 3: the cheapest way for a question asked once, ten times or a hundred times.
 
-The ways are those of part 1, as they were measured there: how many of the answers stand in what is
-sent (the F1 of a perfect reader), what is paid once (embedding an index, reading the passages) and
-what is paid per question, in tokens. The router is given a target and decides.
+Part 1 measured the ways: the share of answers in the sent passages (the F1 of a perfect reader),
+the tokens paid once (embedding an index, reading the passages) and the tokens paid per question.
+The router gets a target and decides.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from examples.demo.passages import DEPTHS, ECS, Ways
 
 REUSES = (1, 10, 100, 1000)
 SHARE = 0.9
-"""Of the best that any way but the full context reaches: the target."""
+"""Target, as a share of the best F1 of any way but the full context."""
 FULL = "full_context"
 INDEXED = ("embeddings", "both (convex)")
 """Methods whose stage 1 is the embedding of every passage."""
@@ -25,7 +25,7 @@ INDEXED = ("embeddings", "both (convex)")
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What the router decides for one N, beside sending everything."""
+    """Decision of the router for one N, and the cost of the full context."""
 
     reuse: int
     label: str
@@ -35,7 +35,7 @@ class Chosen:
 
 
 def run(demo: Demo, ways: Ways) -> None:
-    """Build the frontier of what part 1 measured, and decide for each N."""
+    """Build the frontier from the figures of part 1, and decide for each N."""
     frontier = EfficiencyFrontier(points(ways, demo.handbook.passages))
     reached = [point.f1 for point in frontier.points if point.strategy != FULL]
     target = SHARE * max(reached)
@@ -68,7 +68,7 @@ def run(demo: Demo, ways: Ways) -> None:
 
 
 def points(ways: Ways, passages: Sequence[str], price: float = 1.0) -> list[StrategyPoint]:
-    """Every method at every depth, and everything.
+    """Return a point for every method at every depth and for the full context.
 
     Args:
         ways: What was measured.
@@ -92,7 +92,7 @@ def points(ways: Ways, passages: Sequence[str], price: float = 1.0) -> list[Stra
 
 
 def decided(frontier: EfficiencyFrontier, reuse: int, target: float) -> Chosen:
-    """The cheapest that reaches the target, for N questions."""
+    """Return the cheapest way that reaches the target, for N questions."""
     decision = frontier.decide(target_f1=target, reuse=reuse)
     full = next(point for point in frontier.points if point.strategy == FULL)
     cost = decision.stage2 + decision.stage1 / reuse
@@ -100,7 +100,7 @@ def decided(frontier: EfficiencyFrontier, reuse: int, target: float) -> Chosen:
 
 
 def concluded(chosen: Sequence[Chosen]) -> str:
-    """How often the choice changes, and what it saves."""
+    """Return the conclusion: changes of the choice and savings."""
     labels = list(dict.fromkeys(item.label for item in chosen))
     last = chosen[-1]
     change = f"It changes with N: {' -> '.join(labels)}."
