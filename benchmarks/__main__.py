@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: what the tables of the docs are made with."""
+"""Commands of ``python -m benchmarks``: they make the tables of the docs."""
 
 from __future__ import annotations
 

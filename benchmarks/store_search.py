@@ -1,8 +1,7 @@
-"""What a search of a LangGraph store finds of a chat, and what it costs, beside a recall.
+"""Search in LangGraph stores compared with a recall: evidence found and time.
 
-The turns of a chat are put by key, one item each, and its questions are asked: evidence recall@5
-is the share of a question's evidence among the five items found. Times are of one search or put
-without embedding, which every store needs alike.
+Each turn of a chat is one item. Evidence recall@5 is the share of a question's evidence among the
+first five items. Times are those of one search or put, without the embedding.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ K = 5
 _SPACE = ("chat",)
 _BATCH = 100
 _APART = 2 * 86_400.0
-"""Seconds between sessions: nobody replies to what was asked in the one before."""
+"""Seconds between sessions, long enough that no turn replies to the session before."""
 
 Find: TypeAlias = Callable[[str], Sequence[int]]
-"""The positions of the turns that are found for a question, best first."""
+"""Function from a question to the positions of turns, best first."""
 
 Way: TypeAlias = Callable[[Chat, CachedEmbedder, Path], Iterator[Find]]
-"""Puts the turns of a chat into a file, and yields what finds them there."""
+"""Function that stores the turns of a chat in a file and yields a search."""
 
 
 @dataclass
 class MeasuredWay:
-    """One way to find turns.
+    """Way to find turns.
 
     Attributes:
         recalls: Evidence recall@5 of each question.
@@ -59,7 +58,7 @@ class MeasuredWay:
 
     @property
     def row(self) -> list[str]:
-        """Its cells in the table."""
+        """Return the cells of its table row."""
         kilobytes = statistics.mean(self.sizes) / 1000
         return [
             f"{statistics.mean(self.recalls):.3f}",
@@ -70,7 +69,7 @@ class MeasuredWay:
 
 
 def measured(chats: Iterable[Chat], embedder: CachedEmbedder) -> dict[str, MeasuredWay]:
-    """Every way on every chat."""
+    """Measure every way on every chat."""
     ways: dict[str, Way] = {
         "EntropicMemory.recall": _recalling,
         "EntropicStore.search": _searching,
@@ -87,7 +86,7 @@ def measured(chats: Iterable[Chat], embedder: CachedEmbedder) -> dict[str, Measu
 def shaped(
     chats: Sequence[Chat], embedder: CachedEmbedder, shaper: ContextShaper, count: int
 ) -> dict[str, list[float]]:
-    """Evidence recall@5 of the same questions by a recall alone, and with a second stage.
+    """Return evidence recall@5 of a recall alone and with a second stage.
 
     Args:
         chats: All of them.
@@ -114,7 +113,7 @@ def shaped(
 
 
 def _share_met(question: ChatQuestion, found: Sequence[int]) -> float:
-    """The share of a question's evidence among the first turns that are found."""
+    """Return the share of a question's evidence among the first turns found."""
     met = set(question.evidence).intersection(found[:K])
     return len(met) / len(question.evidence)
 

@@ -26,7 +26,7 @@ READ = ("a30", "a50")
 
 
 def infinite_room(
-    out: Annotated[Path, typer.Option(help="Folder for runs, tables and figures.")],
+    out: Annotated[Path, typer.Option(help="Folder for runs and tables.")],
     seeds: Annotated[int, typer.Option(min=1, help="Streams per world.")] = 20,
     first_seed: Annotated[
         int, typer.Option(min=0, help="First seed; the defaults were tuned on 0 to 9.")
@@ -36,9 +36,8 @@ def infinite_room(
     ablations: Annotated[bool, typer.Option(help="Also take the method apart.")] = True,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
 ) -> None:
-    """Bounded memory under noise and drift: ours, the paper's reading, and classical policies."""
+    """Compare bounded memories under noise and drift."""
     from benchmarks.infinite_room import simulation, tables
-    from benchmarks.infinite_room.figures import draw_figures
     from benchmarks.infinite_room.suite import run_suite
     from benchmarks.infinite_room.worlds import WORLDS
     from ecs_plugins import __version__
@@ -103,6 +102,4 @@ def infinite_room(
     (out / "tables.md").write_text("\n".join(report), encoding="utf-8")
     record = {"version": __version__, "quick": quick, **results.to_json()}
     (out / "runs.json").write_text(json.dumps(record), encoding="utf-8")
-    for path in draw_figures(results, out):
-        console.print(f"wrote {path}")
     console.print(f"wrote {out / 'runs.json'} and {out / 'tables.md'}")

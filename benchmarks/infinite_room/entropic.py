@@ -70,7 +70,7 @@ class Tier(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """How Entropic Memory is played.
+    """Variant of Entropic Memory.
 
     Attributes:
         config: The settings; only the cold store is searched.
@@ -88,7 +88,7 @@ class Variant:
 
 
 class EntropicPolicy:
-    """A policy that calls what the database facade calls, without the database.
+    """Policy that calls the same functions as the database facade, without the database.
 
     What a memory answers is in its text under the paper's rule, which never merges two
     observations into one memory; else `Labels` knows. An observation that repeats an item tells
@@ -115,12 +115,12 @@ class EntropicPolicy:
 
     @property
     def vectors(self) -> Matrix:
-        """The cold store's vectors."""
+        """Return the vectors of the cold store."""
         return self._cold.vectors
 
     @property
     def tiers(self) -> tuple[tuple[HotItem, ...], tuple[ColdMemory, ...]]:
-        """Hot and cold store."""
+        """Return the items of both tiers."""
         return tuple(self._hot.items), tuple(self._cold.items)
 
     def label(self, position: int) -> int:
@@ -213,7 +213,7 @@ class EntropicPolicy:
 def apply_plan(
     plan: SleepPlan, hot: Sequence[HotItem], cold: Sequence[ColdMemory]
 ) -> tuple[tuple[HotItem, ...], tuple[ColdMemory, ...]]:
-    """Return both tiers as they are after the plan (the in-memory reference for a store)."""
+    """Apply a plan to both tiers in memory, as reference for a store."""
     gone = {memory.id for memory in plan.removed}
     updated = {memory.id: memory for memory in plan.updated}
     consumed = set(plan.consumed)

@@ -1,4 +1,4 @@
-"""What each memory answers in the Infinite Room: is a contradiction drift or noise?
+"""Labels of memories in the Infinite Room: is a contradiction drift or noise?
 
 The shipped memory keeps texts and learns only whether using them helped; in this world a memory
 stands for a label that may change and that observations may lie about. The belief about it is a
@@ -24,7 +24,7 @@ _FLOOR = 0.01
 
 @dataclass(slots=True)
 class _Belief:
-    """What one memory says: the probability of each label, and how often each was seen."""
+    """Label of one memory: probability and count of each value."""
 
     weights: dict[int, float]
     seen: Counter[int]
@@ -37,7 +37,7 @@ class _Belief:
 
 @dataclass(slots=True)
 class Labels:
-    """The labels of all memories of one stream, by their ids.
+    """Labels of all memories of one stream, by id.
 
     Attributes:
         contradiction: What an observation that contradicts a memory does to it: ``learned`` from
@@ -56,11 +56,11 @@ class Labels:
         return self._beliefs[name].label
 
     def founded(self, name: str, label: int) -> None:
-        """A memory begins with one observation."""
+        """Start a memory with one observation."""
         self._beliefs[name] = _Belief({label: 1.0}, Counter([label]))
 
     def repeated(self, name: str, label: int) -> bool:
-        """A memory was observed again; returns whether it had said the same."""
+        """Update a memory that was observed again; return True if its label agreed."""
         belief = self._beliefs[name]
         agrees = belief.label == label
         self._settle(belief, label)
@@ -73,7 +73,7 @@ class Labels:
         return agrees
 
     def merged(self, name: str, parts: Sequence[str]) -> None:
-        """A memory is made of others, oldest first; itself may be among them."""
+        """Merge memories, oldest first, into one; it may be among them."""
         first, *others = (self._beliefs[part] for part in parts)
         for other in others:
             first = _Belief(

@@ -1,7 +1,7 @@
-"""What the simulation asks of a memory policy, and the classical eviction policies.
+"""Interface of a memory policy, and the classical eviction policies.
 
-Every policy is searched by the same code (cosine, threshold, top-3); it decides only what is in
-the store. Each comes raw (every observation is inserted, as in the paper) and de-duplicated (an
+The same code searches every policy (cosine, threshold, top-3). The policy only decides the contents
+of the store. Each comes raw (every observation is inserted, as in the paper) and de-duplicated (an
 observation within the threshold of a stored one refreshes it).
 """
 
@@ -23,7 +23,7 @@ from ecs_plugins.memory.types import Floats, Matrix, Vector
 
 
 class Moment(NamedTuple):
-    """One step of the stream, as a policy sees it afterwards.
+    """Step of the stream as a policy sees it afterwards.
 
     Attributes:
         step: Its number.
@@ -41,11 +41,11 @@ class Moment(NamedTuple):
 
 
 class Policy(Protocol):
-    """A bounded memory in the Infinite Room."""
+    """Bounded memory in the Infinite Room."""
 
     @property
     def vectors(self) -> Matrix:
-        """What is searched [n, d], normalised."""
+        """Return the normalised vectors for the search [n, d]."""
         ...
 
     def label(self, position: int) -> int:
@@ -58,12 +58,12 @@ class Policy(Protocol):
 
 
 class Guess:
-    """Remembers nothing; the paper's Random at 0.02."""
+    """Policy that remembers nothing; the paper's Random at 0.02."""
 
     vectors = np.zeros((0, DIMENSION), dtype=np.float32)
 
     def label(self, position: int) -> int:
-        """Never called: nothing is ever recalled."""
+        """Raise: nothing is ever recalled."""
         raise IndexError(position)
 
     def observe(self, moment: Moment) -> None:
@@ -71,7 +71,7 @@ class Guess:
 
 
 class CachePolicy:
-    """A store of fixed capacity whose slots are re-used; subclasses choose the victim.
+    """Store of fixed capacity; subclasses choose the slot to overwrite.
 
     Args:
         deduplicate: Refresh a slot within the threshold of the observation, do not insert.
@@ -90,7 +90,7 @@ class CachePolicy:
 
     @property
     def vectors(self) -> Matrix:
-        """The occupied slots."""
+        """Return the occupied slots."""
         return self._slots[: self._size]
 
     def label(self, position: int) -> int:
@@ -113,13 +113,13 @@ class CachePolicy:
         self.on_insert(position)
 
     def on_hit(self, position: int) -> None:
-        """A slot was recalled."""
+        """Handle the recall of a slot."""
 
     def on_insert(self, position: int) -> None:
-        """A slot was filled."""
+        """Handle an insertion into a slot."""
 
     def on_repeat(self, position: int, label: int) -> None:
-        """A slot was observed again: the newest label counts."""
+        """Take the newest label of a slot that was observed again."""
         self._labels[position] = label
 
     def victim(self) -> int | None:
@@ -213,7 +213,7 @@ class VotingLfu(Lfu):
         self._votes: list[Counter[int]] = [Counter() for _ in range(capacity)]
 
     def on_insert(self, position: int) -> None:
-        """Forget the votes for what stood here."""
+        """Forget the votes for the previous content."""
         super().on_insert(position)
         self._votes[position] = Counter([self._labels[position]])
 
@@ -250,7 +250,7 @@ class Reservoir(CachePolicy):
 
 
 class Sieve(CachePolicy):
-    """SIEVE: a queue with a hand that spares what was visited since it passed."""
+    """SIEVE: a queue with a hand that spares slots visited since it passed."""
 
     def __init__(self, deduplicate: bool, seed: int, capacity: int = CAPACITY) -> None:
         super().__init__(deduplicate, seed, capacity)
@@ -341,7 +341,7 @@ class Arc(CachePolicy):
 
 
 class Oracle:
-    """Knows concept, noise and current popularity, not the future: the 20-slot ceiling.
+    """Oracle that knows concept, noise and current popularity, but not the future.
 
     Keeps the most popular of the concepts seen, with the label last seen; among equally popular
     ones those seen last, whose labels are the freshest.
@@ -355,7 +355,7 @@ class Oracle:
 
     @property
     def vectors(self) -> Matrix:
-        """The concept vectors held (noise-free)."""
+        """Return the noise-free vectors of the held concepts."""
         return self._source.centres[self._held]
 
     def label(self, position: int) -> int:
@@ -367,7 +367,7 @@ class Oracle:
         return self._label_of[concept] if concept in self._held else -1
 
     def observe(self, moment: Moment) -> None:
-        """Keep the concept if it is among the most popular of those seen."""
+        """Keep the concept if it is among the most popular ones so far."""
         concept = int(self._source.concepts[moment.step])
         if concept < 0:
             return

@@ -1,4 +1,4 @@
-"""The loop of the Infinite Room: observe, recall, predict, learn; and what is measured."""
+"""Loop of the Infinite Room (observe, recall, predict, learn) and its metrics."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OF_THE_WORLD: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one policy achieved on one stream.
+    """Results of one policy on one stream.
 
     Attributes:
         survival: Fraction of concept steps answered correctly (the paper's SR).
@@ -122,7 +122,7 @@ def ablations() -> dict[str, Variant]:
 
 
 def bounded(config: MemoryConfig) -> MemoryConfig:
-    """Return the settings for this world: what is the world's, and nothing else."""
+    """Return the settings with those of this world."""
     return config.replace(**OF_THE_WORLD)
 
 

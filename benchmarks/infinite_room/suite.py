@@ -23,7 +23,7 @@ from benchmarks.intervals import student_half_width
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One stream, and the policies that go through it."""
+    """Stream and the policies that run on it."""
 
     world: str
     settings: World
@@ -33,7 +33,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One policy in one world over several seeds: mean, standard deviation, 95 % interval."""
+    """Policy in one world over several seeds: mean, standard deviation, 95 % interval."""
 
     mean: float
     std: float

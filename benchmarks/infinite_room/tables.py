@@ -1,4 +1,4 @@
-"""The paper's tables beside ours, and every world at a glance."""
+"""Tables of the paper with our figures, and a table of all worlds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OURS = "Entropic, default"
 
 
 def paper_table(results: Results, world: str) -> Table:
-    """Return Table 1 (world ``a30``) or 2 (``a50``) of the paper beside our runs."""
+    """Return Table 1 (world ``a30``) or 2 (``a50``) of the paper with our runs."""
     title, published, metrics = {
         "a30": ("Table 1: 30 % noise", PAPER_30, ("survival", "hit", "density")),
         "a50": ("Table 2: 50 % noise", PAPER_50, ("survival", "density")),
@@ -48,7 +48,7 @@ def paper_table(results: Results, world: str) -> Table:
 
 
 def settings_line() -> str:
-    """Return in which settings the default is another here than it ships."""
+    """Return the settings in which the measured default differs from the shipped one."""
     settings = ", ".join(f"{name}={value:g}" for name, value in OF_THE_WORLD.items())
     return f"{OURS}: as it ships, but for {settings}; the cold store alone is searched."
 
@@ -82,7 +82,7 @@ def markdown(results: Results, names: Sequence[str], worlds: Sequence[str]) -> s
 
 
 def margin_table(results: Results) -> Table:
-    """Return how the default configuration stands to the best classical policy, per world."""
+    """Return the margin of the default over the best classical policy, per world."""
     table = Table(title="The default configuration against the best classical policy")
     for column in ("World", "Description", "Best classical", "SR", "Ours", "Margin", "Of oracle"):
         table.add_column(column)

@@ -1,4 +1,4 @@
-"""The streams of the Infinite Room (paper, section 3 and A.4), and what it leaves open.
+"""Streams of the Infinite Room (paper, section 3 and A.4).
 
 An observation is a concept vector plus an isotropic Gaussian of norm ``noise`` (renormalised),
 with the label that the concept has at that step; with probability ``distractors`` it is noise
@@ -28,7 +28,7 @@ THRESHOLD = 0.7
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One environment.
+    """Environment.
 
     Attributes:
         name: Short name for tables.
@@ -89,7 +89,7 @@ WORLDS: dict[str, World] = {
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One seeded realisation of a world.
+    """Seeded realisation of a world.
 
     Attributes:
         vectors: Observations [t, d], normalised.
