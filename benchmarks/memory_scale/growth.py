@@ -26,8 +26,8 @@ from benchmarks.memory_scale.add_cost import SINGLE_ADDS, Figures, measure_addin
 from ecs_plugins.common.text import terms
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import namespaces
+from ecs_plugins.memory.store.index import search_width
 from ecs_plugins.memory.store.search import CANDIDATES
-from ecs_plugins.memory.store.vector_index import search_width
 from ecs_plugins.memory.types import Matrix, Vector
 
 LATENT = 32

@@ -202,7 +202,7 @@ def verify(db: Db, as_json: JsonOption = False) -> None:
     _print(
         asdict(found) | {"ok": found.ok},
         as_json,
-        [*found.problems] or [f"{found.checked} records checked, all right"],
+        [*found.problems, *found.warnings] or [f"{found.checked} records checked, all right"],
     )
     if not found.ok:
         raise typer.Exit(1)

@@ -314,12 +314,13 @@ class Verification:
 
     Attributes:
         problems: One line each; empty when the file keeps all its promises.
-        checked: Messages, versions of items, decisions, key-value items and their vectors looked
-            at.
+        checked: Number of messages, versions of items, decisions, key-value items and vectors.
+        warnings: Settings of the database that leave damage unnoticed.
     """
 
     problems: tuple[str, ...]
     checked: int
+    warnings: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -115,10 +115,12 @@ class SqlDatabase(ABC):
         in_memory: Whether nothing of it is on disk.
         read_only: Whether nothing may be written.
         rows_rise: Whether rows appear in the order of their numbers, as where one writes at a time.
+        has_checksums: Whether rows have checksum columns, named ``*_crc``.
         at_fork: What a forked child calls: what the parent has not written is the parent's.
     """
 
     rows_rise = False
+    has_checksums = True
 
     def __init__(self, path: str, *, read_only: bool) -> None:
         self.path = path
@@ -239,6 +241,10 @@ class SqlDatabase(ABC):
 
     def integrity(self, _connection: Any) -> Sequence[str]:
         """What the database's own checks find; nothing where it makes them by itself."""
+        return ()
+
+    def warnings(self, _connection: Any) -> Sequence[str]:
+        """Return the settings that leave damage of the files unnoticed."""
         return ()
 
     def backup(self, target: Path) -> None:

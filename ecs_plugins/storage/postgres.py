@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.common.files import statements
@@ -66,6 +66,10 @@ _CLAIMS = 4
 _LIST = r"IN \(SELECT (?:value|CAST\(value AS (BIGINT)\)) FROM json_each\(\?(\d*)\)\)"
 _BLOCK = 25  # rows that are inserted by one statement
 _ROW = re.compile(r"VALUES (\([^()]*\))")
+_SET_CHECKSUM = re.compile(r",\s*\w+_crc (?:BIGINT NOT NULL|= \$\d+)")
+_CHECKSUM = re.compile(r"\b(?:\w+\.)?\w+_crc\b")
+_INSERTED = re.compile(r"(\s*INSERT INTO \w+\s*)\(([^()]*)\)(\s*VALUES\s*)((?:\([^()]*\)[\s,]*)+)")
+_PARENTHESIS = re.compile(r"\(([^()]*)\)")
 _VALUE = re.compile(rf"{_LIST}|\?(\d*)")
 
 _BUSY = "another connection holds the lock; retry, or raise busy_timeout where there is one"
@@ -127,7 +131,30 @@ def _statement(sql: str) -> tuple[str, frozenset[int]]:
         for wanted, written in _TYPES.items():
             sql = re.sub(wanted, written, sql)
     sql = sql.replace("group_concat(", "string_agg(")
-    return _VALUE.sub(number, sql), frozenset(lists)
+    sql = _VALUE.sub(number, sql)
+    if "_crc" in sql:
+        sql = _without_checksums(sql)
+    return sql, frozenset(lists)
+
+
+def _without_checksums(sql: str) -> str:
+    """Return a statement without the columns of checksums, which a server has for its pages.
+
+    Values that are given for them stay unused; what is read of them is -1.
+    """
+    inserted = _INSERTED.match(sql)
+    if inserted:
+        columns = [name.strip() for name in inserted[2].split(",")]
+        stays = [not name.endswith("_crc") for name in columns]
+
+        def keep(row: re.Match[str]) -> str:
+            return f"({', '.join(compress(row[1].split(','), stays))})"
+
+        rows = _PARENTHESIS.sub(keep, inserted[4])
+        names = ", ".join(compress(columns, stays))
+        sql = f"{inserted[1]}({names}){inserted[3]}{rows}{sql[inserted.end() :]}"
+    sql = _SET_CHECKSUM.sub("", sql)
+    return _CHECKSUM.sub("-1", sql)
 
 
 def _session(raw: Raw) -> int:
@@ -188,6 +215,8 @@ class PostgresDatabase(SqlDatabase):
     Raises:
         StorageError: There is no such server, or it refuses; the tables are of a newer version.
     """
+
+    has_checksums = False
 
     def __init__(
         self,
@@ -421,6 +450,16 @@ class PostgresDatabase(SqlDatabase):
         """Bytes of the tables and their indexes."""
         with self.read() as connection:
             return int(connection.execute(_BYTES, (self.schema,)).fetchone()[0])
+
+    def warnings(self, connection: ServerConnection) -> Sequence[str]:
+        """Return a warning if the server does not check its pages."""
+        row = connection.execute("SHOW data_checksums").fetchone()
+        if row == ("on",):
+            return ()
+        return [
+            "the server has data_checksums off, so flipped bits go unnoticed; enable them with "
+            "pg_checksums, or initdb --data-checksums"
+        ]
 
     def close(self) -> None:
         """See `SqlDatabase.close`."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.config import StoreConfig
-from ecs_plugins.memory.store.indexes import Indexes
+from ecs_plugins.memory.store.index import Indexes
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.seam import SpaceIndexes
 from ecs_plugins.storage.base import SqlDatabase, is_address
@@ -39,8 +39,8 @@ def open_engine(
 ) -> tuple[SqlDatabase, MakeIndexes]:
     """The database behind a path or an address, and what makes its indexes."""
     if is_address(path):
+        from ecs_plugins.memory.store.index_postgres import ServerIndexes
         from ecs_plugins.memory.store.postgres import open_postgres
-        from ecs_plugins.memory.store.server_index import ServerIndexes
 
         server = open_postgres(path, settings, read_only=read_only)
         return server, partial(ServerIndexes, server)

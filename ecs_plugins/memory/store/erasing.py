@@ -267,10 +267,10 @@ class Erasure:
                 self._forget_matching(space, condition)
                 self.save(space)
             return
-        where, values = "namespace = ?", (key_of(namespace),)
         if below:
-            where, values = namespaces.under(namespace, "namespace")
-        self._erase_items(where, values)
+            self._erase_items(*namespaces.under(namespace, "namespace"))
+        else:
+            self._erase_items("namespace = ?", (key_of(namespace),))
         for space in spaces:
             self._drop_namespace(space)
 

@@ -23,7 +23,7 @@ from ecs_plugins.memory.store.schema import columns
 from ecs_plugins.memory.store.seam import SpaceIndexes
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.store.values import crc, crc_of, has_length
+from ecs_plugins.memory.store.values import UNCHECKED, crc, crc_of, has_length
 from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, UtilityFunction
 from ecs_plugins.storage.base import Connection
 
@@ -218,7 +218,8 @@ def verify(connection: Connection, store: MemoryStore) -> Verification:
     problems: list[str] = []
     for what, check in checks.items():
         problems += _tried(what, check)
-    return Verification(tuple(problems), _checked_rows(connection))
+    warnings = tuple(store.database.warnings(connection))
+    return Verification(tuple(problems), _checked_rows(connection), warnings)
 
 
 def _checked_rows(connection: Connection) -> int:
@@ -313,7 +314,19 @@ CHECKED: Mapping[str, tuple[str, Mapping[str, Sequence[str]]]] = {
     ),
     "item_vectors": ("item {item} at {path}", {"text": ("text",), "vector": ("vector",)}),
 }
-"""The tables whose rows have checksums: what a row is called, and of which columns they are."""
+"""Tables with checksums: the name of a row, and the columns of each checksum."""
+
+
+def checksums(table: str, row: Mapping[str, Any]) -> dict[str, int]:
+    """Return the checksum columns of a row."""
+    if table not in CHECKED:
+        return {}
+    sums = {}
+    for part, names in CHECKED[table][1].items():
+        content = row[part]
+        is_vector = part == "vector" and isinstance(content, bytes)
+        sums[f"{part}_crc"] = crc(content) if is_vector else crc_of([row[name] for name in names])
+    return sums
 
 
 def rows(
@@ -345,10 +358,9 @@ def damage(table: str, row: Mapping[str, Any], dimension: int = 0) -> list[str]:
 def _is_damaged(row: Mapping[str, Any], part: str, names: Sequence[str], dimension: int) -> bool:
     checksum = row[f"{part}_crc"]
     if part != "vector":
-        found = crc_of([row[name] for name in names])
-        return bool(found != checksum)
+        return checksum not in (UNCHECKED, crc_of([row[name] for name in names]))
     content = row[part]
-    if not isinstance(content, bytes) or crc(content) != checksum:
+    if not isinstance(content, bytes) or checksum not in (UNCHECKED, crc(content)):
         return True
     return dimension > 0 and not has_length(content, dimension)
 

@@ -1,12 +1,11 @@
-"""What key-value items are found by: the vectors and the words of all below a prefix, in memory.
+"""Index over the key-value items below a prefix: their vectors and their words.
 
-There is one index for each prefix that is searched, so that what lies elsewhere has no part in it:
-a word is rare or frequent among the items that are searched. An index is a cache. Before each
-search it follows the transaction of its reader: the rows of ``item_vectors`` are only ever added
-or removed, never changed.
+Each searched prefix has an index of its own, because a word is rare or frequent among the items
+that are searched. Before each search the index follows the transaction of its reader: the rows of
+``item_vectors`` are only ever added or removed, never changed.
 
-Where items are turns of a conversation, one that replies to the question before it is found by the
-words of that question too. These are taken from the item before, as it stands.
+Where items are turns of a conversation, a turn that replies to the question before it is found by
+the words of that question too.
 """
 
 from __future__ import annotations
@@ -14,36 +13,32 @@ from __future__ import annotations
 import json
 import threading
 from bisect import bisect_left, insort
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ecs_plugins.memory.relevance import QueryReading, Scale
-from ecs_plugins.memory.store import vector_index
-from ecs_plugins.memory.store.indexes import OpenIndex
+from ecs_plugins.memory.store.index import LARGE, IndexCache, RowIndex, VectorIndex, numbers
 from ecs_plugins.memory.store.judging import JudgedRows, judge
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Turn, question_before
 from ecs_plugins.memory.store.namespaces import key_of, under
 from ecs_plugins.memory.store.seam import Rows
 from ecs_plugins.memory.store.values import unpack
-from ecs_plugins.memory.store.vector_index import VectorIndex, numbers
 from ecs_plugins.memory.types import Namespace, Vector
 from ecs_plugins.storage.base import Connection
 
 Rebuild = Callable[[threading.Event], None]
 Submit = Callable[[str, Rebuild], None]
-"""Runs a job soon, in the background."""
+"""Runs a job in the background."""
 
 _BUDGET = 1 << 28
-"""Bytes of all open indexes of items; the least recently used ones are closed beyond it."""
+"""Bytes of the open indexes of items; the least recently used ones are closed beyond it."""
 
 _TEXT_KEYS = ("content", "text")
-"""Keys of a value under which a turn says something."""
+"""Keys of a value that hold the text of a turn."""
 
 _BELOW = "FROM items i JOIN item_vectors v ON v.item = i.row WHERE {where} AND i.space = ?"
 _ENTRIES = f"""
@@ -64,14 +59,14 @@ _AMONG = "v.row IN (SELECT CAST(value AS BIGINT) FROM json_each(?))"
 
 
 class _State(NamedTuple):
-    """What tells the rows of two transactions apart: their last or their sum, and their number."""
+    """State of the rows in a transaction: their last number or their sum, and their count."""
 
     rows: int
     number: int
 
 
 class ItemIndex:
-    """The index of the items of one kind below a prefix. Its user holds `lock`."""
+    """The index of the items of one kind below a prefix; its user holds `lock`."""
 
     def __init__(self, store: MemoryStore, prefix: Namespace, kind: str) -> None:
         self.lock = threading.RLock()
@@ -80,7 +75,7 @@ class ItemIndex:
         # Without an index of the namespaces: a few rows are found by their numbers.
         self._where_of_few, _ = under(prefix, "(i.namespace || '')")
         self._values = (*bounds, kind)
-        self._opened = OpenIndex(VectorIndex(store.dimension), store.epoch)
+        self.rows = RowIndex(VectorIndex(store.dimension), store.epoch)
         self._state: _State | None = None
         self._items: dict[int, int] = {}  # by row
         self._rows: dict[int, list[int]] = {}  # by item
@@ -93,18 +88,13 @@ class ItemIndex:
 
     @property
     def size(self) -> int:
-        """Bytes held, about."""
-        return self._opened.size
-
-    @property
-    def index(self) -> VectorIndex:
-        """Its vectors."""
-        return self._opened.index
+        """Approximate bytes in memory."""
+        return self.rows.size
 
     def best_places(
         self, rows: Sequence[int], best_first: Iterable[int]
     ) -> Iterator[tuple[int, int]]:
-        """Each item once, with the place of its best row; ``best_first`` are places of rows."""
+        """Yield each item once with the place of its best row; ``best_first`` orders the places."""
         seen = set()
         for place in best_first:
             item = self._items[rows[place]]
@@ -113,11 +103,11 @@ class ItemIndex:
                 yield item, place
 
     def has(self, item: int) -> bool:
-        """Whether an item is found by anything."""
+        """Return True if an item has a text."""
         return item in self._rows
 
     def rows_of(self, items: Iterable[int]) -> Rows:
-        """The rows of some items."""
+        """Return the rows of some items."""
         own = [self._rows.get(item, ()) for item in items]
         return numbers([*chain.from_iterable(own)])
 
@@ -130,23 +120,21 @@ class ItemIndex:
         count: int,
         allowed: Rows | None,
     ) -> JudgedRows | None:
-        """Rows as a question judges them; see `judge`."""
+        """Judge rows by a question; see `judge`."""
         items = len(self) if allowed is None else len(allowed)
-        return judge(
-            self._opened, question, vector, scale, count=count, allowed=allowed, items=items
-        )
+        return judge(self.rows, question, vector, scale, count=count, allowed=allowed, items=items)
 
     # Following the database
 
     def follow(self, connection: Connection) -> None:
-        """Hold what a transaction holds."""
+        """Bring the index to the state of a transaction."""
         if self._store.database.rows_rise:
             self._follow_latest(connection)
         else:
             self._follow_sums(connection)
 
     def _follow_latest(self, connection: Connection) -> None:
-        """Follow where no row appears below one that was there."""
+        """Follow a database in which new rows have the highest numbers."""
         state = _State(*connection.execute(_LATEST).fetchone())
         before = self._state
         if state == before:
@@ -161,13 +149,13 @@ class ItemIndex:
 
     @staticmethod
     def _only_came(connection: Connection, before: _State, state: _State) -> bool:
-        """Whether no row left between two states."""
+        """Return True if no row was removed between two states."""
         sql = "SELECT count(*) FROM item_vectors WHERE row > ?"
         (came,) = connection.execute(sql, (before.rows,)).fetchone()
         return state.number == before.number + int(came)
 
     def _follow_sums(self, connection: Connection) -> None:
-        """Follow where rows appear in any order."""
+        """Follow a database in which rows appear in any order."""
         sql = _SUMS.format(where=self._where)
         count, total = connection.execute(sql, self._values).fetchone()
         state = _State(int(total), int(count))
@@ -176,7 +164,7 @@ class ItemIndex:
             self._state = state
 
     def _compare(self, connection: Connection) -> None:
-        """Drop the rows that are gone, and load those that are missing."""
+        """Drop removed rows, and load missing ones."""
         rows = connection.execute(_ROWS.format(where=self._where), self._values)
         present = {row for (row,) in rows}
         self._drop([row for row in self._items if row not in present])
@@ -187,7 +175,7 @@ class ItemIndex:
             self._load(connection, _AMONG, json.dumps(missing))
 
     def _load(self, connection: Connection, rows: str, *value: object) -> None:
-        """Put rows of the database into the index."""
+        """Load rows of the database."""
         where = self._where if rows == _EVERY else self._where_of_few
         sql = _ENTRIES.format(where=where, rows=rows)
         vectors = {}
@@ -204,14 +192,12 @@ class ItemIndex:
                 self._turns[item] = _turn(text, json.loads(stored), created)
                 insort(self._orders.setdefault(namespace, []), item)
             changed[item] = namespace
-        if vectors:
-            matrix = np.stack([*vectors.values()])
-            self.index.add(numbers(vectors), matrix)
+        self.rows.insert(vectors, {})
         self._reread(changed)
 
     def _drop(self, rows: Sequence[int]) -> None:
-        """Take rows out of the index."""
-        self._opened.remove(numbers(rows))
+        """Remove rows."""
+        self.rows.remove(numbers(rows))
         emptied = set()
         for row in rows:
             item = self._items.pop(row)
@@ -228,7 +214,7 @@ class ItemIndex:
                 self._reread({item: namespace for item in gone})
 
     def _reread(self, changed: Mapping[int, str]) -> None:
-        """Read items that were changed, and those behind them, with the questions before them."""
+        """Read changed items and their successors, each with the question before it."""
         said = {}
         for item, namespace in changed.items():
             order = self._orders[namespace]
@@ -236,10 +222,10 @@ class ItemIndex:
             for at in (place, place + 1):
                 if at < len(order):
                     said.update(self._readings(order, at))
-        self._opened.say(said)
+        self.rows.say(said)
 
     def _readings(self, order: Sequence[int], at: int) -> dict[int, str]:
-        """By row, what an item is found by."""
+        """Return the text by which each row of an item is found."""
         item = order[at]
         asked = ""
         if at:
@@ -248,7 +234,7 @@ class ItemIndex:
 
 
 def _turn(text: str, value: Mapping[str, Any], created: float) -> Turn:
-    """Who says what in an item."""
+    """Return the turn of a conversation that an item holds."""
     said = [value[key] for key in _TEXT_KEYS if isinstance(value.get(key), str)]
     role = value.get("role")
     return Turn(
@@ -264,7 +250,7 @@ class ItemIndexes:
 
     Args:
         store: The memory.
-        submit: Runs what takes long in the background.
+        submit: Runs long work in the background.
     """
 
     def __init__(self, store: MemoryStore, submit: Submit) -> None:
@@ -274,46 +260,24 @@ class ItemIndexes:
         store.database.at_fork.append(self.reset)
 
     def reset(self) -> None:
-        """Begin with no index, also in a forked child."""
-        self._lock = threading.Lock()
-        self._open: OrderedDict[tuple[str, str], ItemIndex] = OrderedDict()
-        self._epoch = self._store.epoch
+        """Begin without an index, also in a forked child."""
+        self._open: IndexCache[tuple[str, str], ItemIndex] = IndexCache(_BUDGET)
 
     @contextmanager
     def current(self, connection: Connection, prefix: Namespace, kind: str) -> Iterator[ItemIndex]:
-        """The index of what lies below a prefix, as of a transaction, for one user at a time."""
-        if self._store.database.is_writing:
-            # What is not committed yet may never be: nobody else is to find it.
-            index = ItemIndex(self._store, prefix, kind)
+        """Lend the index below a prefix, as of a transaction, to one user at a time."""
+        store = self._store
+        make = partial(ItemIndex, store, prefix, kind)
+        if store.database.is_writing:
+            index = make()  # rows that are not committed stay in an index of their own
         else:
-            index = self._kept(prefix, kind)
+            key = (kind, key_of(prefix))
+            index = self._open.get(key, make, lambda known: known.rows.epoch == store.epoch)
         with index.lock:
             index.follow(connection)
             yield index
-        self._tidy(index.index)
-
-    def _kept(self, prefix: Namespace, kind: str) -> ItemIndex:
-        key = (kind, key_of(prefix))
-        if self._epoch != self._store.epoch:
-            self.reset()
-        with self._lock:
-            index = self._open.get(key)
-            if index is None:
-                index = ItemIndex(self._store, prefix, kind)
-                self._open[key] = index
-            self._open.move_to_end(key)
-            while len(self._open) > 1 and self._size > _BUDGET:
-                self._open.popitem(last=False)
-        return index
-
-    @property
-    def _size(self) -> int:
-        return sum(index.size for index in self._open.values())
-
-    def _tidy(self, index: VectorIndex) -> None:
-        if not index.is_worn:
-            return
-        if len(index) < vector_index.LARGE:
-            index.rebuild()
-        else:
-            self._submit(f"rebuilding index {id(index)}", index.rebuild)
+        vectors = index.rows.index
+        if vectors.is_worn and len(vectors) < LARGE:
+            vectors.rebuild()
+        elif vectors.is_worn:
+            self._submit(f"rebuilding index {id(vectors)}", vectors.rebuild)

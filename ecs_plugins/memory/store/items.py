@@ -32,7 +32,7 @@ from ecs_plugins.memory.store.messages import NewMessage, seconds_of
 from ecs_plugins.memory.store.namespaces import decode, encode, under
 from ecs_plugins.memory.store.seam import Rows
 from ecs_plugins.memory.store.search import CANDIDATES
-from ecs_plugins.memory.store.values import crc, crc_of, damaged, packed
+from ecs_plugins.memory.store.values import check, crc, crc_of, packed
 from ecs_plugins.memory.types import Namespace, Vector
 from ecs_plugins.storage.base import Connection
 
@@ -334,7 +334,7 @@ class Items:
             _touch(connection, touched, now)
             deleted = _delete(connection, deletes)
             for item in puts:
-                row = _put(connection, item, now)
+                row = _put(connection, item, now, has_checksums=self._store.database.has_checksums)
                 self._write_vectors(connection, row, item, vectors)
         if deletes or expired:
             self._store.database.on_end(lambda committed: committed and self._store.scrub())
@@ -388,8 +388,7 @@ def _item(row: tuple[Any, ...]) -> StoredItem:
         number, namespace, key, stored, checksum, created, updated, ttl, message, text_key, space,
         text,
     ) = row  # fmt: skip
-    if crc_of((stored, created, updated, ttl, text_key, space)) != checksum:
-        raise damaged(f"item {key!r}", "value", "restore a backup, or put the item again")
+    check(f"item {key!r}", "value", checksum, (stored, created, updated, ttl, text_key, space))
     value: Value = json.loads(stored)
     if text_key is not None:
         value[text_key] = text
@@ -419,7 +418,8 @@ def _delete(connection: Connection, addresses: Sequence[Address]) -> int:
     return int(gone.rowcount)
 
 
-def _put(connection: Connection, item: NewItem, now: float) -> int:
+def _put(connection: Connection, item: NewItem, now: float, *, has_checksums: bool) -> int:
+    """Write an item and return the number of its row."""
     value = item.serialised()
     noted = (now, item.ttl, item.text_key, item.kind)
     values = (
@@ -434,7 +434,7 @@ def _put(connection: Connection, item: NewItem, now: float) -> int:
         item.kind,
     )
     row, created = connection.execute(_PUT, values).fetchone()
-    if created != now:  # it replaces another
+    if has_checksums and created != now:  # it replaces another
         connection.execute(_REWRITE_CRC, (crc_of((value, created, *noted)), row))
     connection.execute("DELETE FROM item_vectors WHERE item = ?", (row,))
     return int(row)

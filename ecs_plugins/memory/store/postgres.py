@@ -1,7 +1,7 @@
 """The tables of a memory on PostgreSQL, and how a server is opened that has them.
 
 They are those of a memory file, and the rows in them the same. What stands beside them to find
-items by is `ecs_plugins.memory.store.server_index`.
+items by is `ecs_plugins.memory.store.index_postgres`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ecs_plugins.common.files import statements
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.config import StoreConfig
 from ecs_plugins.memory.store import schema
-from ecs_plugins.memory.store.server_index import EF_SEARCH
+from ecs_plugins.memory.store.index_postgres import EF_SEARCH
 from ecs_plugins.storage.base import Connection, Schema
 from ecs_plugins.storage.postgres import PostgresDatabase
 

@@ -101,7 +101,7 @@ CREATE TABLE provenance (
     version INTEGER NOT NULL,
     PRIMARY KEY (message, item)
 ) WITHOUT ROWID;
--- The HNSW graphs of large namespaces, without their vectors: caches, see vector_index.
+-- The HNSW graphs of large namespaces, without their vectors: caches, see index.
 CREATE TABLE graphs (
     namespace INTEGER PRIMARY KEY REFERENCES namespaces(id) ON DELETE CASCADE,
     epoch INTEGER NOT NULL,

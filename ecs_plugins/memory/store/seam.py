@@ -1,8 +1,7 @@
-"""What a memory needs of the engine that holds it, beside `ecs_plugins.storage.base.SqlDatabase`.
+"""Protocols between a memory and the indexes of its database engine.
 
-The database holds the rows and the locks; statements are the same everywhere. How the items of a
-namespace are found by vectors and by words is each engine's own: `vector_index` beside SQLite,
-`server_index`.
+Statements are the same for every engine. The items of a namespace are found by `index` in a file,
+and by `index_postgres` on a server.
 """
 
 from __future__ import annotations

@@ -25,19 +25,19 @@ from ecs_plugins.common.files import refuse_open_database, write_atomically
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import namespaces, tiers
-from ecs_plugins.memory.store.inspection import damage, rows
+from ecs_plugins.memory.store.inspection import checksums, damage, rows
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.store.reembedding import Embed, Progress, replaced_vectors
 from ecs_plugins.memory.store.schema import MEMORY_FILE, columns
 from ecs_plugins.memory.store.sleeps import decisions, reports
 from ecs_plugins.memory.store.tiers import NO_LIMIT
-from ecs_plugins.memory.store.values import dump
+from ecs_plugins.memory.store.values import dump, has_length
 from ecs_plugins.memory.types import TIERS, Namespace
 from ecs_plugins.storage.base import Connection, ConstraintError
 from ecs_plugins.storage.sqlite import MEMORY, Database
 
 FORMAT = "ecs-plugins-memory"
-VERSION = 4
+VERSION = 1
 
 Line = dict[str, Any]
 """A row: its columns, and its table under ``kind``."""
@@ -109,8 +109,8 @@ def exported(connection: Connection, prefix: Namespace | None, epoch: int) -> It
         for row in rows(connection, table, f"{condition} ORDER BY 1, 2", values, before=chosen):
             for problem in damage(table, row):
                 raise StorageError(f"{problem}; `verify` lists all that is damaged")
-            for number in _FRESH.get(table, ()):
-                del row[number]
+            for name in (*_FRESH.get(table, ()), *checksums(table, row)):
+                del row[name]
             if "epoch" in row:
                 row["epoch"] -= epoch
             if "vector" in row:
@@ -136,12 +136,10 @@ def read_export(path: str | os.PathLike[str]) -> list[Line]:
         raise InvalidInputError(f"{path} is no memory export: {error}") from None
     if not known:
         raise InvalidInputError(f"{path} is no memory export")
-    if version > VERSION:
-        raise InvalidInputError(f"{path} is of a newer version; upgrade ecs-plugins")
-    if version < VERSION:
+    if version != VERSION:
         raise InvalidInputError(
-            f"{path} is of format {version}, which no published version wrote; export the memory "
-            "again with this one"
+            f"{path} has format {version}, and this package reads format {VERSION}: upgrade "
+            "ecs-plugins, or export the memory again"
         )
     if not whole or footer.get("sha256") != hashlib.sha256(b"".join(lines[:-1])).hexdigest():
         raise InvalidInputError(f"{path} is truncated or was altered; export it again")
@@ -221,6 +219,7 @@ class _Importer:
             raise InvalidInputError(f"the export holds a line of unknown kind {table!r}")
         _check_types(table, row)
         self._check(table, row)
+        row |= checksums(table, row)
         number = row.pop(_NUMBERS.get(table, ""), None)
         self._renumber(table, row)
         names = ", ".join(row)
@@ -247,11 +246,14 @@ class _Importer:
             row["epoch"] += self._epoch
 
     def _check(self, table: str, row: Line) -> None:
-        """Compare the contents of a row with their checksums."""
+        """Refuse a vector of another dimension."""
         is_current = not row.get("epoch")  # which is relative to that of its file
-        problems = damage(table, row, self._dimension if is_current else 0)
-        if problems:
-            raise InvalidInputError(f"the export cannot be imported: {problems[0]}")
+        content = row.get("vector")
+        if self._dimension and is_current and content and not has_length(content, self._dimension):
+            raise InvalidInputError(
+                f"the export cannot be imported: a vector of {table} has no {self._dimension} "
+                "dimensions"
+            )
 
 
 _TYPES = {"INTEGER": int, "REAL": int | float, "TEXT": str, "BLOB": bytes}

@@ -1,8 +1,8 @@
 """Values as they are stored: JSON, vectors as bytes, checksums of both.
 
 Vectors are little-endian float32. Those in the log, which nothing is searched by, are float16: the
-length of the bytes tells. A CRC-32 beside each vector, each text and what is noted of it
-tells a flipped bit from a stored value, which neither a database nor FAISS would notice.
+length of the bytes tells. In a file, a CRC-32 of each vector, each text and its metadata reveals a
+flipped bit, which neither SQLite nor FAISS would notice. A PostgreSQL server has its own checksums.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 _TYPE = np.dtype("<f4")
 _HALF = np.dtype("<f2")
+
+UNCHECKED = -1
+"""The checksum of rows on a server, which checks its own pages."""
 
 NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
 
@@ -66,7 +69,8 @@ def vector_in(data: bytes, dimension: int) -> Vector:
 
 def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:
     """The vector behind bytes, if they are those that were written; else a `StorageError`."""
-    if not has_length(data, dimension) or zlib.crc32(data) != checksum:
+    is_whole = checksum in (UNCHECKED, zlib.crc32(data))
+    if not has_length(data, dimension) or not is_whole:
         raise damaged(what, "vector", "reembed() computes it anew from the text")
     return vector_in(data, dimension)
 
@@ -83,7 +87,7 @@ def check(what: str, part: str, checksum: int, values: Iterable[object]) -> None
     Raises:
         StorageError: They are not.
     """
-    if crc_of(values) != checksum:
+    if checksum not in (UNCHECKED, crc_of(values)):
         raise damaged(what, part, "restore a backup, or delete it")
 
 

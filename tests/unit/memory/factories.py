@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from ecs_plugins.memory.store import inspection
-from ecs_plugins.memory.store.indexes import Indexes
+from ecs_plugins.memory.store.index import Indexes
 from ecs_plugins.memory.store.values import crc_of, pack, packed_half
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem
 from ecs_plugins.ranking.embedder import FakeEmbedder

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ecs_plugins.memory.store import item_index, server_index
+from ecs_plugins.memory.store import index_postgres, item_index
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.memory.store.namespaces import key_of
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -167,12 +167,12 @@ def test_beyond_its_budget_the_index_that_was_used_last_stays(open_memory, monke
     put(memory, item("kept", "the spare key"))
     search(memory, prefix=ABOVE)
     search(memory, prefix=HERE)
-    ((_, kept),) = memory.items._indexes._open
+    (((_, kept), _),) = memory.items._indexes._open.items()
     assert kept == key_of(HERE)
 
 
 def test_a_whole_number_is_compared_by_the_server_while_a_float_holds_it():
     most = 2**53
-    assert server_index._is_exact("n", most - 1)
-    assert not server_index._is_exact("n", most)
-    assert not server_index._is_exact("n", 1)
+    assert index_postgres._is_exact("n", most - 1)
+    assert not index_postgres._is_exact("n", most)
+    assert not index_postgres._is_exact("n", 1)

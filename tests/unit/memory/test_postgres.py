@@ -334,7 +334,7 @@ def test_a_large_namespace_is_searched_through_the_graph_and_finds_the_same(
 ):
     config = MemoryConfig(hot_capacity=500, cold_capacity=50)
     memory = open_memory(config=config)
-    monkeypatch.setattr("ecs_plugins.memory.store.server_index._LARGE", 40)
+    monkeypatch.setattr("ecs_plugins.memory.store.index_postgres._LARGE", 40)
     said = stream(seed, 90)
     for start in range(0, 90, 30):
         memory.add(said[start : start + 30])
@@ -355,3 +355,19 @@ def answers(memory):
         recalled = memory.recall(question, k=9, record=False)
         ids.append([item.id for item in recalled])
     return ids
+
+
+def test_a_server_needs_no_checksums_of_rows_and_verify_warns_without_its_own(
+    open_memory, on_server
+):
+    memory = open_memory()
+    memory.add("the boat is blue")
+    memory.sleep()
+    columns = on_server(
+        "SELECT column_name FROM information_schema.columns WHERE column_name LIKE '%@_crc' ESCAPE '@'"
+    )
+    assert columns == []
+    ((state,),) = on_server("SHOW data_checksums")
+    found = memory.admin.verify()
+    assert found.ok
+    assert bool(found.warnings) == (state == "off")

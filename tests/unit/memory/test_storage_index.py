@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from ecs_plugins.memory import MemoryConfig
-from ecs_plugins.memory.store.vector_index import VectorIndex
+from ecs_plugins.memory.store.index import VectorIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import SECRET, assert_current, in_child, leftovers, stream
 
 
 @pytest.fixture(autouse=True)
 def _graph_from_the_first_row(monkeypatch):
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._TAIL", 0)
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.SMALL", 0)
+    monkeypatch.setattr("ecs_plugins.memory.store.index._TAIL", 0)
+    monkeypatch.setattr("ecs_plugins.memory.store.index.SMALL", 0)
 
 
 def latent(count: int, dimension: int = 48, seed: int = 0) -> np.ndarray:
@@ -59,7 +59,7 @@ def test_the_graph_finds_what_the_exact_scan_finds(count):
 
 
 def test_few_vectors_are_all_compared_and_many_are_looked_for_in_the_graph(monkeypatch):
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.SMALL", 100)
+    monkeypatch.setattr("ecs_plugins.memory.store.index.SMALL", 100)
     searched = []
     search_graph = VectorIndex._search_graph
 
@@ -102,7 +102,7 @@ def test_the_graph_keeps_its_recall_when_half_of_it_is_dead():
 
 @pytest.mark.parametrize("tail", [64, 2048])
 def test_rows_that_wait_to_be_linked_are_found_until_they_are_removed(monkeypatch, tail):
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._TAIL", tail)
+    monkeypatch.setattr("ecs_plugins.memory.store.index._TAIL", tail)
     vectors = latent(400)
     index = VectorIndex(vectors.shape[1])
     for rows in np.split(np.arange(400), range(30, 400, 30)):
@@ -222,8 +222,8 @@ ALL_KEPT = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
 @pytest.fixture
 def filed(open_memory, monkeypatch, db):
     """A closed file with 60 messages and the links of their graph, which counts as large."""
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.LARGE", 50)
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._CHUNK", 32)
+    monkeypatch.setattr("ecs_plugins.memory.store.index.LARGE", 50)
+    monkeypatch.setattr("ecs_plugins.memory.store.index._CHUNK", 32)
     with open_memory(config=ALL_KEPT) as memory:
         memory.add(told(0, 60))
         assert memory.admin.wait(60)
@@ -241,7 +241,7 @@ def graph_of(memory) -> tuple[int, int]:
         best, *_ = memory.recall("subject3 does thing3")
         assert best.text == "subject3 does thing3"
     assert_current(memory)
-    (opened,) = memory._store.indexes._open.values()
+    ((_, opened),) = memory._store.indexes._open.items()
     index = opened.index
     every = index.rows()
     for text in told(0, 60):

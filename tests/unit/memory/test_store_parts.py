@@ -13,15 +13,15 @@ from ecs_plugins.memory.relevance import DEFAULT, read
 from ecs_plugins.memory.store.calibration import measured_scale
 from ecs_plugins.memory.store.engines import restore
 from ecs_plugins.memory.store.erasing import ERASED, without
+from ecs_plugins.memory.store.index import VectorIndex, search_width
+from ecs_plugins.memory.store.index_postgres import ServerIndex, ServerIndexes
 from ecs_plugins.memory.store.inspection import _is_damaged
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.memory.store.judging import judge
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.recalled import Ranked
 from ecs_plugins.memory.store.seam import Candidates
-from ecs_plugins.memory.store.server_index import ServerIndex, ServerIndexes
 from ecs_plugins.memory.store.values import pack, packed, packed_half, unpack
-from ecs_plugins.memory.store.vector_index import VectorIndex, search_width
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.sqlite import Database
 from tests.unit.memory.factories import DIMENSION, axis
@@ -71,7 +71,7 @@ def space(items=0):
 
 
 def test_what_threads_share_cannot_be_changed():
-    assert changeable("memory") == {"ErasureReceipt", "Tally", "MessageBatch", "OpenIndex", "Space"}
+    assert changeable("memory") == {"ErasureReceipt", "Tally", "MessageBatch", "RowIndex", "Space"}
 
 
 def test_no_attribute_is_taken_that_nobody_declared():
@@ -172,7 +172,7 @@ def test_an_index_that_followed_a_commit_is_not_read_anew(open_memory):
     memory.add("the mill is red")
     store = memory._store
     with store.reading(("default",)) as (_, read):
-        opened = store.indexes._open[read.id]
+        opened = store.indexes._open.find(read.id)
         assert opened.revision == read.revision
 
 
