@@ -1,4 +1,4 @@
-"""Entropic Memory: a bounded memory that keeps what a free energy says is worth keeping.
+"""Entropic Memory: a bounded memory whose items compete by free energy.
 
 Importing this package loads neither torch nor faiss nor scikit-learn.
 """

@@ -1,6 +1,6 @@
-"""Adding a batch: in stretches between the sleep phases that fall due, and again after a failure.
+"""Adder of messages: adds chunks, sleeps between them when due, and retries on conflict.
 
-What nobody has to wait for is handed to a background thread.
+Work that no caller waits for goes to a background thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Adder:
             try:
                 self._store_all(namespace, batch)
             except additions.OvertakenError:
-                continue  # others have stored more of it: the rest is left
+                continue  # others stored a part of it meanwhile: add the rest
             self.tend()
             return batch.ids
 
@@ -54,7 +54,7 @@ class Adder:
                 store.database.on_end(partial(self._sleeper.fall_asleep, namespace, since))
 
     def tend(self) -> None:
-        """Hand to the background thread what nobody has to wait for."""
+        """Hand work that no caller waits for to the background thread."""
         submit = self._sleeper.background.submit
         store = self._store
         worn = [*store.indexes.take_worn()]

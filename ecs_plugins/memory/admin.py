@@ -41,9 +41,9 @@ class MemoryAdmin:
     def export(
         self, path: str | os.PathLike[str], *, namespace: Sequence[str] | None = None
     ) -> int:
-        """Write a JSON lines file; of one namespace and what is below it, if given.
+        """Write a JSON lines file of all namespaces, or of one and those below it.
 
-        What has expired is erased first.
+        Expired messages are erased first.
 
         Returns:
             How many lines.
@@ -122,7 +122,7 @@ class MemoryAdmin:
         return self._store.compact()
 
     def purge(self) -> ErasureReceipt:
-        """Erase what has expired and end the log's retention; a sleep phase does it too."""
+        """Erase expired messages and those beyond the log's retention, as a sleep phase does."""
         return purge(self._store)
 
     def verify(self) -> Verification:
@@ -131,7 +131,7 @@ class MemoryAdmin:
             return verify(connection, self._store)
 
     def stats(self, prefix: Sequence[str] | None = None) -> MemoryStats:
-        """How full the memory is; of the namespaces equal to ``prefix`` or below it, if given."""
+        """Return the sizes of the memory; with ``prefix``, of that namespace and those below it."""
         store = self._store
         wanted = None if prefix is None else checked(prefix)
         with store.database.read() as connection:

@@ -1,8 +1,6 @@
-"""What happens between two sleep phases: on ``add``, on retrieval, on an observed outcome.
+"""Updates of evidence between sleep phases: on ``add``, on retrieval, on an observed answer.
 
-With every event evidence about a memory begins, accumulates, decays or merges.
-
-Pure functions on values: the caller looks up the nearest items, and carries out what is returned.
+The functions are pure: the caller looks up the nearest items and writes the result.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ def admit(
     nearest_hot: tuple[HotItem, float] | None = None,
     nearest_cold: tuple[ColdMemory, float] | None = None,
 ) -> HotItem | ColdMemory:
-    """Decide what an incoming message becomes: a hot item of its own, or support for another.
+    """Return an incoming message as a hot item of its own, or as support for another item.
 
     ``new`` is the hot item of the message alone; the nearest item of each tier has its cosine.
 

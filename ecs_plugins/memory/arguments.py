@@ -1,4 +1,4 @@
-"""What callers hand to a memory, checked before anything is read."""
+"""Checks of arguments before anything is read."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_within(value: Any, limit: float) -> bool:
-    """Whether something is a number no farther from 0 than a limit."""
+    """Return True for a number no farther from 0 than a limit."""
     is_number = isinstance(value, Real)
     return is_number and bool(-limit <= value <= limit)
 
 
 def searched_tiers(tiers: str | None, config: MemoryConfig) -> tuple[Tier, ...]:
-    """The tiers that a recall searches."""
+    """Return the tiers that a recall searches."""
     if tiers is None:
         tiers = "cold" if config.rule == "paper" else "both"
     if tiers not in _TIERS:
@@ -45,7 +45,7 @@ def searched_tiers(tiers: str | None, config: MemoryConfig) -> tuple[Tier, ...]:
 
 
 def listed(values: Collection[Any], name: str) -> Collection[Any]:
-    """The values of an argument that is a collection; a bare text is refused."""
+    """Return a collection as it is; refuse anything else, and a bare text."""
     if isinstance(values, str) or not isinstance(values, Collection):
         raise InvalidInputError(f"{name} is a collection, got {values!r:.80}; write [...]")
     return values

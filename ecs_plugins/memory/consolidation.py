@@ -49,7 +49,7 @@ def consolidate(
     utility: UtilityFunction | None = None,
     summarise: Summarise | None = None,
 ) -> SleepPlan:
-    """Decide what a sleep phase does.
+    """Return the plan of a sleep phase.
 
     Args:
         hot: The hot store, oldest first.
@@ -168,7 +168,7 @@ def _leaving(
 def _propose(
     members: Sequence[HotItem], config: MemoryConfig, seed: int, summarise: Summarise | None
 ) -> Proposal:
-    """Return what a cluster of hot items, oldest first, proposes for the cold store."""
+    """Return the proposal of a cluster of hot items, which are sorted oldest first."""
     vectors = np.array([item.vector for item in members])
     nearest = members[medoid(vectors)]
     vector, evidence = _pooled(members)
@@ -200,14 +200,14 @@ def _propose(
 
 
 def _name_of(messages: Sequence[str], seed: int) -> str:
-    """The id of a proposal: a hash, so that the same sleep phase makes the same one again."""
+    """Return a hash as id, so that the same sleep phase makes the same one again."""
     content = "\0".join([str(seed), *messages])
     digest = hashlib.sha256(content.encode())
     return digest.hexdigest()[:32]
 
 
 def _entropy_of(members: Matrix, proposal: Vector, config: MemoryConfig) -> float:
-    """The readings of S that need the vectors of the members, or of the proposal.
+    """Return S for readings that need the vectors of the members or of the proposal.
 
     "evidence" is computed when memories compete, so that later outcomes count.
     """
@@ -231,7 +231,7 @@ def _pooled(members: Sequence[HotItem]) -> tuple[Vector, Evidence]:
 
 
 def _representative(members: Sequence[HotItem], nearest: HotItem) -> HotItem:
-    """The medoid; if that is a question, the newest statement."""
+    """Return the medoid; if that is a question, the newest statement."""
     if not asks(nearest.text):
         return nearest
     statements = [item for item in members if not asks(item.text)]
@@ -283,7 +283,7 @@ def link_labels(vectors: Matrix, threshold: float, texts: Sequence[str]) -> list
 
 
 def _says_something_else(ones: list[int], others: list[int], texts: Sequence[str]) -> bool:
-    """Whether any text of some rows says something else than one of others."""
+    """Return True if a text of one group differs from a text of the other."""
     for one, other in product(ones, others):
         if difference(texts[one], texts[other]) is not None:
             return True
@@ -291,7 +291,7 @@ def _says_something_else(ones: list[int], others: list[int], texts: Sequence[str
 
 
 def _links(vectors: Matrix, threshold: float) -> list[tuple[int, int]]:
-    """The pairs of rows that are linked, the nearest first, without a matrix of all pairs."""
+    """Return the linked pairs of rows, the nearest first, without a matrix of all pairs."""
     count = max(1, len(vectors))
     step = max(1, _BLOCK // count)
     ones, others, cosines = [], [], []

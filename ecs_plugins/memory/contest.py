@@ -30,7 +30,7 @@ from ecs_plugins.memory.wording import difference
 
 
 class ColdContest:
-    """The cold store while a sleep phase decides; :meth:`plan` returns what it decided.
+    """The cold store during a sleep phase; :meth:`plan` returns the decisions.
 
     Memories and proposals stand side by side, the memories first, and keep their positions; so do
     their free energies, ``terms``. A proposal is *there* once it is inserted; a displaced memory no
@@ -140,14 +140,14 @@ class ColdContest:
         return terms.energy if self._config.rule == "paper" else terms.total
 
     def _fillers(self, memories: Sequence[ColdMemory]) -> npt.NDArray[np.bool_]:
-        """Which memories only fill the store: they want support."""
+        """Return a mask of memories with too little support: they only fill the store."""
         if self._config.rule == "paper":
             return np.zeros(len(memories), dtype=bool)
         attestations = [memory.evidence.attestations for memory in memories]
         return np.array(attestations) < self._config.min_support
 
     def _weakest(self, among: npt.NDArray[np.bool_]) -> int | None:
-        """The position of the victim, or None if every memory is pinned; fillers come first."""
+        """Return the position of the victim, fillers first; None if every memory is pinned."""
         free = among & self._there & ~self._pinned
         fillers = free & self._fills
         rivals = fillers if fillers.any() else free
@@ -162,7 +162,7 @@ class ColdContest:
         self._there[len(self._cold) + number] = True
 
     def _reinforce(self, number: int) -> bool:
-        """Let a proposal join the memory that it repeats; returns whether there is one."""
+        """Let a proposal join the memory that it repeats; return False if there is none."""
         target = self._repeated(number)
         if target is None:
             return False
@@ -184,7 +184,7 @@ class ColdContest:
         return True
 
     def _repeated(self, number: int) -> tuple[int, float] | None:
-        """The nearest memory that says the same, with its cosine; None if none is near."""
+        """Return the nearest memory that says the same, with its cosine; None if none is near."""
         proposal = self._proposals[number].memory
         cosines = self._vectors @ proposal.vector
         is_near = cosines >= self._config.merge_threshold
@@ -241,7 +241,7 @@ class ColdContest:
 
 
 def replay(decision: SleepDecision) -> SleepDecision:
-    """The decision as it follows from the free energies recorded in it.
+    """Return the decision as it follows from the free energies recorded in it.
 
     It equals the one given, unless that was altered; without a draw it is returned as it is.
     """

@@ -1,4 +1,4 @@
-"""What callers hand to ``add``: texts, mappings, and messages as other packages have them."""
+"""Drafts: texts, mappings and messages of other packages, as callers pass them to ``add``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.messages import NewMessage
 
 Draft: TypeAlias = str | NewMessage | Mapping[str, object] | tuple[str, str] | object
-"""What callers may hand to ``add``: a text, a `NewMessage`, a mapping as chat models take it, a
+"""Argument of ``add``: a text, a `NewMessage`, a mapping as chat models take it, a
 pair of a role and a text, or a message of LangChain or LlamaIndex."""
 
 _KEYS = ("content", "text", "role", "metadata", "writer", "at", "ttl", "name")
@@ -37,14 +37,14 @@ _BESIDE = (
 )
 """Keys of written down messages that are nothing to be remembered."""
 _CALLING = ("tool", "call", "refusal")
-"""What the kinds of blocks have in their names that call, answer a call, or refuse."""
+"""Parts of the names of blocks that call a tool, answer a call, or refuse."""
 _ROLES = {"human": "user", "ai": "assistant", "chatbot": "assistant", "model": "assistant"}
 _PAIR_ROLES = ("user", "human", "assistant", "ai", "system", "developer", "tool", "function")
 _OF_A_CHUNK = "MessageChunk"
 
 
 def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMessage]:
-    """Messages in one form; what calls tools and says nothing is left out.
+    """Return messages in one form, without those that only call tools.
 
     Args:
         messages: One, or several. ``("user", "text")`` is one.
@@ -75,7 +75,7 @@ def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMe
 
 
 def moment(at: object) -> object:
-    """A time as seconds: of a date, or of an ISO text, that say their zone; else as it is."""
+    """Return a time as seconds, from a `datetime` or an ISO text with a zone; else as it is."""
     if isinstance(at, str):
         try:
             at = datetime.fromisoformat(at)
@@ -94,7 +94,7 @@ def moment(at: object) -> object:
 
 
 def _is_one(messages: object) -> bool:
-    """Whether something is one message and no list of them."""
+    """Return True for one message, False for a list."""
     if isinstance(messages, str | NewMessage | Mapping) or _is_pair(messages):
         return True
     return _is_of_framework(messages)
@@ -112,7 +112,7 @@ def _check_roles(messages: Iterable[object]) -> None:
 
 
 def _is_pair(message: object) -> bool:
-    """Whether it is a role and a text, LangChain's shorthand for a message."""
+    """Return True for a role with a text, LangChain's shorthand for a message."""
     if not isinstance(message, tuple) or len(message) != 2:
         return False
     role, text = message
@@ -120,13 +120,13 @@ def _is_pair(message: object) -> bool:
 
 
 def _is_of_framework(message: object) -> bool:
-    """Whether it is a message of LangChain (with a ``type``) or LlamaIndex (with a ``role``)."""
+    """Return True for a message of LangChain (with a ``type``) or LlamaIndex (with a ``role``)."""
     has_kind = hasattr(message, "type") or hasattr(message, "role")
     return has_kind and hasattr(message, "content")
 
 
 def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage | None:
-    """One message in one form; None if it calls tools and says nothing."""
+    """Return one message in one form; None if it only calls tools."""
     if isinstance(message, NewMessage):
         return message
     if isinstance(message, str):
@@ -159,7 +159,7 @@ _ATTRIBUTES = ("role", "metadata", "writer", "at", "ttl")
 
 
 def _attributes(fields: Mapping[str, object]) -> dict[str, Any]:
-    """The attributes of a `NewMessage` that a mapping has, without its text."""
+    """Return the attributes of a `NewMessage` in a mapping, without its text."""
     given = {key: fields.get(key) for key in _ATTRIBUTES}
     kind = fields.get("type")
     if given["role"] is None and kind != "message":  # a message of LangChain's, written down
@@ -169,7 +169,7 @@ def _attributes(fields: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _fields_of(message: object) -> Mapping[str, object]:
-    """A message as the mapping that chat models take."""
+    """Return a message as the mapping that chat models take."""
     if isinstance(message, Mapping):
         return message
     if isinstance(message, tuple) and _is_pair(message):
@@ -184,7 +184,7 @@ def _fields_of(message: object) -> Mapping[str, object]:
 
 
 def _framework_fields(message: Any) -> dict[str, object]:
-    """A message of LangChain or LlamaIndex as the mapping that chat models take."""
+    """Return a message of LangChain or LlamaIndex as the mapping that chat models take."""
     named = getattr(message, "role", None) or getattr(message, "type", "")
     fields: dict[str, object] = {"content": message.content}
     fields["role"] = str(getattr(named, "value", named))
@@ -199,7 +199,7 @@ def _framework_fields(message: Any) -> dict[str, object]:
 
 
 def role_named(name: Any) -> Any:
-    """A role as it is remembered, whatever a framework calls it; what is no text stays as it is.
+    """Return the role under one name for all frameworks; anything but a text stays as it is.
 
     >>> role_named("AIMessageChunk")
     'assistant'
@@ -213,7 +213,7 @@ def role_named(name: Any) -> Any:
 
 
 def _has_calls(content: object) -> bool:
-    """Whether a content has blocks that call tools, or give back what those said."""
+    """Return True if a content has blocks that call tools or return their results."""
     if not isinstance(content, list | tuple):
         return False
     for block in content:
@@ -226,7 +226,7 @@ def _has_calls(content: object) -> bool:
 
 
 def text_of(content: object) -> Any:
-    """The text of a content; its blocks of text, parted by spaces. What is none stays as it is."""
+    """Return the text of a content: its text blocks, joined by spaces. Other values stay."""
     if content is None:
         return ""
     if not isinstance(content, list | tuple):

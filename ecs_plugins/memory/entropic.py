@@ -1,8 +1,8 @@
 """`EntropicMemory`: a bounded memory in one file that accounts for every decision.
 
-A message is logged and stands in the hot tier at once; sleep phases consolidate the hot tier into
-the cold tier, where memories compete by free energy (Entropic Memory, section 2 and A.1). What is
-bounded is what is searched, hot and cold; the message log has its own retention.
+A message is logged and stands in the hot tier at once. Sleep phases consolidate the hot tier into
+the cold tier, where memories compete by free energy (Entropic Memory, section 2 and A.1). Both
+tiers are bounded; the message log has its own retention.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class EntropicMemory(MemoryReader):
 
     @property
     def config(self) -> MemoryConfig:
-        """What is kept."""
+        """The settings."""
         return self._store.config
 
     @property
@@ -150,11 +150,11 @@ class EntropicMemory(MemoryReader):
 
     @property
     def closed(self) -> bool:
-        """Whether it has been closed."""
+        """True after `close`."""
         return self._store.closed
 
     def close(self) -> None:
-        """Write what is pending and the links of large graphs, and close the file."""
+        """Write pending hits and the links of large graphs, and close the file."""
         self._sleeper.background.close()
         self._store.close()
 
@@ -230,7 +230,7 @@ class EntropicMemory(MemoryReader):
         record: bool = True,
         shaper: Shaper | None = None,
     ) -> list[Memory]:
-        """What is remembered about a query, best first.
+        """Return the memories that fit a query, best first.
 
         Args:
             query: The question.
@@ -352,7 +352,7 @@ class EntropicMemory(MemoryReader):
         pinned: bool | None = None,
         namespace: Sequence[str] | None = None,
     ) -> ErasureReceipt:
-        """Change a message, and with it what rests on it, or a memory.
+        """Change a message with the items made of it, or a memory.
 
         Args:
             item_id: Of a message or a memory.
@@ -373,7 +373,7 @@ class EntropicMemory(MemoryReader):
     def delete(
         self, *item_ids: str, evidence: bool = False, namespace: Sequence[str] | None = None
     ) -> ErasureReceipt:
-        """Erase messages and what rests on them alone, or memories: all of them, or nothing.
+        """Erase messages with the items made of them alone, or memories: all of them or nothing.
 
         Args:
             item_ids: Of messages, or of memories.

@@ -64,7 +64,7 @@ JOINTS: Mapping[str, Callable[[Iterable[bool]], bool]] = {"$and": all, "$or": an
 
 
 def checked_filter(condition: Filter) -> Filter:
-    """Return the filter, or refuse one that could not mean what it says.
+    """Return the filter; refuse one that cannot match as written.
 
     Raises:
         InvalidInputError: An unknown operator, one of a list without one, a mapping that mixes
@@ -109,7 +109,7 @@ def _check_operands(key: str, wanted: Mapping[Any, object]) -> None:
 
 
 def _check_parts(joint: str, parts: object) -> None:
-    """Refuse what does not hold a list of filters."""
+    """Refuse anything but a list of filters."""
     refused = f"{joint} holds a list of filters, got"
     if not isinstance(parts, list | tuple) or not parts:
         raise InvalidInputError(f"{refused} {parts!r:.80}")
@@ -125,12 +125,12 @@ def without_joints(condition: Filter) -> Filter:
 
 
 def matches(metadata: Mapping[str, object], condition: Filter) -> bool:
-    """Whether metadata meet every condition of a checked filter."""
+    """Return True if metadata meet every condition of a checked filter."""
     return all(_holds(metadata, key, wanted) for key, wanted in condition.items())
 
 
 def _holds(metadata: Mapping[str, object], key: str, wanted: Any) -> bool:
-    """Whether metadata meet one condition of a filter."""
+    """Return True if metadata meet one condition of a filter."""
     joint = JOINTS.get(key)
     if joint is not None:
         return joint(matches(metadata, part) for part in wanted)
@@ -158,7 +158,7 @@ def _meets(value: object, wanted: object) -> bool:
 
 
 def _meets_mapping(value: object, wanted: Mapping[str, object]) -> bool:
-    """Whether a value meets every operator, or a nested object every condition."""
+    """Return True if a value meets every operator, or a nested object every condition."""
     if not _has_operators(wanted):
         return isinstance(value, Mapping) and matches(value, wanted)
     for name, operand in wanted.items():

@@ -1,4 +1,4 @@
-"""`MemoryReader`: what a memory holds and why, read without changing anything."""
+"""`MemoryReader`: reads a memory without changing anything."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MemoryReader:
         self._utility = utility
 
     def get(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Memory | None:
-        """A message of the log, or the present version of a memory; None if there is none."""
+        """Return a message of the log, or the live version of a memory; None if there is none."""
         own = self._own(item_id, namespace)
         if own is None:
             return None
@@ -54,7 +54,7 @@ class MemoryReader:
         return None
 
     def history(self, memory_id: str, *, namespace: Sequence[str] | None = None) -> list[Memory]:
-        """Every stored version of a memory, oldest first."""
+        """Return every stored version of a memory, oldest first."""
         own = self._own(memory_id, namespace)
         if own is None:
             return []
@@ -68,21 +68,21 @@ class MemoryReader:
         limit: int | None = None,
         before: int | None = None,
     ) -> list[Memory]:
-        """The newest ``limit`` messages with a step below ``before``, oldest first."""
+        """Return the newest ``limit`` messages with a step below ``before``, oldest first."""
         with self._store.reading(checked(namespace)) as (connection, space):
             if space is None:
                 return []
             return log.log(connection, space.id, now=time.time(), limit=limit, before=before)
 
     def memories(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[Memory]:
-        """The cold tier, oldest memory first."""
+        """Return the cold tier, oldest memory first."""
         with self._store.reading(checked(namespace)) as (connection, space):
             if space is None:
                 return []
             return inspection.cold(connection, space, self._store)
 
     def explain(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Explanation:
-        """Everything on record about a memory or a message.
+        """Return everything on record about a memory or a message.
 
         Raises:
             InvalidInputError: Nothing of this id is stored.
@@ -92,14 +92,14 @@ class MemoryReader:
             return inspection.explain(connection, item_id, self._store, self._utility)
 
     def namespaces(self, prefix: Sequence[str] | None = None) -> list[Namespace]:
-        """All namespaces, or those equal to ``prefix`` or below it, label by label."""
+        """Return all namespaces, or those equal to ``prefix`` or below it, label by label."""
         above = None if prefix is None else checked(prefix)
         with self._store.database.read() as connection:
             spaces = namespaces.list_spaces(connection, above)
         return [space.namespace for space in spaces]
 
     def sleeps(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[SleepReport]:
-        """The reports of a namespace's sleep phases, newest first."""
+        """Return the reports of a namespace's sleep phases, newest first."""
         with self._store.reading(checked(namespace)) as (connection, space):
             if space is None:
                 return []
@@ -113,7 +113,7 @@ class MemoryReader:
         item_id: str | None = None,
         limit: int | None = None,
     ) -> list[RecordedDecision]:
-        """Recorded decisions, the newest sleep phase first; of one sleep phase or item if given."""
+        """Return decisions, the newest sleep phase first; of one sleep phase or item if given."""
         with self._store.reading(checked(namespace)) as (connection, space):
             if space is None:
                 return []
@@ -126,11 +126,11 @@ class MemoryReader:
             )
 
     def replay(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[ReplayedDecision]:
-        """Recompute every decision of a namespace from what was recorded about it."""
+        """Recompute every decision of a namespace from its record."""
         return sleeps.replayed(self.decisions(namespace))
 
     def _own(self, item_id: str, namespace: Sequence[str] | None) -> str | None:
-        """An id as it can be looked up; None if it is of another namespace than the one given."""
+        """Return an id in valid Unicode; None if it belongs to another namespace."""
         if not isinstance(item_id, str):
             raise InvalidInputError(f"an id is a text, got {item_id!r:.80}")
         item_id = well_formed(item_id)

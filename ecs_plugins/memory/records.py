@@ -148,7 +148,7 @@ class RecordedDecision:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedDecision:
-    """A recorded decision beside what follows from the numbers recorded."""
+    """A recorded decision and the one recomputed from its numbers."""
 
     recorded: RecordedDecision
     recomputed: SleepDecision
@@ -157,7 +157,7 @@ class ReplayedDecision:
 
 @dataclass(frozen=True, slots=True)
 class SleepReport(Record):
-    """What one sleep phase did.
+    """Report of one sleep phase.
 
     Attributes:
         id: Its number.
@@ -193,7 +193,7 @@ class SleepReport(Record):
 
 @dataclass(slots=True, weakref_slot=True)
 class ErasureReceipt(Record):
-    """Proof of what an erasure removed.
+    """Receipt of an erasure.
 
     Attributes:
         at: When, as Unix time.
@@ -229,7 +229,7 @@ class ErasureReceipt(Record):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceStats:
-    """How full one namespace is.
+    """Sizes of one namespace.
 
     Attributes:
         messages: In the log.
@@ -310,7 +310,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What `verify` found.
+    """Result of `verify`.
 
     Attributes:
         problems: One line each; empty when the file keeps all its promises.
@@ -324,5 +324,5 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong with the memories themselves."""
+        """True if nothing is wrong with the memories."""
         return not self.problems

@@ -193,7 +193,7 @@ class SleepRunner:
             return 0 if space is None else space.since_sleep
 
     def _purge_due(self) -> bool:
-        """Whether something has expired, or the log's retention was last seen to an hour ago."""
+        """Return True if something has expired, or the log's retention was checked an hour ago."""
         now = time.monotonic()
         is_retained = self._store.settings.log_retention is not None
         if is_retained and now >= self._retention_due:
@@ -300,7 +300,7 @@ class Summariser:
         return text, vector
 
     def reported(self, report: SleepReport) -> SleepReport:
-        """The report with what became of the summaries."""
+        """Return the report with problems and tokens of the summaries."""
         return replace(report, problems=tuple(self.problems), summary_tokens=self.tokens)
 
     def _prompt(self, cluster: Sequence[HotItem]) -> Segments:

@@ -32,7 +32,7 @@ DEFAULT_NAMESPACE: Namespace = ("default",)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What has been observed about one memory; the sufficient statistics of E and S.
+    """Observations about one memory: the sufficient statistics of E and S.
 
     Attributes:
         created: Step of the first observation behind the memory.
@@ -65,7 +65,7 @@ class Evidence:
 
     @property
     def attestations(self) -> int:
-        """How often the memory was observed or asked for."""
+        """Number of observations and retrieval hits."""
         return self.support + self.hits
 
     @property
@@ -185,7 +185,7 @@ class SleepDecision:
 
 @dataclass(frozen=True, slots=True)
 class SleepPlan:
-    """What a sleep phase decided. Nothing has been written yet.
+    """Decisions of a sleep phase, not yet written.
 
     Attributes:
         updated: Reinforced cold memories, with their new values.
@@ -207,7 +207,7 @@ class SleepPlan:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What one cluster of hot items proposes, with the ids of the messages and items behind it."""
+    """Proposal of one cluster of hot items, with the ids of the messages and items behind it."""
 
     memory: ColdMemory
     members: tuple[str, ...]

@@ -52,7 +52,7 @@ def utilities(
 
 
 def _query_mean(items: Sequence[ColdMemory], recent: Sequence[QueryEvent], step: int) -> Floats:
-    """The paper's utility: how near each item is to the recent queries."""
+    """Return the paper's utility: how near each item is to the recent queries."""
     if not recent:
         return np.zeros(len(items))
     ages = [max(step - query.step, 0) for query in recent]
@@ -67,7 +67,7 @@ def _query_mean(items: Sequence[ColdMemory], recent: Sequence[QueryEvent], step:
 
 
 def _checked(given: Sequence[float], count: int) -> Floats:
-    """What a caller's utility returned, if it is one finite number for each memory."""
+    """Return a caller's utilities if they are one finite number per memory; else raise."""
     values = np.asarray(given, dtype=np.float64)
     if values.shape != (count,) or not np.isfinite(values).all():
         raise InvalidInputError(
@@ -125,7 +125,7 @@ def mean_surprise(evidence: Sequence[Evidence]) -> Floats:
 def answer_utility(
     model: LanguageModel, *, max_queries: int = 8, decay: float = _QUERY_DECAY
 ) -> UtilityFunction:
-    """A utility that asks the model how much a memory helped to give the answers given.
+    """Return a utility that asks the model how much a memory helped to give past answers.
 
     It is how much the memory raises the log-probability of the answers to recent queries, a mean
     weighted by recency: ``U(m) = mean over (q, a) of w(q) * [ln P(a | m, q) - ln P(a | q)]``. This
@@ -169,7 +169,7 @@ def answer_utility(
 
 
 def _question(model: LanguageModel, query: QueryEvent, items: Sequence[ColdMemory]) -> ScoreRequest:
-    """How likely the answer to a query is, without a note and behind each memory as one."""
+    """Return the request that scores an answer without a note and after each memory."""
     notes = [(Segment(item.text + "\n"),) for item in items]
     answered = (
         Segment("Question: ", trusted=True),
@@ -186,7 +186,7 @@ def _question(model: LanguageModel, query: QueryEvent, items: Sequence[ColdMemor
 
 
 def _gains(result: ScoreResult) -> Floats:
-    """By how many nats each memory raises the answer; 0 for one that exceeds the window."""
+    """Return the nats by which each memory raises the answer; 0 if it exceeds the window."""
     without, *behind = (rows[0][0].sum for rows in result.scores)
     gains: Floats = np.subtract(behind, without)
     gains[[place - 1 for place in result.unscored]] = 0.0

@@ -1,4 +1,4 @@
-"""How near texts that have nothing to do with each other lie, measured on a memory's own messages.
+"""Cosines of unrelated texts, measured on a memory's own messages.
 
 Under all-MiniLM-L6-v2 it is known. Under another embedder, `Scale` brings its cosines to the units
 of that one, so that the rule of a recall and its threshold stay what they are.
@@ -33,7 +33,7 @@ _RECORD = """
 
 
 def recorded_scale(connection: Connection, epoch: int) -> Scale:
-    """The scale that was measured for the present vectors; the default embedder's if none was."""
+    """Return the scale measured for the present vectors; else that of the default embedder."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
     if row is None:
         return DEFAULT
@@ -44,7 +44,7 @@ def recorded_scale(connection: Connection, epoch: int) -> Scale:
 
 
 def measured_scale(connection: Connection, dimension: int) -> Scale:
-    """The mean and the deviation of the cosines of the newest items with each other.
+    """Return mean and deviation of the cosines among the newest items.
 
     Raises:
         InvalidInputError: There are fewer than `LEAST`.

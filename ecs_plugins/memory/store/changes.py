@@ -1,4 +1,4 @@
-"""Changing what is stored: the text, the metadata or the pin of a message or of a memory."""
+"""Changes of a message or a memory: its text, its metadata or its pin."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def update(
     metadata: Mapping[str, object] | None,
     pinned: bool | None,
 ) -> ErasureReceipt:
-    """Change a message, and what rests on it, or a memory; None leaves something as it is."""
+    """Change a message with the items made of it, or a memory; None leaves a part as it is."""
     checked = NewMessage("-" if text is None else text, metadata=metadata or {})
     own = None if metadata is None else checked.metadata
     with store.database.read() as connection:
@@ -88,7 +88,7 @@ def _change_memory(
 
 
 def _foreseen(connection: Connection, name: str, text: str) -> list[str]:
-    """The texts of which vectors are needed to let a message or a memory say something else."""
+    """Return the texts to embed before a message or a memory changes."""
     message = log.get(connection, name)
     if message is None:
         return [text]
@@ -126,7 +126,7 @@ def _update_message(
 
 
 def _live_on(erasure: Erasure, message: str) -> list[TierRow]:
-    """The items in a tier that rest on a message."""
+    """Return the live items made of a message."""
     return tiers.select(
         erasure.connection,
         "+live = 1 AND id IN (SELECT item FROM provenance WHERE message = ?)",
@@ -137,7 +137,7 @@ def _live_on(erasure: Erasure, message: str) -> list[TierRow]:
 
 
 def _found_again(erasure: Erasure, space: Space, name: str, *, pinned: bool) -> None:
-    """Let a message that parted from all others found an item of its own."""
+    """Make an item of a message that left all others."""
     connection = erasure.connection
     config = erasure.store.config
     message = log.get(connection, name)
@@ -153,7 +153,7 @@ def _found_again(erasure: Erasure, space: Space, name: str, *, pinned: bool) -> 
 
 
 def _pin_message(erasure: Erasure, space: Space, name: str) -> None:
-    """Pin what a message stands in: its hot item moves to the cold tier, pinned."""
+    """Move the hot item of a message to the cold tier, pinned."""
     connection = erasure.connection
     found = [row for row in _live_on(erasure, name) if row.tier == "hot"]
     if not found:
@@ -199,7 +199,7 @@ def _update_memory(
 
 
 def _rewrite_memory(erasure: Erasure, space: Space, new: TierRow, text: str) -> None:
-    """Let a memory say something else, from now on and in its history."""
+    """Change the text of a memory, now and in its history."""
     connection = erasure.connection
     memory = new.memory
     name = memory.id
@@ -225,7 +225,7 @@ def _rewrite_memory(erasure: Erasure, space: Space, new: TierRow, text: str) -> 
 
 
 def _latest_role(connection: Connection, names: Sequence[str]) -> str:
-    """Who said the last of some messages that the log still has."""
+    """Return the role of the latest of some messages that the log still has."""
     for name in reversed(names):
         message = log.get(connection, name)
         if message is not None:

@@ -16,7 +16,7 @@ from ecs_plugins.storage.base import Connection
 
 
 def refolded(messages: Sequence[HotItem], config: MemoryConfig, *, edited: bool = False) -> HotItem:
-    """One item made of these messages alone, in their order."""
+    """Return one item made of these messages alone, in their order."""
     first, *others = messages
     evidence = replace(first.evidence, edited=edited)
     item = replace(first, evidence=evidence)
@@ -32,7 +32,7 @@ def derived(
     store: MemoryStore,
     now: float = float("-inf"),
 ) -> TierRow | None:
-    """A version as those of its messages make it that have not expired; None without any."""
+    """Return a version made of its messages that have not expired; None without any."""
     left = log.alone(connection, members, store.dimension, now)
     if not left:
         return None
@@ -63,7 +63,7 @@ def derived(
 def alive(
     connection: Connection, rows: Iterable[TierRow], now: float, store: MemoryStore
 ) -> Iterator[TierRow]:
-    """What has not expired; of an item that rests on messages of which some have, the rest."""
+    """Yield rows that have not expired; of an item with some expired messages, the rest."""
     for row in rows:
         if row.expires is None or row.expires > now:
             yield row
@@ -79,7 +79,7 @@ def alive(
 def is_strange(
     connection: Connection, name: str, members: Collection[str], store: MemoryStore
 ) -> bool:
-    """Whether a message says something else than the others behind an item."""
+    """Return True if a message differs from the others behind an item."""
     own: HotItem | None = None
     rest = []
     for message, _, _ in log.alone(connection, members, store.dimension):

@@ -1,4 +1,4 @@
-"""The message log: what was said, kept under its own retention as evidence of every memory."""
+"""The message log: the evidence of every memory, under its own retention."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SESSION = 12 * 3600.0
 
 
 def seconds_of(name: str, given: Any, *, least: float = 0.0) -> float | None:
-    """A time or a time to live as it is stored; InvalidInputError if it is none."""
+    """Return a time or a time to live as a float; raise InvalidInputError for anything else."""
     if given is None:
         return None
     is_number = isinstance(given, Real)
@@ -104,7 +104,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def _checked_metadata(metadata: Mapping[str, object]) -> tuple[dict[str, object], str]:
-    """The caller's metadata as an own copy of JSON values, and as JSON."""
+    """Return the caller's metadata as a copy of JSON values, and as JSON."""
     try:
         stored = _encode(dict(metadata))
         stored.encode()
@@ -114,7 +114,7 @@ def _checked_metadata(metadata: Mapping[str, object]) -> tuple[dict[str, object]
 
 
 class Turn(NamedTuple):
-    """Who said what, and when."""
+    """A turn: its speaker, its text and its time."""
 
     name: str
     text: str
@@ -125,7 +125,7 @@ class Turn(NamedTuple):
 def replies(
     messages: Sequence[NewMessage], ids: Sequence[str], before: Memory | None, now: float
 ) -> list[NewMessage]:
-    """Messages with the questions that they reply to; ``before`` is the latest of the namespace.
+    """Return messages with the questions they reply to; ``before`` is the latest stored one.
 
     A message replies to the one right before it that ends with a question, if another role says it,
     or another speaker where both texts begin with ``name:``, and within `SESSION`.
@@ -146,7 +146,7 @@ def replies(
 
 
 def question_before(last: Turn, turn: Turn) -> str:
-    """The question of one turn that the next replies to; empty if it replies to none."""
+    """Return the question of one turn that the next replies to; empty if it replies to none."""
     if abs(turn.at - last.at) > SESSION:
         return ""
     if last.role == turn.role and same_speaker(last.text, turn.text):
@@ -155,7 +155,7 @@ def question_before(last: Turn, turn: Turn) -> str:
 
 
 def new_ids(count: int) -> list[str]:
-    """Fresh ids: 48 bits of time and 64 random bits, ascending, so that an index appends."""
+    """Return fresh ids: 48 bits of time and 64 random bits, ascending, so that an index appends."""
     stem = f"{int(time.time() * 1000):012x}"
     noise = secrets.token_hex(8 * count)
     starts = range(0, 16 * count, 16)
@@ -221,19 +221,19 @@ def insert(
 
 
 def size_of(text: str, metadata: str) -> int:
-    """Bytes of a message: of its text and its metadata as JSON, in UTF-8."""
+    """Return the bytes of a message: its text and its metadata as JSON, in UTF-8."""
     return len(text.encode()) + len(metadata.encode())
 
 
 def held(connection: Connection, space: int) -> tuple[int, int]:
-    """How many messages a namespace holds, and their bytes."""
+    """Return the number of messages of a namespace and their bytes."""
     rows = connection.execute("SELECT text, metadata FROM messages WHERE namespace = ?", (space,))
     sizes = [size_of(text, metadata) for text, metadata in rows]
     return len(sizes), sum(sizes)
 
 
 def expiry(message: NewMessage, now: float) -> float | None:
-    """When a message that is added now will expire."""
+    """Return the time at which a message that is added now will expire."""
     if message.ttl is None:
         return None
     begins = now if message.at is None else message.at
@@ -284,7 +284,7 @@ def _message(row: tuple[Any, ...]) -> Memory:
 
 
 def get(connection: Connection, name: str) -> Memory | None:
-    """One message, expired or not."""
+    """Return one message, expired or not."""
     row = connection.execute(f"{_SELECT} WHERE m.id = ?", (name,)).fetchone()
     return None if row is None else _message(row)
 
@@ -299,7 +299,7 @@ def write_metadata(connection: Connection, message: Memory, stored: str) -> None
 
 
 def is_asked(connection: Connection, reply: NewMessage) -> bool:
-    """Whether the message that a reply refers to is there and asks the question still."""
+    """Return True if the message of a reply's question exists and still asks it."""
     rows = connection.execute("SELECT text FROM messages WHERE id = ?", (reply.asker,))
     return any(reply.asked in text for (text,) in rows)
 
@@ -312,7 +312,7 @@ def log(
     limit: int | None = None,
     before: int | None = None,
 ) -> list[Memory]:
-    """The newest ``limit`` messages with a step below ``before``, oldest first."""
+    """Return the newest ``limit`` messages with a step below ``before``, oldest first."""
     below = NO_LIMIT if before is None else before
     most = NO_LIMIT if limit is None else limit
     rows = connection.execute(_NEWEST, (space, below, now, most)).fetchall()
@@ -322,7 +322,7 @@ def log(
 def alone(
     connection: Connection, ids: Iterable[str], dimension: int, now: float = float("-inf")
 ) -> list[tuple[HotItem, Mapping[str, object], float | None]]:
-    """The item that each message would be alone, its metadata, and its expiry; oldest first."""
+    """Return each message as an item of its own, with metadata and expiry, oldest first."""
     rows = connection.execute(_ALONE, (dump(list(ids)), now))
     items = []
     for name, data, checksum, step, text, metadata, expires, asked in rows:
@@ -334,6 +334,6 @@ def alone(
 
 
 def item_of(name: str, vector: Vector, step: int, text: str, asked: str = "") -> HotItem:
-    """The hot item of one message alone."""
+    """Return the hot item of one message alone."""
     evidence = Evidence(created=step, updated=step, last_seen=step)
     return HotItem(name, vector, evidence, (name,), text, asked=asked)

@@ -1,4 +1,4 @@
-"""The recorded queries of a namespace: what was asked, recalled and answered."""
+"""Recorded queries of a namespace, with recalled ids and answers."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _insert(connection: Connection, space: Space, told: _Told, vector: Vector) -
 
 
 class _Recall(NamedTuple):
-    """A recall that is on record, by its number, and what it recalled."""
+    """A recorded recall: its number, step, time and recalled ids."""
 
     number: int
     step: int
@@ -130,7 +130,7 @@ class _Recall(NamedTuple):
 def _recall_of(
     connection: Connection, space: Space, vector: Vector, used: Sequence[str]
 ) -> _Recall | None:
-    """The recall that an observation completes, and what it recalled.
+    """Return the recorded recall that an observation completes.
 
     That is the last event of the same question, if it has no answer yet and what was used does
     not come from elsewhere. So one question that was recalled for and then observed counts once.
@@ -153,7 +153,7 @@ def _prune_queries(connection: Connection, space: Space) -> None:
 
 
 def recent_queries(connection: Connection, space: int) -> list[QueryEvent]:
-    """The recent queries of a namespace, oldest first."""
+    """Return the recent queries of a namespace, oldest first."""
     rows = connection.execute(_RECENT, (space, QUERY_WINDOW)).fetchall()
     events = []
     for step, data, text, answer in reversed(rows):
@@ -163,6 +163,6 @@ def recent_queries(connection: Connection, space: int) -> list[QueryEvent]:
 
 
 def _live(connection: Connection, space: Space, names: Sequence[str]) -> list[TierRow]:
-    """The items of these ids that are in a tier now, without vectors."""
+    """Return the live items of these ids, without vectors."""
     where = "+namespace = ? AND +live = 1 AND id IN (SELECT value FROM json_each(?))"
     return tiers.select(connection, where, (space.id, dump(list(names))))

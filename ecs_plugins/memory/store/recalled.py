@@ -23,7 +23,7 @@ from ecs_plugins.storage.base import Connection
 
 @dataclass(frozen=True, slots=True)
 class RecallRequest:
-    """What is asked of one namespace; see `EntropicMemory.recall`.
+    """Request of a recall in one namespace; see `EntropicMemory.recall`.
 
     Attributes:
         question: The query as it is judged; None where the cosine alone scores (the paper).
@@ -43,7 +43,7 @@ class RecallRequest:
 
 
 class Score(NamedTuple):
-    """How well the item of a row answers; see `Memory`."""
+    """Scores of the item of a row; see `Memory`."""
 
     row: int
     score: float

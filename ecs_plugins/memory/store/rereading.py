@@ -1,8 +1,7 @@
-"""Replies whose question was erased or changed: what they say is read without it, or anew.
+"""Replies to a question that was erased or changed: their text and vector are made anew.
 
-A reply keeps a copy of the question that it replies to, and its vector is that of both. So the
-vectors of replies are made anew; what they are made of is known before the transaction that needs
-them, so that nobody waits while it is embedded.
+A reply keeps a copy of its question, and its vector is that of both. The texts are embedded before
+the transaction that needs their vectors, so that no other writer waits.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _ASKED_BY_NONE = f"""
 
 
 def foreseen(connection: Connection, askers: Collection[str], now_asks: str = "") -> list[str]:
-    """The texts of which vectors are needed to erase messages, or to let one ask something else."""
+    """Return the texts to embed before messages are erased or one asks something else."""
     among = dump(list(askers))
     asked = asked_at_end(now_asks)
     replies = connection.execute(
@@ -45,7 +44,7 @@ def foreseen(connection: Connection, askers: Collection[str], now_asks: str = ""
 
 
 def _texts_that_reply(connection: Connection, ids: str) -> list[str]:
-    """What items say that reply to the questions of messages."""
+    """Return the texts of items that reply to the questions of messages."""
     rows = connection.execute(
         f"SELECT text, namespace FROM messages WHERE id {_AMONG}", (ids,)
     ).fetchall()
@@ -67,7 +66,7 @@ def _texts_that_reply(connection: Connection, ids: str) -> list[str]:
 def write_text(
     store: MemoryStore, connection: Connection, name: str, text: str, asked: str
 ) -> None:
-    """Write what a message says and replies to, with its vector."""
+    """Write the text of a message and the question it replies to, with their vector."""
     (vector,) = store.embed([as_reply(text, asked)])
     data, vector_crc = packed_half(vector)
     text_crc = crc_of((asked, text))
@@ -93,7 +92,7 @@ def reread(
 def take_out(
     store: MemoryStore, connection: Connection, space: Space, questions: Collection[str]
 ) -> list[int]:
-    """Take erased questions out of what rests on replies that the log has no more; their rows."""
+    """Take erased questions out of items whose replies have left the log; return their rows."""
     wanted = [question for question in questions if question]
     if not wanted:
         return []

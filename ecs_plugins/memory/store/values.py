@@ -1,6 +1,6 @@
 """Values as they are stored: JSON, vectors as bytes, checksums of both.
 
-Vectors are little-endian float32. Those in the log, which nothing is searched by, are float16: the
+Vectors are little-endian float32. Those in the log, which no search reads, are float16: the
 length of the bytes tells. In a file, a CRC-32 of each vector, each text and its metadata reveals a
 flipped bit, which neither SQLite nor FAISS would notice. A PostgreSQL server has its own checksums.
 """
@@ -31,33 +31,33 @@ NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
 
 
 def pack(vector: Vector | Matrix) -> bytes:
-    """The bytes of a vector."""
+    """Return the bytes of a vector."""
     stored = np.ascontiguousarray(vector, dtype=_TYPE)
     return stored.tobytes()
 
 
 def packed(vector: Vector) -> tuple[bytes, int]:
-    """The bytes of a vector, and their checksum."""
+    """Return the bytes of a vector, and their checksum."""
     data = pack(vector)
     checksum = zlib.crc32(data)
     return data, checksum
 
 
 def packed_half(vector: Vector) -> tuple[bytes, int]:
-    """The same in half the precision, which moves a cosine by less than a thousandth."""
+    """Return the bytes of a vector as float16, which moves a cosine by less than .001."""
     data = np.asarray(vector, dtype=_HALF).tobytes()
     checksum = zlib.crc32(data)
     return data, checksum
 
 
 def has_length(data: bytes, dimension: int) -> bool:
-    """Whether bytes are as long as a vector is, in whole or in half precision."""
+    """Return True if bytes are as long as a vector in float32 or float16."""
     sizes = (_TYPE.itemsize * dimension, _HALF.itemsize * dimension)
     return len(data) in sizes
 
 
 def vector_in(data: bytes, dimension: int) -> Vector:
-    """The vector in bytes of one of its lengths."""
+    """Return the vector in bytes of either length."""
     if len(data) == _TYPE.itemsize * dimension:
         return np.frombuffer(data, dtype=_TYPE)
     halved = np.frombuffer(data, dtype=_HALF)
@@ -68,7 +68,7 @@ def vector_in(data: bytes, dimension: int) -> Vector:
 
 
 def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:
-    """The vector behind bytes, if they are those that were written; else a `StorageError`."""
+    """Return the vector in bytes that match their checksum; else raise `StorageError`."""
     is_whole = checksum in (UNCHECKED, zlib.crc32(data))
     if not has_length(data, dimension) or not is_whole:
         raise damaged(what, "vector", "reembed() computes it anew from the text")
@@ -76,13 +76,13 @@ def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:
 
 
 def checked_text(text: str, checksum: int, what: str, asked: str = "") -> str:
-    """A stored text, whose checksum is that of the question that it replies to and of itself."""
+    """Return a stored text after checking it together with the question it replies to."""
     check(what, "text", checksum, (asked, text))
     return text
 
 
 def check(what: str, part: str, checksum: int, values: Iterable[object]) -> None:
-    """See that the values of several columns are those that were written.
+    """Compare the values of several columns with their checksum.
 
     Raises:
         StorageError: They are not.
@@ -97,13 +97,13 @@ def check_all(
     checksums: Sequence[int],
     rows: Sequence[Iterable[object]],
 ) -> None:
-    """The same of several rows, each with what it is called."""
+    """Check several rows, each under its name."""
     for name, checksum, values in zip(names, checksums, rows, strict=True):
         check(name, part, checksum, values)
 
 
 def parsed(stored: str, what: str, part: str) -> Any:
-    """Stored JSON; a `StorageError` if it is none any more."""
+    """Return stored JSON, parsed; raise `StorageError` if it is damaged."""
     try:
         return json.loads(stored)
     except ValueError:
@@ -111,24 +111,24 @@ def parsed(stored: str, what: str, part: str) -> Any:
 
 
 def damaged(what: str, part: str, remedy: str) -> StorageError:
-    """The error for stored content that does not match its checksum."""
+    """Return the error for stored content that does not match its checksum."""
     problem = f"the stored {part} of {what} does not match its checksum"
     return StorageError(f"{problem}; {remedy}")
 
 
 def crc(content: bytes | str) -> int:
-    """CRC-32 of bytes, or of a text's UTF-8."""
+    """Return the CRC-32 of bytes, or of a text's UTF-8."""
     data = content.encode() if isinstance(content, str) else content
     return zlib.crc32(data)
 
 
 def crcs_of(rows: Iterable[Iterable[object]]) -> list[int]:
-    """The CRC-32 of each of several rows of values."""
+    """Return the CRC-32 of each of several rows of values."""
     return [crc_of(values) for values in rows]
 
 
 def crc_of(values: Iterable[object]) -> int:
-    """CRC-32 of the values of several columns."""
+    """Return the CRC-32 of the values of several columns."""
     written = map(str, values)
     return crc("\0".join(written))
 
