@@ -16,9 +16,7 @@ from ecs_plugins.lm.base import (
 )
 
 FIRST = 2
-"""Texts that are scored in any case: their time tells how many more there is time for."""
-CAUTION = 0.8
-"""Share of the time left that the next portion is expected to take at most."""
+"""Texts that are always scored. Their time tells how many more fit into the budget."""
 
 
 class ScoredOnce(ModelAround):

@@ -26,11 +26,6 @@ def evidence_f1(order: Sequence[int], evidence: Collection[int]) -> float:
     return recall_at(order, evidence, len(_known(evidence)))
 
 
-def all_found(order: Sequence[int], evidence: Collection[int], k: int) -> float:
-    """1.0 if no piece of evidence is missing among the first ``k``: the last hop counts too."""
-    return float(recall_at(order, evidence, k) == 1.0)
-
-
 def ndcg(order: Sequence[int], evidence: Collection[int], k: int) -> float:
     """Normalised discounted cumulative gain at ``k``, each piece of evidence with gain 1."""
     known = _known(evidence)

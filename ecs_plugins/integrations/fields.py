@@ -20,7 +20,7 @@ from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation, 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.tracing import TracedDocument, span
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.lm.shared import as_model
+from ecs_plugins.lm.local import as_model
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
 from ecs_plugins.shaping.acceptance import check_threshold

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ecs_plugins.integrations.routed_query import RoutedQuery
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.lm.shared import as_model
+from ecs_plugins.lm.local import as_model
 from ecs_plugins.shaping.shaper import ContextShaper
 
 _PARAGRAPHS = re.compile(r"\n\s*\n")

@@ -44,7 +44,7 @@ from ecs_plugins.langchain.tool_results import (
     with_documents,
     with_lines,
 )
-from ecs_plugins.lm.shared import as_model
+from ecs_plugins.lm.local import as_model
 from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages
 
 ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]

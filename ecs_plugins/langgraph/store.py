@@ -109,8 +109,8 @@ class Sweeping(Future[None]):
     """A thread that sweeps; awaited at its start, it is itself."""
 
     def __await__(self) -> Generator[None, None, Self]:
+        yield from ()
         return self
-        yield
 
 
 class Sweeper:

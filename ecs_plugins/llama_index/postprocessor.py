@@ -30,7 +30,7 @@ from ecs_plugins.integrations.fields import (
     titles_of,
     verdict_metadata,
 )
-from ecs_plugins.lm.shared import as_model
+from ecs_plugins.lm.local import as_model
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.spans import Span, by_handle, gaps, join_spans
 

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import Field
 
 from ecs_plugins.errors import ConfigurationError, ModelError
-from ecs_plugins.lm.base import ChatLayout, Generation, ScoreRequest, ScoreResult, Segments
+from ecs_plugins.lm.base import (
+    ChatLayout,
+    Generation,
+    LanguageModel,
+    ScoreRequest,
+    ScoreResult,
+    Segments,
+)
 from ecs_plugins.lm.loading import LoadingOptions, refuse_foreign_options, require_directory
 from ecs_plugins.lm.shared import Runtime, loaded_runtime, shared_runtime
 
@@ -378,3 +386,17 @@ class LocalLM:
             return f"LocalLM({self.name!r}, from a loaded model)"
         loading = self._options.loading
         return f"LocalLM({self.name!r}, device={loading.device!r}, dtype={loading.dtype!r})"
+
+
+def as_model(model: str | LanguageModel | None) -> LanguageModel:
+    """Return a language model, the one with a name or directory, or the bundled one for None."""
+    if model is None or isinstance(model, str):
+        return _named_model(model)
+    return model
+
+
+@cache
+def _named_model(name: str | None) -> LanguageModel:
+    # Weights live as long as a handle on them. Frameworks rebuild their objects, even for each
+    # call, so the handle is kept here and not by the object.
+    return LocalLM.bundled() if name is None else LocalLM.from_pretrained(name)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from functools import cache
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.loading import LoadingOptions, load
 
 if TYPE_CHECKING:
@@ -77,19 +75,3 @@ def shared_runtime(
 def loaded_runtime(name_or_path: str, options: LoadingOptions) -> Runtime | None:
     """Return the runtime of `shared_runtime` if it is loaded."""
     return _SHARED.get((name_or_path, options))
-
-
-def as_model(model: str | LanguageModel | None) -> LanguageModel:
-    """Return a language model, the one with a name or directory, or the bundled one for None."""
-    if model is None or isinstance(model, str):
-        return _named_model(model)
-    return model
-
-
-@cache
-def _named_model(name: str | None) -> LanguageModel:
-    # Weights live as long as a handle on them. Frameworks rebuild their objects, even for each
-    # call, so the handle is kept here and not by the object.
-    from ecs_plugins.lm.local import LocalLM
-
-    return LocalLM.bundled() if name is None else LocalLM.from_pretrained(name)

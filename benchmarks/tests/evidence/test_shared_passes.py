@@ -14,7 +14,6 @@ from .helpers import finder, question, tools
 
 ASKED = question()
 SIGNAL_NAMES = [name for name, entry in CATALOGUE.items() if entry.signal is not None]
-REPLIES = {"Question: Who": "Ana"}
 
 
 def shaped(model, signal, asked, pool_size=5):

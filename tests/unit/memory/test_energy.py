@@ -4,7 +4,6 @@ import doctest
 import math
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,7 +41,6 @@ from ecs_plugins.storage.sqlite import MEMORY, Database
 from tests.unit.memory.factories import DIMENSION, axis, cold, hot
 
 PAPER = MemoryConfig.paper()
-PRIOR = Path(energy.__file__).with_name("prior.json")
 
 
 def units(rng, shape):
