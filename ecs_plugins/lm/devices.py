@@ -1,4 +1,4 @@
-"""On which device a model computes, and in which dtype.
+"""Choice of the device and the dtype of a model.
 
 A processor with instructions for bfloat16 (AMX, AVX-512 BF16) multiplies in it several times as
 fast as in float32, and one without them many times as slowly. Which one this is, is measured.
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 WORTH_ROUNDING = 1.5
-"""``dtype="auto"`` is bfloat16 on a processor that multiplies so many times as fast in it."""
+"""Least speed-up of products in bfloat16 for which ``dtype="auto"`` chooses it on a CPU."""
 _WORTH_A_WARNING = 0.5
-"""Whoever asks for bfloat16 on a processor that is so much slower in it is told."""
+"""Speed-up below which an explicit bfloat16 gives a warning."""
 _WIDTH = 256
 _TIMES = 4
 
@@ -32,7 +32,7 @@ Measure = Callable[[str], float]
 
 
 def seconds_of_a_product(dtype: str) -> float:
-    """The quickest of three products of 256 by 256 numbers, after one that is not counted."""
+    """Return the shortest of three times of a product of 256 by 256 numbers, after a warm-up."""
     import torch
 
     numbers = torch.ones(_WIDTH, _WIDTH, dtype=getattr(torch, dtype))
@@ -41,7 +41,7 @@ def seconds_of_a_product(dtype: str) -> float:
 
 
 def bfloat16_gain(measure: Measure | None = None) -> float:
-    """How many times as fast this processor multiplies in bfloat16 as in float32.
+    """Return the speed of products in bfloat16 on this processor, as a multiple of float32.
 
     It is measured once in a process.
     """
@@ -54,7 +54,7 @@ def _gain(measure: Measure) -> float:
 
 
 def resolve_device(device: str) -> torch.device:
-    """The torch device meant; ``"auto"`` takes CUDA, else MPS, else the CPU.
+    """Return a torch device; ``"auto"`` takes CUDA, else MPS, else the CPU.
 
     Raises:
         ConfigurationError: There is no such device here.
@@ -84,7 +84,7 @@ def resolve_device(device: str) -> torch.device:
 
 
 def resolve_dtype(dtype: str, device: torch.device, measure: Measure | None = None) -> torch.dtype:
-    """The torch dtype meant.
+    """Return a torch dtype by its name.
 
     Args:
         dtype: Its name; ``"auto"`` is 16 bits on a GPU, and on a CPU bfloat16 where a product in it
@@ -105,7 +105,7 @@ def resolve_dtype(dtype: str, device: torch.device, measure: Measure | None = No
 
 
 def describe(device: torch.device, dtype: torch.dtype) -> str:
-    """Where and in what a model computes, and on a CPU what the other dtype would do."""
+    """Describe the dtype and device of a model, and on a CPU the gain of bfloat16."""
     name = dtype_name(dtype)
     if device.type != "cpu":
         return f"{name} on {device}"
@@ -114,12 +114,12 @@ def describe(device: torch.device, dtype: torch.dtype) -> str:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """The name by which options know a dtype."""
+    """Return the name of a dtype as options use it."""
     return str(dtype).removeprefix("torch.")
 
 
 def _number_of(kind: str) -> int:
-    """How many devices of a kind there are."""
+    """Count the devices of a kind."""
     import torch
 
     if kind == "cpu":

@@ -1,4 +1,4 @@
-"""Between the seam's text and token ids, for local and remote models alike; without torch."""
+"""Conversion between texts and token ids, for local and remote models; without torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def encoder_of(tokenizer: PreTrainedTokenizerBase, layout: ChatLayout) -> SegmentEncoder:
-    """An encoder that knows which tokens a model's layout and chat template control it by."""
+    """Return an encoder that knows the control tokens of a model's layout and chat template."""
     template = getattr(tokenizer, "chat_template", None)
     return SegmentEncoder(tokenizer, f"{layout.head}{layout.tail}{template or ''}")
 
@@ -35,7 +35,7 @@ def encode_prompts(
     new: int,
     window: int,
 ) -> list[Ids]:
-    """Whole prompts in ids, with BOS where the tokenizer adds one, and room for ``new`` tokens."""
+    """Encode whole prompts, with BOS if the tokenizer adds one, and room for ``new`` tokens."""
     encoded = []
     for n, prompt in enumerate(prompts):
         text = encoder.join(prompt, at_head=True)
@@ -52,7 +52,7 @@ def encode_prompts(
 
 
 def encode_request(encoder: SegmentEncoder, request: ScoreRequest) -> TokenRequest:
-    """A request in ids, in which something precedes the first scored token."""
+    """Encode a request so that some token precedes the first scored one."""
     name = request.name
     continuations = tuple(_continuation(encoder, each, name) for each in request.continuations)
     candidates = _candidates(encoder, request.candidates)
@@ -73,7 +73,7 @@ def encode_request(encoder: SegmentEncoder, request: ScoreRequest) -> TokenReque
 
 
 def _candidates(encoder: SegmentEncoder, candidates: Sequence[Segments]) -> tuple[Ids, ...]:
-    """Ids of every candidate; all of them in one call, which a tokenizer answers in parallel."""
+    """Encode all candidates in one call, which a tokenizer computes in parallel."""
     segments = tuple(segment for candidate in candidates for segment in candidate)
     pieces = iter(encoder.encode(segments))
     encoded = []
@@ -89,7 +89,7 @@ def _begins_with_a_score(
     candidates: Sequence[Ids],
     continuations: Sequence[Continuation],
 ) -> bool:
-    """Whether some first token would be scored, with nothing before it."""
+    """Return True if a scored token would be the first of its prompt."""
     if all(candidates):
         return False
     for continuation in continuations:
@@ -130,7 +130,7 @@ def _continuation(
 
 
 def to_result(request: TokenRequest, engine: EngineResult) -> ScoreResult:
-    """The engine's answer in the shape of the seam; NaN where nothing could be scored."""
+    """Convert the engine's result to a `ScoreResult`, with NaN for unscored candidates."""
     rows = []
     for k in range(len(request.candidates)):
         row = []
@@ -153,7 +153,7 @@ def _segment_scores(
     k: int,
     m: int,
 ) -> tuple[SegmentScore, ...]:
-    """Scores of the segments of continuation m behind candidate k."""
+    """Return the scores of the segments of continuation m after candidate k."""
     lengths = [end - start for start, end in request.continuations[m].spans]
     *cuts, length = np.cumsum(lengths)
     unknown = np.full(length, np.nan, dtype=np.float32)

@@ -39,7 +39,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def overlap_logprob(context: str, text: str) -> float:
-    """The default: each token costs 1 nat if its context holds it, and 3 nats if not."""
+    """Return -1 for a word that its context holds and -3 for any other, the default."""
     known = {token.lower() for token in _tokens(context)}
     words = [token.lower() for token in _tokens(text)]
     costs = [1.0 if word in known else 3.0 for word in words]
@@ -118,19 +118,19 @@ class FakeLanguageModel:
         continuation: Segments,
         base: str | None,
     ) -> Scores:
-        """Scores behind ``head``, with divergences from what is said behind a ``base``."""
+        """Return the scores of a continuation of ``head``, with divergences from ``base``."""
         scores: list[SegmentScore] = []
-        behind = ""
+        after = ""
         for segment in continuation:
             if segment.scored:
-                other = None if base is None else base + behind
-                score = self._segment(head + behind, segment.text, other)
+                other = None if base is None else base + after
+                score = self._segment(head + after, segment.text, other)
                 scores.append(score)
-            behind += segment.text
+            after += segment.text
         return tuple(scores)
 
     def _segment(self, context: str, text: str, base: str | None) -> SegmentScore:
-        """The score of one segment."""
+        """Return the score of one segment."""
         tokens = _tokens(text)
         number = len(tokens)
         if number == 0:
@@ -148,7 +148,7 @@ class FakeLanguageModel:
         base: str,
         tokens: Sequence[str],
     ) -> npt.NDArray[np.float32]:
-        """How far the next word behind a context is distributed from that behind the base."""
+        """Return the divergence of the next word's distribution from that after the base."""
         everything = " ".join([context, base, *tokens])
         distinct = dict.fromkeys(_tokens(everything))
         words = list(distinct)
@@ -168,7 +168,7 @@ class FakeLanguageModel:
         context: str,
         words: Sequence[str],
     ) -> npt.NDArray[np.float64]:
-        """Probabilities of the next word."""
+        """Return the probabilities of the next word."""
         logprobs = [self._logprob(context, word) for word in words]
         probabilities: npt.NDArray[np.float64] = softmax(logprobs)
         return probabilities
@@ -213,7 +213,7 @@ class FakeLanguageModel:
         return words[place]
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Words and punctuation marks."""
+        """Count words and punctuation marks."""
         tokens = map(_tokens, texts)
         return [len(each) for each in tokens]
 

@@ -1,4 +1,4 @@
-"""Text from prompts: transformers' own `generate`, in length-sorted, left-padded batches."""
+"""Generation of text: transformers' own `generate` in length-sorted, left-padded batches."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Generator:
         return generations
 
     def _end_tokens(self) -> list[int]:
-        """Tokens that end a reply: those of the checkpoint and that of the tokenizer."""
+        """Return the tokens that end a reply, of the checkpoint and of the tokenizer."""
         configured = getattr(self._model.generation_config, "eos_token_id", None)
         named = [self._tokenizer.eos_token_id]
         if isinstance(configured, list):
@@ -152,10 +152,11 @@ class Generator:
         return ends[0] if ends else 0
 
     def _read(self, prompts: Sequence[Ids]) -> DynamicCache | None:
-        """Keys and values of all prompts but their last tokens, where reading them apart is faster.
+        """Compute keys and values of all prompts but their last tokens, if that is faster.
 
         On a CPU, a padded batch pays for its padding and for the mask over it. So each prompt is
-        read alone, from where it parts from the one before; None leaves it to transformers.
+        read alone, after the part that it shares with the one before. None leaves the reading to
+        transformers.
         """
         from transformers import DynamicCache
 
@@ -187,7 +188,7 @@ class Generator:
         limits: list[int],
         stop: Sequence[str],
     ) -> Generation:
-        """What a row says up to the first of its limits, and to the first stop string in it."""
+        """Return the text of a row up to its first limit or stop string."""
         length = min([len(row), *limits])
         text = _decoded(self._tokenizer, row[:length])
         cuts = [text.find(mark) for mark in stop if mark in text]
@@ -209,9 +210,9 @@ class _PromptReader:
         self._past = DynamicCache()
 
     def read(self, ids: Ids) -> list[torch.Tensor] | None:
-        """Keys and values of every layer, ``[2, kv_heads, len(ids), head_dim]``.
+        """Compute keys and values of every layer, ``[2, kv_heads, len(ids), head_dim]``.
 
-        None if the model keeps anything else.
+        Return None if the model keeps anything else.
         """
         from transformers import DynamicCache
         from transformers.cache_utils import DynamicLayer
@@ -241,7 +242,7 @@ class _PromptReader:
 
 
 def _own_random_numbers(device: torch.device) -> AbstractContextManager[None]:
-    """What is drawn inside changes nothing outside."""
+    """Restore the random number generators afterwards."""
     cards = [device] if device.type == "cuda" else []
     return torch.random.fork_rng(devices=cards)
 
@@ -254,7 +255,7 @@ def _decoded(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
 def _padded_on_the_left(
     prompts: Sequence[Ids], padding: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and attention mask, ``[prompts, width]``."""
+    """Return ids and attention mask, ``[prompts, width]``, padded on the left."""
     width = max(len(prompt) for prompt in prompts)
     ids = []
     mask = []
@@ -270,7 +271,7 @@ def _padded_on_the_left(
 
 
 def _widened(states: torch.Tensor, width: int) -> torch.Tensor:
-    """Keys and values with zeros in front, up to ``width`` tokens."""
+    """Put zeros before keys and values, up to ``width`` tokens."""
     missing = width - states.shape[2]
     in_front = (0, 0, missing, 0)
     return torch.nn.functional.pad(states, in_front)
@@ -279,9 +280,9 @@ def _widened(states: torch.Tensor, width: int) -> torch.Tensor:
 def _generation_config(
     options: GenerationOptions, ends: list[int], padding: int
 ) -> GenerationConfig:
-    """Every field that a checkpoint's ``generation_config.json`` may set.
+    """Return a configuration with every field that ``generation_config.json`` may set.
 
-    So the call's own options decide.
+    So the options of the call decide.
     """
     from transformers import GenerationConfig
 

@@ -1,9 +1,9 @@
-"""From a GGUF file to a float32 copy that transformers loads, checked against the original.
+"""Conversion of a GGUF file to a float32 copy for transformers, checked against the original.
 
 Reading GGUF takes about twenty seconds each time, so it is converted once to safetensors in
 float32: the dequantised Q4_1 values do not survive half precision (float16 moves single
-log-probabilities by 0.01 nats, bfloat16 by 0.07). The copy is loaded again and must say the same
-of a fixed text within 1e-4 nats.
+log-probabilities by 0.01 nats, bfloat16 by 0.07). The copy is loaded again and must give a fixed
+text the same log-probabilities within 1e-4 nats.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _restore_digit_splitting(tokenizer: PreTrainedTokenizerBase, gguf: Path) -> 
 
 
 def _without_quantization(model: PreTrainedModel) -> PreTrainedModel:
-    """The same weights in a model that does not know that they came from a quantised file."""
+    """Copy the weights into a model that has no quantisation settings."""
     config = model.config
     for attribute in ("quantization_config", "_model_name_or_path"):
         if hasattr(config, attribute):
@@ -127,7 +127,7 @@ def _reload(directory: Path) -> tuple[PreTrainedModel, list[int]]:
 
 
 def token_logprobs(model: PreTrainedModel, ids: list[int]) -> list[float]:
-    """Log-probability (nats) of every token but the first, given those before it."""
+    """Return the log-probability (nats) of every token but the first, given those before it."""
     import torch
 
     tokens = torch.tensor([ids])

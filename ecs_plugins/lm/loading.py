@@ -1,6 +1,6 @@
-"""From a name to a loaded model and tokenizer: safety and typed errors.
+"""Loading of a model and its tokenizer by name, with typed errors.
 
-Nothing is trusted that need not be: safetensors only, no remote code, and nothing downloaded
+It trusts as little as possible: safetensors only, no remote code, and no download
 for a path. A checkpoint that lacks weights is refused; transformers would fill them with random
 numbers and only log a warning.
 """
@@ -50,7 +50,7 @@ _FOR_TRANSFORMERS = frozenset(
 
 
 class LoadingOptions(Config):
-    """How a model is loaded. Hashable and picklable."""
+    """Options for loading a model. Hashable and picklable."""
 
     device: str = Field(
         "auto", description='"auto" (CUDA, else MPS, else CPU) or a torch device, e.g. "cuda:1".'
@@ -86,7 +86,7 @@ class LoadingOptions(Config):
 
 
 def directory_of(name_or_path: str) -> Path | None:
-    """The directory meant, or None if the name is one on the hub."""
+    """Return the directory of a path, or None for a name on the hub."""
     path = Path(name_or_path).expanduser()
     looks_like_path = (
         path.is_absolute()
@@ -98,7 +98,7 @@ def directory_of(name_or_path: str) -> Path | None:
 
 
 def refuse_foreign_options(names: Collection[str]) -> None:
-    """Say what to do for what transformers takes at loading and this package does not."""
+    """Refuse options that only transformers has, with the way to use them."""
     foreign = sorted(_FOR_TRANSFORMERS.intersection(names))
     if foreign:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""`LocalLM`: a Hugging Face causal language model behind the scoring seam.
+"""`LocalLM`: a Hugging Face causal language model as a `LanguageModel`.
 
 It is a handle: cheap to make, loaded on first use, shared in the process with every other handle
 on the same model, and pickled as its settings.
@@ -55,20 +55,20 @@ class LocalLMOptions(LoadingOptions):
     cache_bytes: int | None = Field(
         None,
         ge=0,
-        description="Bytes that keys and values of what was read may take between calls; 0 keeps "
-        "none; by default a share of the memory that is free when something is first kept, an "
+        description="Bytes for keys and values that are kept between calls; 0 keeps "
+        "none; by default a share of the memory that is free at the first use, an "
         "eighth (64 MiB to 16 GiB) on a processor and a quarter on a card; `cache_statistics` says "
         "how much. The cache belongs to the loaded model, and the handle that was used last sets "
         "its size.",
     )
     show_progress: bool = Field(
-        False, description="Whether transformers shows its bars while it loads the model."
+        False, description="Show the progress bars of transformers while the model loads."
     )
     max_waiting: int = Field(
         1024, ge=1, description="Calls that may wait or be under way; one more is refused."
     )
     deadline_s: float | None = Field(
-        None, gt=0, description="How long a call may take altogether; without end if None."
+        None, gt=0, description="Seconds that a call may take; None for no limit."
     )
 
 
@@ -113,7 +113,7 @@ class LocalLM:
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | PathLike[str], **options: Any) -> Self:
-        """A handle on a model directory or on a model of the hub; loaded on first use.
+        """Return a handle on a model directory or on a model of the hub, loaded on first use.
 
         Nothing is downloaded unasked: a hub model that is not in the local cache needs
         ``allow_download=True``. A path is never looked up on the hub.
@@ -134,7 +134,7 @@ class LocalLM:
 
     @classmethod
     def bundled(cls, **options: Any) -> Self:
-        """A handle on the offline default model; the options are those of `from_pretrained`.
+        """Return a handle on the offline default model; options as of `from_pretrained`.
 
         Raises:
             ModelNotFoundError: It is not installed; the message says how to install it.
@@ -167,24 +167,24 @@ class LocalLM:
 
     @property
     def name(self) -> str:
-        """The hub name, the path, or the name given."""
+        """Hub name, path, or given name."""
         return self._name
 
     @property
     def layout(self) -> ChatLayout:
-        """The layout of one user turn and its reply."""
+        """Layout of one user turn and its reply."""
         return self._options.layout or self._load().layout
 
     @property
     def max_tokens(self) -> int:
-        """The window in tokens."""
+        """Longest prompt in tokens."""
         window = self._load().window
         return min(window, self._options.max_tokens or window)
 
     def pair(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        """The loaded model and its tokenizer, so that other libraries need not load them again.
+        """Return the loaded model and its tokenizer, so that other libraries need not load them.
 
-        They are those that this handle computes with: use them, and leave them as they are.
+        This handle computes with them: do not change them.
         """
         runtime = self._load()
         return runtime.model, runtime.tokenizer
@@ -192,13 +192,13 @@ class LocalLM:
     def score(
         self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None
     ) -> list[ScoreResult]:
-        """Token log-probabilities of every scored segment, in nats.
+        """Return the token log-probabilities of every scored segment, in nats.
 
         Calls of several threads are computed together where they meet.
 
         Args:
-            requests: What to score.
-            deadline_s: How long it may take, instead of what the handle was made with.
+            requests: Requests to score.
+            deadline_s: Seconds that the call may take, instead of the option of the handle.
 
         Raises:
             InvalidInputError: A scored segment has no tokens, or a prefix fills the window.
@@ -214,9 +214,9 @@ class LocalLM:
         return list(map(to_result, job.requests, scored))
 
     def score_by_reference(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """Like `score`, by the yardstick: one forward per candidate and continuation, no cache.
+        """Score with one forward per candidate and continuation, without a cache.
 
-        As slow as that sounds; for checking what the fast paths say of a model.
+        Slow; for checks of the fast paths.
 
         Raises:
             InvalidInputError: As by `score`.
@@ -232,7 +232,7 @@ class LocalLM:
         """Continue each prompt; greedy at temperature 0, else seeded sampling.
 
         Args:
-            prompts: What to continue.
+            prompts: Prompts to continue.
             **options: ``max_new_tokens=64``, ``temperature=0.0``, ``top_p=1.0``, ``seed=42``,
                 ``stop=()``: texts that end a reply.
 
@@ -250,7 +250,7 @@ class LocalLM:
         return self._run(lambda: runtime.generator.generate(encoded, given))
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, special tokens off."""
+        """Count the tokens of each text, without special tokens."""
         from ecs_plugins.lm.tokenization import count
 
         return count(self._load().encoder, texts)
@@ -261,15 +261,15 @@ class LocalLM:
         return self
 
     def prepare(self, requests: Sequence[ScoreRequest]) -> int:
-        """Read passages before anybody asks about them, and keep what was computed.
+        """Read passages before the first question about them, and keep their keys and values.
 
-        Prefix, candidates, and the template's words behind them are read; nothing is scored.
+        Prefix, candidates, and the template's words after them are read; nothing is scored.
 
         Args:
-            requests: As they will be asked, with any question.
+            requests: Later requests, with any question.
 
         Returns:
-            Tokens that passed through the model; 0 for what was known.
+            Tokens that passed through the model; none for known passages.
 
         Raises:
             EcsPluginsError: As by `score`.
@@ -281,14 +281,14 @@ class LocalLM:
 
     @property
     def placement(self) -> str:
-        """In which dtype and where it computes, and on a CPU what bfloat16 would bring."""
+        """Dtype and device of the model, and on a CPU the gain of bfloat16."""
         from ecs_plugins.lm.devices import describe
 
         runner = self._load().engine.runner
         return describe(runner.device, runner.dtype)
 
     def path_speeds(self) -> list[PathSpeed]:
-        """The ways to score that this device tries, in its order, and how fast each is here.
+        """Measure the speed of every scoring path that this device tries, in its order.
 
         Raises:
             ModelError: The model cannot be loaded, or is not causal.
@@ -300,11 +300,11 @@ class LocalLM:
 
     @property
     def cache_statistics(self) -> CacheStatistics:
-        """What is kept between calls by the loaded model, and what that saved."""
+        """Keys and values that the model keeps between calls, and the tokens that this saved."""
         return self._load().engine.cache.statistics
 
     def clear_cache(self) -> None:
-        """Forget everything that the model of this handle has read, if any handle has loaded it."""
+        """Forget all texts that the loaded model has read, and all that was made of its weights."""
         runtime = self._runtime
         if runtime is None and self._source:
             runtime = loaded_runtime(self._source, self._options.loading)
@@ -312,7 +312,7 @@ class LocalLM:
             runtime.engine.forget()
 
     def close(self) -> None:
-        """Let go of the model; its memory is freed once no other handle holds it.
+        """Release the model; its memory is freed once no other handle holds it.
 
         A handle made from a name loads it again when used; one made from a pair cannot.
         """
@@ -378,7 +378,7 @@ class LocalLM:
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        """The weights are shared, never copied."""
+        """Return the handle itself: weights are shared, never copied."""
         return self
 
     def __repr__(self) -> str:

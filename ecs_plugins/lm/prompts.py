@@ -1,7 +1,7 @@
-"""Prompts: plain-text templates and chat layouts become trusted and untrusted segments.
+"""Prompts as trusted and untrusted segments, from templates and chat layouts.
 
-Template text is trusted, so its special tokens are parsed; what fills a field is not. A prompt
-is laid out as the scoring seam wants it:
+Template text is trusted, so its special tokens are parsed; the value of a field is not. A prompt
+has the parts of a `ScoreRequest`:
 
     prefix       = layout.head + before
     candidate    = passage
@@ -39,7 +39,7 @@ class PromptTemplate:
     Attributes:
         before: In the prefix, shared by all passages. May hold ``{context}``, ``{question}``.
         passage: The wrapper of one passage, with ``{passage}``. All of it belongs to the
-            candidate: the empty candidate leaves nothing behind.
+            candidate: the empty candidate leaves nothing after.
         after: First part of the continuation, still said by the user.
         cue: The start of the reply.
         response: The rest of the reply, usually ``{answer}``.
@@ -65,7 +65,7 @@ class PromptTemplate:
                 )
 
     def prefix(self, layout: ChatLayout, values: Mapping[str, str]) -> Segments:
-        """What stands before every passage.
+        """Return the segments before every passage.
 
         Raises:
             ConfigurationError: A field of the template has no value.
@@ -73,7 +73,7 @@ class PromptTemplate:
         return _merge((_trusted(layout.head), *_fill("before", self.before, values)))
 
     def candidate(self, passage: str, values: Mapping[str, str] | None = None) -> Segments:
-        """One passage in its wrapper; nothing at all for the empty passage."""
+        """Return one passage in its wrapper; nothing for the empty passage."""
         if not passage:
             return ()
         return _merge(_fill("passage", self.passage, {**(values or {}), "passage": passage}))
@@ -81,7 +81,7 @@ class PromptTemplate:
     def continuation(
         self, layout: ChatLayout, values: Mapping[str, str], scored: Collection[str] = ("answer",)
     ) -> Segments:
-        """What follows every passage, with the fields named in ``scored`` marked as scored.
+        """Return the segments after every passage, with the fields in ``scored`` marked.
 
         Raises:
             ConfigurationError: A field has no value, or a scored field is not in the template.
@@ -103,7 +103,7 @@ class PromptTemplate:
         return _merge(segments)
 
     def prompt(self, layout: ChatLayout, passage: str, values: Mapping[str, str]) -> Segments:
-        """Everything up to and with the cue: a prompt to generate the response from."""
+        """Return everything up to the cue: a prompt to generate the response from."""
         return _merge(
             (
                 *self.prefix(layout, values),
@@ -116,7 +116,7 @@ class PromptTemplate:
 
 
 def chat_layout(tokenizer: PreTrainedTokenizerBase) -> ChatLayout:
-    """The layout around one user turn, from the chat template if there is a usable one."""
+    """Return the layout of one user turn, from the chat template if there is a usable one."""
     if not getattr(tokenizer, "chat_template", None):
         return PLAIN
     mark = "ECS0000SENTINEL"
@@ -144,9 +144,9 @@ def chat_layout(tokenizer: PreTrainedTokenizerBase) -> ChatLayout:
 
 
 def split_cue(text: str) -> tuple[str, str]:
-    """A prompt and the start of the reply to it: a last line that ends with a colon, else ``""``.
+    """Split a prompt from the start of its reply: a last line that ends with a colon, else ``""``.
 
-    Small models answer at once behind ``Answer:`` and introduce their answer without it.
+    Small models answer at once after ``Answer:`` and introduce their answer without it.
     """
     prompt, _, cue = text.rpartition("\n")
     if prompt and cue.endswith(":"):

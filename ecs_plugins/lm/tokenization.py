@@ -1,8 +1,6 @@
-"""From segments to token ids: each piece by itself, joined as ids, untrusted text kept inert.
+"""Conversion of segments to token ids: each piece alone, untrusted text without control tokens.
 
-What this module decides:
-
-* Pieces are tokenised separately, so a continuation has the same ids behind every candidate.
+* Pieces are tokenised separately, so a continuation has the same ids after every candidate.
   That differs from tokenising the joined string, where merges cross the borders.
 * Untrusted text never yields a control token (``<|im_end|>``, ``</s>``, ``[SEP]``), neither as
   an added token nor through the vocabulary, where SentencePiece models keep them too.
@@ -58,7 +56,7 @@ class _RustBackend:
 
 
 def _whole_texts(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that neither cuts nor pads, and parses special tokens."""
+    """Copy a tokenizer so that it neither cuts nor pads, and parses special tokens."""
     own: Tokenizer = copy.deepcopy(tokenizer)
     own.no_truncation()
     own.no_padding()
@@ -67,7 +65,7 @@ def _whole_texts(tokenizer: Tokenizer) -> Tokenizer:
 
 
 class _PythonBackend:
-    """A tokenizer without a Rust core: one private copy behind a lock."""
+    """Tokenizer without a Rust core: one private copy with a lock."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._own = copy.deepcopy(tokenizer)
@@ -112,7 +110,7 @@ class SegmentEncoder:
         self._spelled = self._spell(control)
 
     def encode(self, segments: Segments, *, at_head: bool = False) -> list[Ids]:
-        """Ids of every segment.
+        """Return the ids of every segment.
 
         ``at_head`` the first one begins the prompt, where a tokenizer may put its usual space.
         """
@@ -123,12 +121,12 @@ class SegmentEncoder:
         return first + others
 
     def join(self, segments: Segments, *, at_head: bool = False) -> Ids:
-        """Ids of all segments as one sequence."""
+        """Return the ids of all segments as one sequence."""
         pieces = self.encode(segments, at_head=at_head)
         return tuple(chain.from_iterable(pieces))
 
     def with_lead(self, ids: Ids) -> Ids:
-        """``ids`` as the head of a prompt: with BOS, once, if this tokenizer adds one."""
+        """Return ``ids`` as the head of a prompt: with BOS, once, if this tokenizer adds one."""
         if ids[: len(self.lead)] == self.lead:
             return ids
         return self.lead + ids
@@ -155,7 +153,7 @@ class SegmentEncoder:
         trusted: bool,
         natural: bool = False,
     ) -> list[Ids]:
-        """Ids of texts that are not empty."""
+        """Return the ids of texts that are not empty."""
         if not texts:
             return []
         whole = [well_formed(text) for text in texts]
@@ -174,11 +172,11 @@ class SegmentEncoder:
         *,
         trusted: bool,
     ) -> list[Encoded]:
-        """Ids of texts as they stand behind others, without the space of a text's beginning."""
+        """Return the ids of texts that follow others, without the space of a text's beginning."""
         encoded = []
         for text, ids in zip(
             texts,
-            self._behind(anchor, texts, trusted=trusted),
+            self._after(anchor, texts, trusted=trusted),
             strict=True,
         ):
             if ids is None:
@@ -188,48 +186,48 @@ class SegmentEncoder:
         return encoded
 
     def _after_another(self, text: str, anchor: str, *, trusted: bool) -> Encoded:
-        """Ids of a text that merges with the anchor; as it is alone if it does with every other."""
+        """Return the ids of a text that merges with the anchor, by another anchor or alone."""
         for other in _ANCHORS:
             if other == anchor:
                 continue
-            (ids,) = self._behind(other, [text], trusted=trusted)
+            (ids,) = self._after(other, [text], trusted=trusted)
             if ids is not None:
                 return ids
         (alone,) = self._backend.encode([text], trusted=trusted)
         return alone
 
-    def _behind(
+    def _after(
         self,
         anchor: str,
         texts: Sequence[str],
         *,
         trusted: bool,
     ) -> list[Encoded | None]:
-        """Ids of texts behind an anchor, without its own; None for what merges with it."""
+        """Return the ids of texts after an anchor; None for texts that merge with it."""
         joined = [anchor + text for text in texts]
         head, *encoded = self._backend.encode([anchor, *joined], trusted=trusted)
         length = len(head)
-        behind: list[Encoded | None] = []
+        after: list[Encoded | None] = []
         for ids in encoded:
             is_apart = ids[:length] == head
-            behind.append(ids[length:] if is_apart else None)
-        return behind
+            after.append(ids[length:] if is_apart else None)
+        return after
 
     def _find_anchor(self) -> str | None:
-        """A text behind which pieces lose the space that the tokenizer puts before a text."""
+        """Find a text after which pieces lose the space that the tokenizer puts before a text."""
         alone = self._backend.encode(_PROBES, trusted=True)
         for anchor in _ANCHORS:
             (head,) = self._backend.encode([anchor], trusted=True)
             if not head:
                 continue
-            behind = self._behind(anchor, _PROBES, trusted=True)
-            if None in behind:
+            after = self._after(anchor, _PROBES, trusted=True)
+            if None in after:
                 continue
-            return None if behind == alone else anchor
+            return None if after == alone else anchor
         return None
 
     def _inert(self, ids: Encoded) -> Ids:
-        """Ids with every control token spelled letter by letter."""
+        """Replace every control token by the ids of its letters."""
         if self._spelled.keys().isdisjoint(ids):
             return tuple(ids)
         inert: Encoded = []
@@ -239,7 +237,7 @@ class SegmentEncoder:
         return tuple(inert)
 
     def _spell(self, control: dict[int, str]) -> dict[int, Ids]:
-        """Ids of the letters of every control token."""
+        """Return the ids of the letters of every control token."""
         spelled: dict[int, Ids] = {}
         for token, text in control.items():
             ids = self._texts(text, trusted=False)
@@ -250,14 +248,14 @@ class SegmentEncoder:
 
 
 def count(encoder: SegmentEncoder, texts: Sequence[str]) -> list[int]:
-    """Tokens of each text, special tokens off."""
+    """Count the tokens of each text, without special tokens."""
     segments = tuple(map(Segment, texts))
     encoded = encoder.encode(segments)
     return [len(ids) for ids in encoded]
 
 
 def _distinct(segments: Segments, *, trusted: bool) -> list[str]:
-    """The texts of one kind of segments, each once, without the empty one."""
+    """Return the texts of one kind of segments, each once, without the empty one."""
     texts = {segment.text for segment in segments if segment.trusted is trusted}
     texts.discard("")
     return sorted(texts)
@@ -288,7 +286,7 @@ def _start(tokenizer: PreTrainedTokenizerBase) -> Ids:
 
 
 def _control_tokens(tokenizer: PreTrainedTokenizerBase, control_text: str) -> dict[int, str]:
-    """Ids and texts of the tokens by which the model is controlled."""
+    """Return ids and texts of the control tokens of a model."""
     control: dict[int, str] = {}
     for token, added in tokenizer.added_tokens_decoder.items():
         text = added.content

@@ -1,11 +1,9 @@
-"""One worker per loaded model: everything is computed in its thread, one round after the other.
+"""Worker of a loaded model: its thread computes all calls, one round after the other.
 
-What this module decides:
-
-* Calls that wait are computed together as long as they fit into one pack of tokens. Nobody waits
-  for company: what arrives during a round makes the next one.
+* Waiting calls are computed together as long as they fit into one pack of tokens. A round starts at
+  once; calls that arrive during it make the next one.
 * A call whose caller was cancelled or whose deadline passed is dropped: between rounds, and
-  between the packs of a round that nobody waits for any more.
+  between the packs of a round that no caller waits for.
 * If a merged round fails, its calls are computed one by one, so that each gets its own error.
 * Work that cannot be merged (generation) takes its turn like everything else.
 
@@ -39,7 +37,7 @@ _EXIT_S = 10.0
 
 
 class Job(Generic[T]):
-    """One call on its way, known to its caller as a future."""
+    """One call, with the future of its caller."""
 
     def __init__(self, deadline_s: float | None) -> None:
         import torch
@@ -50,11 +48,11 @@ class Job(Generic[T]):
         self._abandoned = abandoned()
 
     def left(self) -> float | None:
-        """Seconds left, if there is a deadline."""
+        """Return the seconds left; None without a deadline."""
         return None if self.deadline is None else self.deadline - time.monotonic()
 
     def over(self) -> bool:
-        """Whether nobody waits for it any more; a deadline that has passed is reported."""
+        """Return True if the caller has left; report a deadline that has passed."""
         left = self.left()
         is_abandoned = self._abandoned is not None and self._abandoned.is_set()
         is_late = left is not None and left <= 0
@@ -65,12 +63,12 @@ class Job(Generic[T]):
         return self.future.done()
 
     def finish(self, result: T) -> None:
-        """Hand over the result, if the caller still waits."""
+        """Give the caller the result, if it still waits."""
         if self._is_awaited():
             self.future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        """Hand over an error, if the caller still waits."""
+        """Give the caller an error, if it still waits."""
         if not isinstance(error, Exception):
             failure = ModelError(f"the computation was ended by {type(error).__name__}: {error}")
             failure.__cause__ = error
@@ -83,7 +81,7 @@ class Job(Generic[T]):
 
 
 class Call(Job[T]):
-    """Something that runs alone."""
+    """A call that runs alone, such as a generation."""
 
     def __init__(self, function: Callable[[], T], deadline_s: float | None) -> None:
         super().__init__(deadline_s)
@@ -123,12 +121,12 @@ class Scoring(Job[list[EngineResult]]):
             job.finish([next(results) for _ in job.requests])
 
     def by_reference(self) -> list[EngineResult]:
-        """Score by the reference path; the caller sees to it that nothing else is computed."""
+        """Score by the reference path; nothing else may be computed at the same time."""
         return [self.engine.by_reference(request, self.limits[0]) for request in self.requests]
 
 
 class _Queue:
-    """Calls that wait or are under way, and the thread that serves them.
+    """Calls that wait or are computed, and the thread that computes them.
 
     It holds no model, so that an idle thread keeps none alive.
     """
@@ -139,7 +137,7 @@ class _Queue:
         self.forget()
 
     def forget(self) -> None:
-        """Forget everything that the parent process was about; in a forked child."""
+        """Forget the calls of the parent process, in a forked child."""
         self.changed = threading.Condition()
         self.jobs: deque[Job[Any]] = deque()
         self.thread: threading.Thread | None = None
@@ -174,20 +172,20 @@ class _Queue:
                 self.changed.wait()
 
     def end_round(self, jobs: Sequence[Job[Any]]) -> None:
-        """Those who were served leave the line."""
+        """Remove the calls of a round from the queue."""
         with self.changed:
             for job in jobs:
                 self.jobs.remove(job)
 
     def stop(self) -> None:
-        """Let the thread go once it has served what waits."""
+        """End the thread once it has computed all waiting calls."""
         with self.changed:
             self.stopped = True
             self.changed.notify_all()
 
 
 def _together(jobs: Sequence[Job[Any]]) -> list[Job[Any]]:
-    """The first call, and those that fit beside it into one pack of tokens."""
+    """Return the first call, and those that fit into one pack of tokens with it."""
     first = jobs[0]
     if not isinstance(first, Scoring):
         return [first]
@@ -204,7 +202,7 @@ def _together(jobs: Sequence[Job[Any]]) -> list[Job[Any]]:
 
 
 def _serve(queue: _Queue) -> None:
-    """One round after the other."""
+    """Compute one round after the other."""
     while jobs := queue.next_round():
         with queue.computing:
             _compute(jobs)
@@ -227,7 +225,7 @@ def _compute(jobs: Sequence[Job[Any]]) -> None:
         if len(jobs) == 1:
             first.fail(error)
             return
-        # One of them is to blame, and the others shall not suffer.
+        # One of them is to blame; each gets its own error or result.
         for job in jobs:
             if not job.over():
                 _compute([job])
@@ -243,12 +241,12 @@ class Worker:
         weakref.finalize(self, self._queue.stop).atexit = False
 
     def compute(self, job: Job[T], max_waiting: int) -> T:
-        """The result of a call; other callers' requests may be computed together with its own.
+        """Return the result of a call; requests of other callers may be computed with it.
 
         Raises:
             ModelBusyError: ``max_waiting`` calls wait already.
             ModelTimeoutError: The deadline passed.
-            Exception: Whatever the computation raises.
+            Exception: Any error of the computation.
         """
         self._queue.put(job, max_waiting)
         try:
@@ -260,7 +258,7 @@ class Worker:
 
 
 def late() -> ModelTimeoutError:
-    """The error of a call whose deadline passed."""
+    """Return the error of a call whose deadline passed."""
     return ModelTimeoutError(
         "the deadline passed before the model had answered; give it more time (deadline_s), less "
         "to do, or fewer callers"
@@ -304,7 +302,7 @@ if hasattr(os, "register_at_fork"):
 
 @atexit.register
 def _finish() -> None:
-    """No computation may be under way while the interpreter is taken apart."""
+    """End all computations before the interpreter exits."""
     for queue in list(_live):
         with queue.changed:
             for job in queue.jobs:

@@ -1,9 +1,9 @@
 """Keys and values of tokens in fixed pages of memory that is allocated once.
 
 Passages of all lengths come and go. If each brought tensors of its own, two per layer, they would
-break up the heap of a process until it holds several times what is kept. So the memory is taken
+break up the heap of a process until it takes several times their size. So the memory is taken
 once and handed out in pages of a few tokens (the idea of paged attention, arXiv 2309.06180): the
-budget is the memory. What a call needs of it is read by slices, or by index in one copy.
+budget is the memory. A call reads its part by slices, or by index in one copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 PAGE = 16
-"""Tokens of a page. Smaller pages waste less behind each passage and break it up more."""
+"""Tokens of a page. Smaller pages waste less after each passage and break it up more."""
 
 _COPIED_AT_ONCE = 256
 """Tokens."""
@@ -27,7 +27,7 @@ KeyValues = tuple[Tensor, Tensor]
 
 
 class LayerShape(NamedTuple):
-    """What one layer keeps of a token: heads of keys, numbers of a key and of a value."""
+    """Shape of a layer's keys and values of one token: heads, and widths of key and value."""
 
     kv_heads: int
     key_width: int
@@ -41,7 +41,7 @@ class LayerShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """What a model keeps of a token in all of its layers, and where."""
+    """Shape of a model's keys and values of one token in all layers, and their device."""
 
     layers: tuple[LayerShape, ...]
     dtype: torch.dtype
@@ -94,11 +94,11 @@ class Arena:
         return self.pages * self.page_bytes
 
     def pages_for(self, tokens: int) -> int:
-        """Pages that so many tokens take."""
+        """Return the number of pages for some tokens."""
         return -(-tokens // self.page)
 
     def take(self, tokens: int) -> list[range]:
-        """Slots for so many tokens, in as few runs as can be.
+        """Take slots for some tokens, in as few runs as possible.
 
         Raises:
             ValueError: There are not so many free pages.
@@ -147,7 +147,7 @@ class Arena:
                 target.index_copy_(2, slots[part], chosen)
 
     def read(self, layer: int, slots: range) -> KeyValues:
-        """A layer's keys and values in a run of slots: views, no copy."""
+        """Return a layer's keys and values in a run of slots: views, no copy."""
         keys, values = self.layers[layer]
         run = slice(slots.start, slots.stop)
         return keys[:, :, run], values[:, :, run]
@@ -158,7 +158,7 @@ class Arena:
         return slice(first, stop)
 
     def _find(self, number: int) -> list[range]:
-        """Runs of free pages: behind those that were taken last, else side by side, else any."""
+        """Find runs of free pages: after the last taken ones, else side by side, else any."""
         following = range(self._next, self._next + number)
         if following.stop <= self.pages:
             uses = self._uses[following.start : following.stop]
@@ -179,7 +179,7 @@ class Arena:
 
 
 def _allocate(shape: StateShape, slots: int) -> list[KeyValues]:
-    """One tensor for all fields of equal shape, seen as keys and values of each layer."""
+    """Allocate one tensor for all fields of equal shape, and return views for each layer."""
     fields: dict[tuple[int, int], list[int]] = {}
     for number, layer in enumerate(shape.layers):
         key = (layer.kv_heads, layer.key_width)
@@ -200,7 +200,7 @@ def _allocate(shape: StateShape, slots: int) -> list[KeyValues]:
 
 
 def _empty(shape: StateShape, size: Sequence[int]) -> Tensor:
-    """Memory of ``[fields, 1, heads, slots, width]``, laid out as the device reads it.
+    """Allocate ``[fields, 1, heads, slots, width]`` in the layout that the device reads.
 
     A processor reads run after run of one head. A card gathers whole tokens by index.
     """

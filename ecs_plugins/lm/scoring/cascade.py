@@ -4,7 +4,7 @@ A row of the packed forest attends to three kinds of keys, each as dense as flas
 wants it, and the partial results are merged by their log-sum-exp, which is exact (Hydragen,
 arXiv 2402.05099, Sec. 3.1):
 
-* the prefix, computed once and kept: one block per piece of it, over all paths behind that;
+* the prefix, computed once and kept: one block per piece of it, over all paths after that;
 * every ancestor node: one block over all descendants of that node;
 * its own node: causal, one call per run of nodes of equal length.
 
@@ -42,7 +42,7 @@ class _Run:
         return self.first + self.length * self.count
 
     def takes(self, start: int, length: int) -> bool:
-        """Whether a node continues the run; if so, it is counted."""
+        """Add a node that continues the run; return False for any other."""
         if length != self.length or start != self.stop:
             return False
         self.count += 1
@@ -58,15 +58,15 @@ class _Inner(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Behind:
-    """Rows that stand behind a piece of a prefix."""
+class _Followers:
+    """Rows that follow a piece of a prefix."""
 
     first: int
     stop: int
     piece: PrefixPiece
 
     def goes_on(self, row: int, piece: PrefixPiece) -> bool:
-        """Whether the rows from ``row`` on see the same piece."""
+        """Return True if the rows from ``row`` on see the same piece."""
         if self.stop != row or self.piece.arena is not piece.arena:
             return False
         return self.piece.slots == piece.slots
@@ -79,7 +79,7 @@ class CascadePlan(AttentionPlan):
         super().__init__(groups)
         self._own: list[_Run] = []
         self._inner: list[_Inner] = []
-        self._levels: list[list[_Behind]] = []
+        self._levels: list[list[_Followers]] = []
         """The first pieces of prefixes, the second ones, and so on."""
         offset = 0
         for forest, prefix in groups:
@@ -107,11 +107,11 @@ class CascadePlan(AttentionPlan):
         for level, piece in enumerate(prefix.pieces):
             if level == len(self._levels):
                 self._levels.append([])
-            behind = self._levels[level]
-            if behind and behind[-1].goes_on(offset, piece):
-                behind[-1].stop = stop
+            after = self._levels[level]
+            if after and after[-1].goes_on(offset, piece):
+                after[-1].stop = stop
             else:
-                behind.append(_Behind(offset, stop, piece))
+                after.append(_Followers(offset, stop, piece))
 
     def attend(
         self,
@@ -121,7 +121,7 @@ class CascadePlan(AttentionPlan):
         layer: int,
         scale: float,
     ) -> Tensor:
-        """Attention of a layer."""
+        """Compute the attention of a layer."""
         _, heads, rows, _ = query.shape
         query = query.contiguous()  # flash reads every row once per block of keys
         by_row = query.new_empty(1, rows, heads, value.shape[-1])
@@ -133,12 +133,12 @@ class CascadePlan(AttentionPlan):
             own_rows = slice(run.first, run.stop)
             out[0, :, own_rows] = _unfold(part)
             weight[0, :, own_rows] = _unfold(lse)
-        for behind, states in self._blocks(key, value, layer):
-            queries = query[:, :, behind]
+        for after, states in self._blocks(key, value, layer):
+            queries = query[:, :, after]
             part, lse = attend(queries, *states, causal=False, scale=scale)
-            before = weight[:, :, behind]
+            before = weight[:, :, after]
             share = torch.sigmoid(lse - before).unsqueeze(-1)
-            merged = out[:, :, behind]
+            merged = out[:, :, after]
             merged.lerp_(part, share.to(out.dtype))
             torch.logaddexp(before, lse, out=before)
         return by_row
@@ -149,19 +149,19 @@ class CascadePlan(AttentionPlan):
         value: Tensor,
         layer: int,
     ) -> Iterator[tuple[slice, KeyValues]]:
-        """Rows, and keys and values of another node or of a prefix that all of them see."""
+        """Return rows, and the keys and values of another node or of a prefix that they all see."""
         for inner in self._inner:
             keys = key[:, :, inner.start : inner.stop]
             values = value[:, :, inner.start : inner.stop]
             yield slice(inner.stop, inner.end), (keys, values)
         for level in self._levels:
-            for behind in level:
-                rows = slice(behind.first, behind.stop)
-                yield rows, behind.piece.layer(layer)
+            for after in level:
+                rows = slice(after.first, after.stop)
+                yield rows, after.piece.layer(layer)
 
 
 def _fold(states: Tensor, run: _Run) -> Tensor:
-    """Rows of nodes of equal length as a batch: ``[count, heads, length, dim]``."""
+    """Reshape rows of nodes of equal length into a batch: ``[count, heads, length, dim]``."""
     if run.count == 1:
         return states[:, :, run.first : run.stop]
     _, heads, _, width = states.shape
@@ -171,7 +171,7 @@ def _fold(states: Tensor, run: _Run) -> Tensor:
 
 
 def _unfold(parts: Tensor) -> Tensor:
-    """From ``[count, heads, length, ...]`` to ``[heads, rows, ...]``."""
+    """Reshape ``[count, heads, length, ...]`` to ``[heads, rows, ...]``."""
     return parts.transpose(0, 1).flatten(1, 2)
 
 

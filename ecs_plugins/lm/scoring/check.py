@@ -1,7 +1,7 @@
-"""The planner's second net: a path held to the reference, with prompts made for it.
+"""Self-check of a scoring path: its log-probabilities are compared with the reference.
 
 A wrong shortcut raises nothing, it returns wrong numbers. So each path scores a request that has
-every trait that a path can get wrong, and what it says is compared with plain forwards.
+every trait that a path can get wrong, and compares the result with plain forwards.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOGITS = 2**26
 
 
 class Checked(Protocol):
-    """What is asked of an engine that is checked."""
+    """Parts of an engine that the self-check uses."""
 
     runner: Runner
     profile: ModelProfile
@@ -61,7 +61,7 @@ def failure_of(
     path: ScoringPath,
     threshold: int,
 ) -> str | None:
-    """What a path gets wrong for prompts of either side of a length, if anything."""
+    """Return the error of a path for prompts on either side of a length; None if it is right."""
     wanted = threshold + max(8, threshold // 8) if threshold else TOKENS
     length = min(wanted, engine.profile.room(path))
     if length < LEAST:
@@ -78,7 +78,7 @@ def failure_of(
 
 
 def _rows_beyond(engine: Checked) -> int:
-    """The longest length up to `_ROWS` that the configuration names."""
+    """Return the longest length up to `_ROWS` that the configuration names."""
     lengths = (engine.profile.window, *engine.profile.thresholds)
     short = [length for length in lengths if length < _ROWS]
     return max(short, default=0)
@@ -90,7 +90,7 @@ def _difference(
     request: TokenRequest,
     tokens: int,
 ) -> str | None:
-    """What a path gets wrong against the reference with a token budget, if anything."""
+    """Return the error of a path with a token budget; None if it agrees with the reference."""
     everything = range(len(request.candidates))
     longest = max(request.length(candidate) for candidate in everything)
     # The padded path with room for one prompt is a plain forward, but for the head's rows.
@@ -133,10 +133,10 @@ def _errors(
 
 
 def require_causal(runner: Runner) -> None:
-    """A later token must not change what an earlier one is predicted with.
+    """Refuse a model in which a later token changes the prediction of an earlier one.
 
     Raises:
-        ModelError: It does, or tokens and rows of logits do not correspond.
+        ModelError: It is not causal, or tokens and rows of logits do not correspond.
     """
     if _rounds_by_call(runner):
         raise ModelError(
@@ -169,25 +169,25 @@ def require_causal(runner: Runner) -> None:
 
 
 def _rounds_by_call(runner: Runner) -> bool:
-    """Whether some layer chooses the scale of its rounding by all tokens of a call."""
+    """Return True if some layer chooses the scale of its rounding by all tokens of a call."""
     kinds = {type(module).__module__ for module in runner.model.modules()}
     return any(kind.startswith("torch.ao.nn.quantized.dynamic") for kind in kinds)
 
 
 def vocabulary_of(runner: Runner) -> int:
-    """How many tokens the model knows."""
+    """Return the number of tokens of the vocabulary."""
     return int(runner.model.config.get_text_config().vocab_size)
 
 
 def _tolerance(runner: Runner) -> float:
-    """Largest accepted difference from the reference, in nats per token."""
+    """Return the largest accepted difference from the reference, in nats per token."""
     if runner.dtype in (torch.float32, torch.float64):
         return 1e-4 if runner.device.type == "cpu" else 1e-3
     return 0.05 if runner.dtype == torch.float16 else 0.1
 
 
 def _ids(number: int, vocabulary: int) -> Ids:
-    """Arbitrary, repeatable and varied ids, away from the control tokens at the front."""
+    """Return varied, repeatable ids, without the control tokens at the front of a vocabulary."""
     low = min(300, vocabulary // 4)
     draw = np.random.default_rng(0)
     ids = draw.integers(low, vocabulary, size=number)
@@ -200,7 +200,7 @@ def request_of(
     threshold: int,
     rows: int,
 ) -> TokenRequest:
-    """Every trait that a path can get wrong, in prompts of at most ``length`` tokens.
+    """Make a request with every trait that a path can get wrong, of at most ``length`` tokens.
 
     Args:
         length: Tokens of the longest prompt.

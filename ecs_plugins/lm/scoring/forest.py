@@ -1,8 +1,8 @@
-"""The plan: sequences of token ids become a forest in which every shared head stands once.
+"""Forest of sequences of token ids, in which every shared head occurs once.
 
 Sequences that begin alike (the same passage before several answers, a head that all drafts
 share, several questions over one pool) share a node of a radix tree. Nodes are laid out depth
-first in one packed row, so that the descendants of a node are the interval of rows behind it:
+first in one packed row, so that the descendants of a node are the interval of rows after it:
 
     row:   [ A ][ A.1 ][ A.1.1 ][ A.1.2 ][ A.2 ][ B ] ...
            node  '--- descendants of A ------'
@@ -63,11 +63,11 @@ class Forest:
 
     @property
     def has_roots_alone(self) -> bool:
-        """Whether no node has an ancestor."""
+        """True if no node has an ancestor."""
         return all(node.depth == 0 for node in self.nodes)
 
     def positions(self) -> np.ndarray:
-        """The distance of each row's token from the root."""
+        """Return the distance of each row's token from the root."""
         runs = []
         for node in self.nodes:
             end = node.depth + node.length
@@ -79,7 +79,7 @@ class Forest:
         sequence: int,
         depths: Sequence[int],
     ) -> Iterator[int]:
-        """The rows that hold the tokens of a sequence at ascending depths."""
+        """Return the rows of a sequence's tokens at ascending depths."""
         nodes = iter(self.paths[sequence])
         node = next(nodes)
         for depth in depths:
@@ -93,7 +93,7 @@ class Forest:
         start: int,
         stop: int,
     ) -> Iterator[range]:
-        """The rows that hold the tokens of a sequence between two depths, in runs."""
+        """Return the rows of a sequence's tokens between two depths, in runs."""
         for node in self.paths[sequence]:
             first = max(start, node.depth)
             last = min(stop, node.depth + node.length)
@@ -102,7 +102,7 @@ class Forest:
                 yield range(offset + first, offset + last)
 
     def with_ancestors(self) -> Iterator[tuple[Node, Sequence[Node]]]:
-        """Every node with those above it, the root first."""
+        """Yield every node with its ancestors, the root first."""
         above: list[Node] = []
         for node in self.nodes:
             while above and above[-1].end <= node.start:
@@ -149,7 +149,7 @@ def _lay_group(
     sequences: Sequence[Ids],
     group: _Group,
 ) -> list[_Group | Node]:
-    """Lay out what a group shares, if that saves enough; what is to be done then, last first."""
+    """Lay out the shared head of a group if that saves enough; return the next tasks."""
     members, depth = group
     first = sequences[members[0]]
     last = sequences[members[-1]]
@@ -185,7 +185,7 @@ def _by_token(
     sequences: Sequence[Ids],
     at: int,
 ) -> list[list[int]]:
-    """Parts of a group by their token at ``at``.
+    """Divide a group by the token at ``at``.
 
     Shorter sequences first, so that leaves of equal length often lie side by side.
     """

@@ -14,14 +14,14 @@ _ROW_BY_ROW = {"mlp", "feed_forward", "block_sparse_moe", "o_proj", "out_proj"}
 """Modules that work row by row in every architecture."""
 
 BLOCK_ROWS = 512
-"""Rows that pass such a module at once on a CPU: what it makes in between stays in the cache."""
+"""Rows that pass such a module at once on a CPU, so that intermediate results stay in the cache."""
 
 
 def _layers_of(
     twin: nn.Module,
     number: int,
 ) -> Sequence[nn.Module]:
-    """The layers of a twin, if they are a list of so many."""
+    """Return the layers of a twin, if they are a list of the expected length."""
     for module in twin.modules():
         if isinstance(module, nn.ModuleList) and len(module) == number:
             return list(module)
@@ -29,7 +29,7 @@ def _layers_of(
 
 
 class RowByRow:
-    """Runs the modules of a twin that work row by row on a few rows at a time, and only if wanted.
+    """Switch that runs row-by-row modules of a twin on a few rows at a time.
 
     Behind the last attention nothing mixes rows any more: the last layer's output projection and
     feed-forward block compute the rows whose logits are wanted. Its other rows are zero, and
@@ -143,7 +143,7 @@ def _norm(module: Any, states: Tensor) -> Tensor:
 
 
 def _is_plain_norm(module: Any) -> bool:
-    """Whether a module with weights of its own kind says what torch's norm says."""
+    """Return True if a norm computes the same as torch's."""
     if set(module._parameters) != {"weight"} or module._buffers or module._modules:
         return False
     generator = torch.Generator().manual_seed(0)

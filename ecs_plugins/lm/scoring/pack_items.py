@@ -1,4 +1,4 @@
-"""What goes into a pack: paths, cut to what is neither kept nor to be, and forests of them."""
+"""Items of a pack: the uncached part of each path, grouped into forests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORTH_KEEPING = 32
 
 
 class Batch(NamedTuple):
-    """Paths behind one prefix."""
+    """Paths after one prefix."""
 
     prefix: Ids
     paths: Sequence[Path]
@@ -32,7 +32,7 @@ class Item(NamedTuple):
         batch: The number of its batch.
         path: Its number in the batch.
         head: The number of the prefix that it shares with the other paths of its batch.
-        past: The number of the kept prefix that it stands behind; 0 is none.
+        past: Number of the kept prefix before it; 0 for none.
         ids: What passes through a pack.
         scored: Indices into ``ids``.
         kept: So many leading ids are worth keeping.
@@ -58,15 +58,15 @@ class Item(NamedTuple):
 
 
 class Size:
-    """How large a pack is, item by item."""
+    """Size of a pack, counted item by item."""
 
     def __init__(self, pasts: Sequence[Ids]) -> None:
         self._pasts = pasts
         self._last: Item | None = None
         self.tokens = 0
         self.rows = 0
-        self.behind = 0
-        """Tokens of the prefixes that the items stand behind."""
+        self.after = 0
+        """Tokens of the prefixes of the items."""
 
     def add(self, item: Item) -> None:
         """Count one more item."""
@@ -78,21 +78,21 @@ class Size:
             self.tokens += len(item.fed) - shared
             return
         self.tokens += len(item.fed)
-        self.behind += len(self._pasts[item.past])
+        self.after += len(self._pasts[item.past])
         if last is not None and last.head == item.head:
-            self.behind -= len(self._pasts[item.head])
+            self.after -= len(self._pasts[item.head])
 
 
 @dataclass(slots=True)
 class Pack:
-    """What one forward computes.
+    """Work of one forward.
 
     Attributes:
-        row: The forests, each behind its prefix.
+        row: The forests, each after its prefix.
         items: The items, in the order of the forests.
         asked: For every scored token of every item, the row that predicts it.
-        writes: Rows that are kept, and their places.
-        kept: What the places were made for.
+        writes: Rows to keep, and their places.
+        kept: Prefixes for which the places were made.
     """
 
     row: list[tuple[Forest, PrefixState]] = field(default_factory=list)
@@ -113,7 +113,7 @@ class Pack:
         group: Sequence[Item],
         prefix: PrefixState,
     ) -> Forest:
-        """Add the items behind a prefix."""
+        """Add the items of a prefix."""
         forest = plant([item.fed for item in group])
         for number, item in enumerate(group):
             rows = forest.rows(number, item.asked)
@@ -135,7 +135,7 @@ class Pack:
         self.kept.append(kept)
 
     def writes(self, arena: Arena) -> Writes:
-        """All that is to be written."""
+        """Return all rows to write."""
         rows = np.concatenate(self.written_rows)
         slots = np.concatenate(self.written_slots)
         return Writes(arena, rows, slots)
@@ -146,9 +146,9 @@ def itemise(
     cache: PrefixTree,
     found: dict[Ids, PrefixState],
 ) -> tuple[list[Ids], list[Item]]:
-    """The prefixes to keep, and every path with what of it is neither kept nor to be.
+    """Return the prefixes to keep, and the uncached part of every path.
 
-    What is kept already is put into ``found``.
+    Cached parts are put into ``found``.
     """
     numbers: dict[Ids, int] = {(): 0}
     items: list[Item] = []
@@ -165,7 +165,7 @@ def itemise(
             past = max(known.length, len(shared))
             if known.length == past:
                 found[whole[:past]] = known
-            behind = before - past
+            after = before - past
             items.append(
                 Item(
                     batch=number,
@@ -173,8 +173,8 @@ def itemise(
                     head=head,
                     past=numbers.setdefault(whole[:past], len(numbers)),
                     ids=whole[past:],
-                    scored=tuple(behind + scored for scored in path.scored),
-                    kept=max(0, behind + path.kept) if path.kept else 0,
+                    scored=tuple(after + scored for scored in path.scored),
+                    kept=max(0, after + path.kept) if path.kept else 0,
                 )
             )
     return list(numbers), items
@@ -184,7 +184,7 @@ def tokens_by_batch(
     forest: Forest,
     group: Sequence[Item],
 ) -> Iterator[tuple[int, int]]:
-    """Every node's tokens, booked on the batch of the first path that runs through it."""
+    """Count every node's tokens for the batch of its first path."""
     seen: set[int] = set()
     for item, nodes in zip(group, forest.paths, strict=True):
         for node in nodes:

@@ -1,15 +1,15 @@
-"""The fast path: every prefix once, everything behind it in packed rows without padding.
+"""Fast path: every prefix once, all paths after it in packed rows without padding.
 
-A pack is a forest of paths per prefix. How a model attends within a pack is the business of a
-`PackedForward`; this module decides what goes into a pack and reads the scores off. Positions
-restart behind each prefix.
+A pack is a forest of paths per prefix. A `PackedForward` attends within a pack; this module fills
+packs and reads the scores. Positions restart after each prefix.
+
 
 The last token of a prefix is not kept with it but is the root of its forest, because it
-predicts the first token behind an empty candidate. A prefix too short to be worth a forward of
+predicts the first token after an empty candidate. A prefix too short to be worth a forward of
 its own travels with the paths, and many small requests then fill one pack.
 
-What stands before the question (head of the template, context, passage) is kept for the next one:
-such a path enters its pack behind a chain of kept pieces and with the rest of its tokens alone.
+The part before the question (head of the template, context, passage) is kept for the next one:
+such a path enters its pack after a chain of kept pieces, with the rest of its tokens alone.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ecs_plugins.lm.scoring.tensors import Readings
 from ecs_plugins.lm.scoring.twin import TwinForward, Writes
 
 _PAST_SHARE = 4
-"""A row takes paths behind several prefixes while these have up to this many times its tokens."""
+"""A row takes paths of several prefixes while these have up to this many times its tokens."""
 
 PackedForward = TwinForward | MaskedForward
-"""How a model runs one packed row."""
+"""Function of a model that runs one packed row."""
 
 _NOTHING: Logprobs = np.zeros(0, dtype=np.float32)
 
 
 class _PackedRun:
-    """One call of `score`: what is to be done, and what has been found."""
+    """One call of `score`: its items and its results."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class _PackedRun:
         self._begin()
 
     def _begin(self) -> None:
-        """Find what is kept of every path."""
+        """Find the cached part of every path."""
         wants_to_keep = self.cache.max_bytes != 0
         self.keeps = wants_to_keep and self.cache.open(self.forward.shape)
         self.found: dict[Ids, PrefixState] = {(): PrefixState()}
@@ -68,7 +68,7 @@ class _PackedRun:
         self.states = {}
 
     def release(self) -> bool:
-        """Give back the memory of what is kept; whether there was any."""
+        """Free the memory of cached prefixes; return False if there was none."""
         if not self.cache.is_open:
             return False
         # Both hold on to that memory.
@@ -83,7 +83,7 @@ class _PackedRun:
         left: Sequence[int],
         tokens: int,
     ) -> tuple[int, int]:
-        """How many of the items make the next pack, and its tokens (see `run_in_packs`)."""
+        """Return the number of items of the next pack, and its tokens (see `run_in_packs`)."""
         most = min(tokens, self.forward.max_tokens)
         size = Size(self.pasts)
         before = 0
@@ -91,7 +91,7 @@ class _PackedRun:
             size.add(self.items[index])
             too_long = size.tokens > most
             too_many = size.rows > self.forward.runner.max_rows
-            too_far = size.behind > _PAST_SHARE * most
+            too_far = size.after > _PAST_SHARE * most
             if number and (too_long or too_many or too_far):
                 return number, before
             before = size.tokens
@@ -126,19 +126,19 @@ class _PackedRun:
         group: Sequence[Item],
         forest: Forest,
     ) -> None:
-        """Make room for what of a group is worth keeping, as long as there is some."""
+        """Make room for the cacheable part of a group, as long as there is some."""
         if not self.keeps:
             return
-        behind = self.pasts[past]
+        after = self.pasts[past]
         for number, item in enumerate(group):
             if item.kept < MIN_SAVED:
                 continue
-            ids = behind + item.ids[: item.kept]
-            kept = self.cache.keep(ids, len(behind))
+            ids = after + item.ids[: item.kept]
+            kept = self.cache.keep(ids, len(after))
             if kept is None:
                 return
             if kept.slots:
-                first = kept.start - len(behind)
+                first = kept.start - len(after)
                 runs = forest.runs(number, first, item.kept)
                 pack.write(runs, kept)
 
@@ -179,7 +179,7 @@ class _PackedRun:
             at = end
 
     def order(self) -> list[int]:
-        """The items that compute something, those behind one prefix side by side."""
+        """Return the items that compute something, those of one prefix side by side."""
 
         def place(index: int) -> tuple[int, bool, int, Ids]:
             item = self.items[index]
@@ -194,7 +194,7 @@ class _PackedRun:
         return sorted(wanted, key=place)
 
     def _path(self, item: Item) -> Path:
-        """The path that an item stands for."""
+        """Return the path of an item."""
         return self.batches[item.batch].paths[item.path]
 
     def _make_states(self, groups: dict[int, list[Item]]) -> None:
@@ -219,7 +219,7 @@ def score(
     budget: TokenBudget,
     cache: PrefixTree,
 ) -> list[PathScores]:
-    """Log-probabilities of every path's scored tokens, in nats.
+    """Return the log-probabilities of every path's scored tokens, in nats.
 
     Tokens that several batches share are counted for the first of them.
     """
@@ -244,10 +244,10 @@ def prefill(
     budget: TokenBudget,
     cache: PrefixTree,
 ) -> tuple[PrefixState, int]:
-    """The state of a prefix: what the cache holds of it, and the rest computed in pieces.
+    """Return the state of a prefix: its cached part, and the rest computed in pieces.
 
     Returns:
-        The state, and how many tokens were computed for it.
+        The state, and the number of tokens computed for it.
     """
     known = cache.find(ids)
     missing = ids[known.length :]

@@ -1,8 +1,8 @@
-"""Work in packs under a token budget, and what happens when memory runs out.
+"""Work in packs under a token budget that shrinks when memory runs out.
 
-A pack that does not fit is halved as long as it is larger than any that has gone well. Then what is
-kept between calls gives its memory back. Only when nothing is left to give is a caller told to use
-shorter passages. A budget that was halved is doubled again once a number of packs have gone well.
+A pack that does not fit is halved as long as it is larger than any that has gone well. Then the
+cache between calls gives its memory back. Only when nothing is left to give is a caller told to use
+shorter passages. A budget that was halved is doubled again after some packs that have gone well.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _CALM = 8
 
 
 def token_budget_of(device: torch.device) -> int:
-    """Tokens that may pass through a model at once, unless the caller says otherwise."""
+    """Return the default number of tokens that may pass through a model at once."""
     return CARD_TOKEN_BUDGET if device.type == "cuda" else DEFAULT_TOKEN_BUDGET
 
 
 @dataclass(slots=True)
 class Affordable:
-    """What memory was found to suffice for; it outlives a call.
+    """Pack sizes that memory was found to suffice for; it outlives a call.
 
     Attributes:
         tokens: The largest pack to try.
@@ -50,9 +50,9 @@ class TokenBudget:
     """Tokens that may pass through the model at once.
 
     Attributes:
-        most: What the caller allows.
-        stopped: Asked between packs whether nobody waits for the results any more.
-        affordable: What memory allows.
+        most: Tokens that the caller allows.
+        stopped: Called between packs; True if no caller waits for the results.
+        affordable: Tokens that memory allows.
         shrunk: How often it was halved.
     """
 
@@ -67,12 +67,12 @@ class TokenBudget:
         return min(self.most, self.affordable.tokens)
 
     def check(self) -> None:
-        """Give up where nobody waits."""
+        """Raise if no caller waits."""
         if self.stopped is not None and self.stopped():
             raise ModelTimeoutError("nobody waits for these scores any more")
 
     def is_daring(self, tokens: int) -> bool:
-        """Whether a pack is larger than it must be and than any that has gone well."""
+        """Return True if a pack is larger than any that has gone well, and can be smaller."""
         return tokens > max(self.affordable.proven, DEFAULT_TOKEN_BUDGET)
 
     def went_well(self, spent: int) -> None:
@@ -85,7 +85,7 @@ class TokenBudget:
             affordable.calm = 0
 
     def halve(self, spent: int) -> None:
-        """Halve to below what was just too much."""
+        """Halve the budget to below a size that was too large."""
         affordable = self.affordable
         tried = min(self.tokens, spent)
         affordable.tokens = max(1, tried // 2)
@@ -94,7 +94,7 @@ class TokenBudget:
         self.shrunk += 1
 
     def begin_again(self) -> None:
-        """There is memory again: what was tried without it says nothing."""
+        """Forget failed sizes, because there is memory again."""
         self.affordable.tokens = max(self.affordable.tokens, DEFAULT_TOKEN_BUDGET)
         self.affordable.calm = 0
 

@@ -1,7 +1,7 @@
-"""Paths through the model's own attention: the yardstick, and two for models that need them.
+"""Paths through the model's own attention: the reference, and two for models that need them.
 
-* `score_by_reference`: one full forward per candidate and continuation. Deliberately plain: it
-  reads full logits, so that the fast paths are held to what ``model(input_ids).logits`` says.
+* `score_by_reference`: one full forward per candidate and continuation. It reads full logits, so
+  that the fast paths are compared with ``model(input_ids).logits``.
 * `score_padded`: right-padded batches without a cache. A causal model does not see padding on the
   right, whatever its layers are: sliding windows, ALiBi, recurrent states.
 * `MaskedForward`: packed rows under a tree mask, for attention that flash kernels do not know
@@ -40,7 +40,7 @@ def score_by_reference(
     prefix: Ids,
     paths: Sequence[Path],
 ) -> PathScores:
-    """Log-probabilities of every path's scored tokens, in nats."""
+    """Return the log-probabilities of every path's scored tokens, in nats."""
     logprobs = []
     computed = 0
     readings = Readings()
@@ -70,7 +70,7 @@ def score_padded(
     paths: Sequence[Path],
     budget: TokenBudget,
 ) -> PathScores:
-    """Log-probabilities of every path's scored tokens, in nats."""
+    """Return the log-probabilities of every path's scored tokens, in nats."""
     run = _PaddedRun(runner, prefix, paths)
     order = sorted(range(len(paths)), key=run.length, reverse=True)
     bases = [index for index in order if paths[index].is_base]
@@ -83,7 +83,7 @@ def score_padded(
 
 
 class _PaddedRun:
-    """One call of `score_padded`: what is to be done, and what has been found."""
+    """One call of `score_padded`: its paths and its results."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class _PaddedRun:
         self.computed = 0
 
     def length(self, index: int) -> int:
-        """Tokens of a path that are computed."""
+        """Return the number of computed tokens of a path."""
         path = self.paths[index]
         return len(self.prefix) + len(path.ids) - 1
 
@@ -108,7 +108,7 @@ class _PaddedRun:
         left: Sequence[int],
         tokens: int,
     ) -> tuple[int, int]:
-        """How many make the next batch: the first one, which is the longest, sets its width."""
+        """Return the size of the next batch; its first path, the longest, sets its width."""
         width = self.length(left[0])
         number = 1
         while number < len(left):
@@ -161,7 +161,7 @@ class _PaddedRun:
         self.computed += len(indices) * width
 
     def _asked(self, path: Path) -> list[int]:
-        """The rows that predict the scored tokens of a path."""
+        """Return the rows that predict the scored tokens of a path."""
         before = len(self.prefix) - 1
         return [before + index for index in path.scored]
 
@@ -195,7 +195,7 @@ class MaskedForward:
 
     @property
     def shape(self) -> StateShape:
-        """What the model keeps of a token; found out by showing it one."""
+        """Shape of the model's keys and values of a token, found by running one."""
         if self._shape is None:
             from transformers import DynamicCache
 
@@ -220,7 +220,7 @@ class MaskedForward:
         numbers: Sequence[Numbers] = (),
         writes: Writes | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """Run the forests one behind the other in one row (see `TwinForward`)."""
+        """Run the forests one after the other in one row (see `TwinForward`)."""
         from transformers import DynamicCache
 
         pieces = _pieces_of(groups)
@@ -254,10 +254,10 @@ class MaskedForward:
         pieces: Sequence[PrefixPiece],
         past: int,
     ) -> Tensor:
-        """Additive, ``[1, 1, rows, past + rows]``."""
+        """Return the additive tree mask, ``[1, 1, rows, past + rows]``."""
         size = sum(len(forest.tokens) for forest, _ in groups)
         ends = torch.empty(size, dtype=torch.long)
-        behind = torch.zeros(size, past, dtype=torch.bool)
+        after = torch.zeros(size, past, dtype=torch.bool)
         offset = 0
         for forest, prefix in groups:
             rows = slice(offset, offset + len(forest.tokens))
@@ -267,14 +267,14 @@ class MaskedForward:
             at = 0
             for piece in pieces:
                 end = at + len(piece.ids)
-                behind[rows, at:end] = piece in prefix.pieces
+                after[rows, at:end] = piece in prefix.pieces
                 at = end
             offset = rows.stop
         columns = torch.arange(size)[None, :]
         lines = torch.arange(size)[:, None]
         not_later = columns <= lines
         not_past = lines < ends[None, :]
-        seen = torch.cat((behind, not_later & not_past), dim=1)
+        seen = torch.cat((after, not_later & not_past), dim=1)
         hidden = ~seen.to(self.runner.device)
         dtype = self.runner.dtype
         mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
@@ -283,7 +283,7 @@ class MaskedForward:
 
 
 def _pieces_of(groups: Groups) -> list[PrefixPiece]:
-    """The pieces of all prefixes, each once."""
+    """Return the pieces of all prefixes, each once."""
     pieces: dict[PrefixPiece, None] = {}
     for _, prefix in groups:
         pieces.update(dict.fromkeys(prefix.pieces))
@@ -291,5 +291,5 @@ def _pieces_of(groups: Groups) -> list[PrefixPiece]:
 
 
 def _states_of(cache: Any) -> list[KeyValues]:
-    """Keys and values of all layers of a cache of transformers."""
+    """Return keys and values of all layers of a cache of transformers."""
     return [(keys, values) for keys, values, *_ in cache]

@@ -1,6 +1,6 @@
-"""Which scoring path a request takes, and whether that path can be trusted.
+"""Choice of the scoring path of a request.
 
-Two nets: the model's configuration against the planned length (`profile`), then a self-check
+Two checks: the model's configuration against the planned length (`profile`), then a self-check
 against the reference (`check`): on first use, and once for every length that the configuration
 names, when a prompt first becomes longer. A fall-back warns once per reason and is otherwise
 silent.
@@ -57,12 +57,12 @@ class ScoringEngine:
 
     @property
     def token_budget(self) -> int:
-        """Tokens that pass through the model at once, unless a caller says otherwise."""
+        """Default number of tokens that pass through the model at once."""
         return token_budget_of(self.runner.device)
 
     @property
     def affordable_tokens(self) -> int:
-        """The largest pack that memory is expected to suffice for."""
+        """Tokens of the largest pack that is expected to fit into memory."""
         return self._affordable.tokens
 
     def score(
@@ -73,16 +73,16 @@ class ScoringEngine:
         token_budget: int | None = None,
         stopped: Callable[[], bool] | None = None,
     ) -> list[EngineResult]:
-        """Score requests together, each on the best path that can be trusted.
+        """Score requests together, each on the fastest path that passes both checks.
 
         Errors are those of `LocalLM.score`.
 
         Args:
-            requests: What to score.
+            requests: Requests to score.
             window: The longest prompt, if shorter than the model's own.
-            token_budget: Tokens that may pass through the model at once; by default what suits
-                the device.
-            stopped: Asked between packs whether nobody waits for the results any more.
+            token_budget: Tokens that may pass through the model at once; by default that of the
+                device.
+            stopped: Called between packs; True if no caller waits for the results.
         """
         cache = self._begin()
         window = min(window or self.profile.window, self.profile.window)
@@ -122,7 +122,7 @@ class ScoringEngine:
         self.cache = PrefixTree(self.cache.max_bytes, device=self.runner.device)
 
     def _begin(self) -> PrefixTree:
-        """What a new call finds and keeps its prefixes in: none of a model that has changed."""
+        """Return the cache for a new call; an empty one if the model has changed."""
         change = self._watch.look()
         if change is not Change.NONE:
             self.forget()
@@ -181,7 +181,7 @@ class ScoringEngine:
         budget: TokenBudget,
         cache: PrefixTree,
     ) -> list[tuple[Scores, int]]:
-        """Like `run`, for candidates of several requests."""
+        """Score candidates of several requests, as `run` does."""
         # Equal paths of one request are computed once.
         places: list[dict[Path, list[tuple[int, int]]]] = []
         batches = []
@@ -240,7 +240,7 @@ class ScoringEngine:
         return self._forwards[path]
 
     def _plan(self, length: int) -> ScoringPath:
-        """The path for this length; says once per reason what is slower than it could be."""
+        """Return the path for a length; warn once per reason about a slower one."""
         chosen, against = self.path_for(length)
         for path, reason in against.items():
             # The masked path shares as much as the faster ones, so losing one of these is no news.
@@ -260,7 +260,7 @@ class ScoringEngine:
         return chosen
 
     def path_for(self, length: int) -> tuple[ScoringPath, dict[ScoringPath, str]]:
-        """The fastest path that configuration and self-check allow, and what speaks against faster.
+        """Return the fastest path that both checks allow, and the reasons against faster ones.
 
         ``length`` is that of the longest prompt.
         """
@@ -276,12 +276,12 @@ class ScoringEngine:
         return ScoringPath.REFERENCE, against
 
     def against(self, path: ScoringPath, length: int) -> str | None:
-        """What configuration and self-check say against a path for prompts of a length."""
+        """Return the reason against a path for prompts of a length; None if both checks pass."""
         reason = self.profile.against(path, length)
         return reason or self._self_check(path, length)
 
     def _self_check(self, path: ScoringPath, length: int) -> str | None:
-        """Hold a path to the reference, once per length that is crossed; why it failed, if so."""
+        """Compare a path with the reference, once per crossed length; return a failure."""
         failures = self._failures.setdefault(path, [])
         for threshold in (0, *self.profile.thresholds):
             if any(length > failure.beyond for failure in failures):

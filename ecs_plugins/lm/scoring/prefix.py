@@ -1,9 +1,9 @@
 """Keys and values of computed prefixes, kept between calls in a tree under a byte budget.
 
-A causal model's keys and values depend on what stands before alone. So whatever begins like
-something that was computed finds it here: a passage that is asked about again, behind the same head
-of the template and the same context, and a conversation that grows at its end. A branch is a run
-of token ids whose keys and values stand in an arena; a prefix is the way from the root to a branch.
+A causal model's keys and values depend on earlier tokens alone. So prompts that begin alike share
+them: a passage that is asked about again, after the same head of the template and the same context,
+and a conversation that grows at its end. A branch is a run of token ids whose keys and values are
+in an arena; a prefix is the way from the root to a branch.
 
 Sharing fewer than `MIN_SAVED` tokens is not worth a branch: such heads are repeated, as in a
 forest (see ``forest``).
@@ -42,7 +42,7 @@ _GROUP_FILES = (
 """Limit and use of a container's memory, in both versions of Linux control groups."""
 
 Slots = Sequence[range]
-"""Runs of places in an arena, one behind the other."""
+"""Runs of places in an arena, one after the other."""
 
 
 class PrefixPiece(NamedTuple):
@@ -59,7 +59,7 @@ class PrefixPiece(NamedTuple):
     slots: range
 
     def layer(self, number: int) -> KeyValues:
-        """Keys and values of a layer, each ``[1, kv_heads, len(ids), width]``: views, no copy."""
+        """Return views of a layer's keys and values, each ``[1, kv_heads, len(ids), width]``."""
         return self.arena.read(number, self.slots)
 
     @property
@@ -71,7 +71,7 @@ class PrefixPiece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PrefixState:
-    """A computed prefix: pieces, one behind the other."""
+    """A computed prefix: pieces, one after the other."""
 
     pieces: tuple[PrefixPiece, ...] = ()
 
@@ -91,9 +91,9 @@ class PrefixState:
         arena: Arena,
         slots: Slots,
     ) -> PrefixState:
-        """This state with what was computed behind it."""
-        behind = _pieces(ids, arena, slots)
-        return PrefixState((*self.pieces, *behind))
+        """Return this state with the tokens computed after it."""
+        after = _pieces(ids, arena, slots)
+        return PrefixState((*self.pieces, *after))
 
 
 def _pieces(
@@ -109,7 +109,7 @@ def _pieces(
 
 
 def joined(pieces: Sequence[PrefixPiece]) -> tuple[KeyValues, ...]:
-    """Keys and values of pieces one behind the other, per layer: a copy."""
+    """Copy keys and values of pieces into one tensor per layer."""
     layers = []
     for number in range(len(pieces[0].arena.layers)):
         parts = [piece.layer(number) for piece in pieces]
@@ -120,7 +120,7 @@ def joined(pieces: Sequence[PrefixPiece]) -> tuple[KeyValues, ...]:
 
 
 def first_slots(slots: Slots, tokens: int) -> list[range]:
-    """The slots of the first tokens."""
+    """Return the slots of the first tokens."""
     return _cut(slots, tokens)[0]
 
 
@@ -128,20 +128,20 @@ def _cut(
     slots: Slots,
     at: int,
 ) -> tuple[list[range], list[range]]:
-    """Slots before and behind a number of tokens."""
+    """Divide slots after a number of tokens."""
     before = []
-    behind = []
+    after = []
     for run in slots:
         if at > 0:
             before.append(run[:at])
         if at < len(run):
-            behind.append(run[max(0, at) :])
+            after.append(run[max(0, at) :])
         at -= len(run)
-    return before, behind
+    return before, after
 
 
 def places_of(slots: Slots) -> np.ndarray:
-    """The place of every token, ``[tokens]``."""
+    """Return the place of every token, ``[tokens]``."""
     if not slots:
         return np.zeros(0, dtype=np.int64)
     runs = [np.arange(run.start, run.stop) for run in slots]
@@ -171,17 +171,17 @@ class _Branch:
 
     @property
     def key(self) -> Ids:
-        """What its parent knows it by."""
+        """Key of the branch in its parent."""
         return self.ids[:MIN_SAVED]
 
 
 class Kept(NamedTuple):
-    """What was made room for.
+    """Room for a prefix.
 
     Attributes:
-        start: So many tokens of the prefix were kept already.
-        slots: Where those behind them are to be written.
-        branch: What was added for them, if anything.
+        start: Number of its tokens that were kept already.
+        slots: Places for the other tokens.
+        branch: Branch that was added for them, if any.
     """
 
     start: int
@@ -238,7 +238,7 @@ class PrefixTree:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has memory."""
+        """True if the tree has memory."""
         return self._arena is not None
 
     @property
@@ -248,7 +248,7 @@ class PrefixTree:
         return self._arena
 
     def find(self, ids: Ids) -> PrefixState:
-        """The longest kept leading part of ``ids``; the empty state if there is none."""
+        """Return the longest kept leading part of ``ids``; the empty state if there is none."""
         way = self._way(ids)
         self._use(way)
         pieces: list[PrefixPiece] = []
@@ -261,24 +261,24 @@ class PrefixTree:
     def keep(
         self,
         ids: Ids,
-        behind: int = 0,
+        after: int = 0,
         least: int = MIN_SAVED,
     ) -> Kept | None:
-        """Make room for a prefix, and drop what was not used for longest where there is none left.
+        """Make room for a prefix; drop the least recently used ones where there is none left.
 
-        It is found from now on: whoever asks for room writes before anybody reads, or gives it up.
+        It is found from now on: the caller writes it before anybody reads it, or gives it up.
 
         Args:
             ids: The prefix.
-            behind: So many leading tokens cannot be written any more: they are kept, or nothing is.
+            after: Number of leading tokens that must be kept already; else nothing is kept.
             least: Fewer tokens than that are not worth it.
 
         Returns:
-            Where to write what is not kept yet; None if there is no room.
+            Room for the tokens that are not kept yet; None if there is none.
         """
         way = self._way(ids)
         start = sum(shared for _, shared in way)
-        if start < behind:
+        if start < after:
             return None
         if len(ids) - start < least:
             return Kept(start)
@@ -297,7 +297,7 @@ class PrefixTree:
         return Kept(start, slots, branch)
 
     def give_up(self, kept: Iterable[Kept]) -> None:
-        """Forget what was not written, and all that was to stand behind it."""
+        """Forget a prefix that was not written, and all that follow it."""
         for each in kept:
             if each.branch is not None and each.branch in self._order:
                 self._drop(each.branch)
@@ -316,7 +316,7 @@ class PrefixTree:
 
     @property
     def statistics(self) -> CacheStatistics:
-        """What is held, and what was saved."""
+        """Size of the tree, and tokens saved."""
         arena = self._arena
         held = 0
         if arena is not None:
@@ -344,7 +344,7 @@ class PrefixTree:
         self._clear()
 
     def _allocate(self, shape: StateShape) -> Arena | None:
-        """As much as the budget says, or half of it and so on where memory does not suffice."""
+        """Allocate the budget; half of it, and so on, where memory does not suffice."""
         page_bytes = self._page * shape.token_bytes
         budget = self.max_bytes
         if budget is None:
@@ -362,7 +362,7 @@ class PrefixTree:
         return None
 
     def _way(self, ids: Ids) -> list[tuple[_Branch, int]]:
-        """The branches along ``ids``, and how many tokens of each are shared: all but of the last.
+        """Return the branches along ``ids``, with the number of shared tokens of each.
 
         Every branch but the last is shared whole.
         """
@@ -397,11 +397,11 @@ class PrefixTree:
                 self._saved += shared
 
     def _split(self, branch: _Branch, at: int) -> None:
-        """Leave a branch its first tokens, and put the others into one behind it."""
-        before, behind = _cut(branch.slots, at)
+        """Divide a branch: its first tokens stay, and a new branch after it gets the others."""
+        before, after = _cut(branch.slots, at)
         rest = _Branch(
             branch.ids[at:],
-            behind,
+            after,
             branch,
             branch.call,
             branch.children,
@@ -432,7 +432,7 @@ class PrefixTree:
             branch = branch.parent
 
     def _drop(self, branch: _Branch) -> None:
-        """Drop a branch and what stands behind it."""
+        """Drop a branch and all branches after it."""
         for child in list(branch.children.values()):
             self._drop(child)
         assert branch.parent is not None

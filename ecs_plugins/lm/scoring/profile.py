@@ -1,4 +1,4 @@
-"""What a model's configuration and device say about sharing a prefix: the planner's first net.
+"""Limits of a model for sharing a prefix, by its configuration and device.
 
 A wrong shortcut raises nothing, it returns wrong numbers: a sliding window that is ignored, a
 bias by key index that does not know of restarted positions, a rotary scaling that depends on
@@ -44,34 +44,34 @@ class ScoringPath(StrEnum):
 
 
 PACKED = (ScoringPath.CASCADE, ScoringPath.VARLEN, ScoringPath.MASKED)
-"""The paths that compute what prompts share once."""
+"""Paths that compute shared parts of prompts once."""
 
 PATHS: Mapping[str, Sequence[ScoringPath]] = {
     "cpu": (ScoringPath.CASCADE, ScoringPath.MASKED, ScoringPath.PADDED),
     "cuda": (ScoringPath.VARLEN, ScoringPath.MASKED, ScoringPath.PADDED),
 }
-"""What a kind of device tries, fastest first, before it turns to the reference.
+"""Paths by kind of device, fastest first; the reference comes last.
 
 A processor wants small dense blocks that stay in its cache: a cascade. A card wants few kernels:
 one per layer for all passages.
 """
 
 _ELSEWHERE = (ScoringPath.MASKED, ScoringPath.PADDED)
-"""On devices that nobody has measured, the model's own attention."""
+"""Paths of other devices, which were not measured: the model's own attention."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """What the planner needs to know of a model.
+    """Facts of a model for the planner.
 
     Attributes:
         window: The longest prompt that the model takes, in tokens.
-        obstacles: What speaks against a path.
-        thresholds: Lengths that the configuration names, ascending; what a model does may change
-            where a prompt, or a packed row, becomes longer.
-        pads_on_the_left: Whether prompts of different lengths can be generated from together:
+        obstacles: Reasons against each path.
+        thresholds: Lengths that the configuration names, ascending; the model may compute
+            differently where a prompt, or a packed row, becomes longer.
+        pads_on_the_left: True if prompts of different lengths can be generated from together;
             recurrent states and key-counting biases see the padding.
-        paths: What to try, fastest first.
+        paths: Paths to try, fastest first.
     """
 
     window: int
@@ -81,13 +81,13 @@ class ModelProfile:
     paths: Sequence[ScoringPath] = PATHS["cpu"]
 
     def room(self, path: ScoringPath) -> int:
-        """Tokens of the longest prompt that nothing here keeps from a path."""
+        """Return the tokens of the longest prompt for which a path has no obstacle."""
         obstacles = self.obstacles.get(path, ())
         ends = [obstacle.beyond for obstacle in obstacles]
         return min([self.window, *ends])
 
     def against(self, path: ScoringPath, length: int) -> str | None:
-        """Why a path cannot be used for prompts of this length, if so."""
+        """Return the reason against a path for prompts of a length; None if there is none."""
         for obstacle in self.obstacles.get(path, ()):
             if length > obstacle.beyond:
                 return obstacle.reason
@@ -129,7 +129,7 @@ def _lengths(
     value: Any,
     name: str = "",
 ) -> Iterator[int]:
-    """Every number of a configuration, however deep, whose name says that it is a length."""
+    """Yield every number of a configuration, at any depth, that has the name of a length."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _lengths(inner, str(key))
@@ -145,7 +145,7 @@ def _names_a_length(name: str) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether a value is a whole number; a truth value is none."""
+    """Return True if a value is a whole number and not a truth value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return value == value // 1
@@ -179,7 +179,7 @@ def _layers(model: PreTrainedModel, config: Any) -> list[Obstacle]:
 
 
 def _indexed(config: Any) -> list[Obstacle]:
-    """Attention to the best keys alone: which of equal ones depends on the length of a batch."""
+    """Return obstacles of attention to the best keys alone; ties depend on the batch."""
     out = []
     for name in ("index_topk", "keep_window_size"):
         kept = getattr(config, name, None)
@@ -238,7 +238,7 @@ def _obstacles(reasons: Mapping[str, bool]) -> list[Obstacle]:
 
 
 def _rope(config: Any) -> list[Obstacle]:
-    """Rotary scalings by the longest position of a call; they matter beyond the first length."""
+    """Return obstacles of rotary scalings by the longest position of a call."""
     parameters = getattr(config, "rope_parameters", None)
     parameters = parameters or getattr(config, "rope_scaling", None)
     if not isinstance(parameters, Mapping):
@@ -258,7 +258,7 @@ def _first_length(
     config: Any,
     entry: Mapping[str, Any],
 ) -> int:
-    """The length up to which a rotary scaling changes nothing."""
+    """Return the length up to which a rotary scaling changes nothing."""
     lengths = (
         entry.get("original_max_position_embeddings"),
         getattr(config, "original_max_position_embeddings", None),

@@ -1,4 +1,4 @@
-"""A scoring request in token ids, its paths, and the comparison of what lies behind them.
+"""A scoring request in token ids, its paths, and the comparison of distributions after them.
 
 A vocabulary has up to a quarter of a million tokens. So of all next-token distributions only those
 of the base are kept, and only at the scored tokens; a candidate's are reduced to one number each
@@ -55,10 +55,10 @@ class TokenRequest:
     comparisons: tuple[Comparison, ...] = ()
 
     def path(self, candidate: int, continuation: int) -> Path:
-        """The path through a candidate and a continuation, by their numbers."""
+        """Return the path through a candidate and a continuation, by their numbers."""
         ids = self.candidates[candidate]
         path = path_of(ids, self.continuations[continuation])
-        # The same for all continuations, so that these share what stands behind it.
+        # The same for all continuations, so that these share their first ids.
         fixed = min(each.fixed for each in self.continuations)
         kept = len(ids) + fixed
         if path.scored:
@@ -68,7 +68,7 @@ class TokenRequest:
 
     @property
     def beginning(self) -> TokenRequest:
-        """What of it is worth keeping, with nothing scored."""
+        """The part of the request that is worth keeping, with nothing scored."""
         first = min(self.continuations, key=lambda continuation: continuation.fixed)
         ids = first.ids[: first.fixed + 1]
         read = Continuation(ids, (), first.fixed)
@@ -82,8 +82,8 @@ class TokenRequest:
     @property
     def tokens(self) -> int:
         """Tokens of all paths, where the candidates share nothing but the prefix."""
-        behind = sum(len(continuation.ids) for continuation in self.continuations)
-        candidates = sum(len(candidate) + behind for candidate in self.candidates)
+        after = sum(len(continuation.ids) for continuation in self.continuations)
+        candidates = sum(len(candidate) + after for candidate in self.candidates)
         return len(self.prefix) + candidates
 
     def require_room(self, window: int) -> None:
@@ -98,12 +98,12 @@ class TokenRequest:
         )
 
     def length(self, candidate: int) -> int:
-        """Tokens from the head of the prefix to the end of the longest continuation."""
+        """Return the tokens from the head of the prefix to the end of the longest continuation."""
         passage = self.candidates[candidate]
         return len(self.prefix) + len(passage) + self.longest_continuation
 
     def beyond(self, window: int) -> dict[int, str]:
-        """The candidates that exceed a window, with the reason."""
+        """Return the candidates that exceed a window, with the reason."""
         reasons = {}
         for candidate in range(len(self.candidates)):
             length = self.length(candidate)
@@ -125,7 +125,7 @@ class EngineResult:
     computed_tokens: int
 
     def fitting(self, request: TokenRequest) -> list[int]:
-        """The candidates that can be scored."""
+        """Return the candidates that can be scored."""
         return [k for k in range(len(request.candidates)) if k not in self.unscored]
 
 
@@ -133,10 +133,10 @@ class Path(NamedTuple):
     """One way from the end of the prefix to a last scored token.
 
     Attributes:
-        ids: Candidate and continuation, cut behind the last scored token.
+        ids: Candidate and continuation, cut after the last scored token.
         scored: Indices into ``ids`` of the scored tokens, ascending.
-        kept: So many leading ids are worth keeping for later questions.
-        comparison: What is told the logits at the scored tokens, if anything wants them.
+        kept: Number of leading ids that are worth keeping for later questions.
+        comparison: Gets the logits at the scored tokens, if divergences are wanted.
     """
 
     ids: Ids
@@ -146,12 +146,12 @@ class Path(NamedTuple):
 
     @property
     def is_base(self) -> bool:
-        """Whether other paths are compared with this one, which must therefore come first."""
+        """True if other paths are compared with this one, which must therefore come first."""
         return self.comparison is not None and self.comparison.is_base(self.ids)
 
 
 def path_of(candidate: Ids, continuation: Continuation) -> Path:
-    """The path through one candidate and one continuation."""
+    """Return the path through one candidate and one continuation."""
     start = len(candidate)
     scored = tuple(
         start + index for first, stop in continuation.spans for index in range(first, stop)
@@ -163,14 +163,14 @@ def path_of(candidate: Ids, continuation: Continuation) -> Path:
 
 
 class PathScores(NamedTuple):
-    """What a scoring path returns: log-probabilities per path, and tokens computed."""
+    """Result of a scoring path: log-probabilities per path, and tokens computed."""
 
     logprobs: list[Logprobs]
     computed_tokens: int
 
 
 def common_length(a: Ids, b: Ids) -> int:
-    """How many leading ids two sequences share.
+    """Return the number of leading ids that two sequences share.
 
     By bisection over slices, which compare at the speed of memory: contexts have thousands of
     tokens and are compared often.
@@ -187,10 +187,10 @@ def common_length(a: Ids, b: Ids) -> int:
 
 
 class Comparison:
-    """What lies behind one continuation, compared with what lies behind the base.
+    """Distributions after the candidates, compared with those after the base.
 
-    It travels with the paths through a continuation, and is told the logits of each. The base has
-    to come first; the same path may come again.
+    It travels with the paths through a continuation, and gets the logits of each. The base has to
+    come first; the same path may come again.
 
     Args:
         base: Ids of the continuation up to its last scored token: the path of the base.
@@ -205,7 +205,7 @@ class Comparison:
         self._rows: Tensor | None = None
 
     def is_base(self, path: Ids) -> bool:
-        """Whether a path is that of the base."""
+        """Return True for the path of the base."""
         return path == self._base
 
     def see(
@@ -237,7 +237,7 @@ class Comparison:
             return
         if self._rows is None:
             raise ScoringError(
-                "a divergence needs the distribution behind the base, which was not computed: "
+                "a divergence needs the distribution after the base, which was not computed: "
                 "score the empty candidate with, or before, the others"
             )
         divergences = torch.empty(len(rows), dtype=torch.float32, device=logits.device)

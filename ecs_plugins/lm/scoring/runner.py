@@ -1,8 +1,8 @@
-"""The only place that calls the model's forward: devices, precision, memory, log-probabilities.
+"""Calls of the model's forward: devices, precision, memory, log-probabilities.
 
 * Log-softmax is taken in float32 whatever the model's dtype, as gather minus logsumexp in chunks,
   so that no ``[rows, vocabulary]`` float32 copy of everything exists at once.
-* Nothing that the caller's process has set changes a model's numbers (`undisturbed`).
+* Settings of the caller's process do not change a model's numbers (`undisturbed`).
 * Work is done in packs under a token budget (see ``packs``).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOGITS_AT_ONCE = 2**26
 _LOGITS_AT_ONCE_ON_A_CARD = 2**29
-"""Logits of a pack: on a card it has room for many more rows, and wants them."""
+"""Rows of logits of a pack; a card has room for many more."""
 
 
 class Runner:
@@ -55,12 +55,12 @@ class Runner:
 
     @property
     def is_spread(self) -> bool:
-        """Whether the model's layers are on several devices."""
+        """True if the model's layers are on several devices."""
         places = getattr(self.model, "hf_device_map", {}).values()
         return len(set(places)) > 1
 
     def ids(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
-        """Ids as a ``[batch, length]`` tensor on the model's device."""
+        """Return ids as a ``[batch, length]`` tensor on the model's device."""
         tensor = on_device(ids, self.device)
         return tensor if tensor.ndim == 2 else tensor.unsqueeze(0)
 
@@ -72,7 +72,7 @@ class Runner:
         model: PreTrainedModel | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        """Logits ``[batch, len(rows), vocabulary]``; only these rows reach the LM head.
+        """Compute logits ``[batch, len(rows), vocabulary]``; only these rows reach the LM head.
 
         ``model`` is a twin to run instead of the model, ``kwargs`` are for its forward.
         """
@@ -90,7 +90,7 @@ class Runner:
 
 
 def _arguments_of(model: PreTrainedModel) -> frozenset[str]:
-    """Names of the arguments of a model's forward, and of what a wrapper of PEFT passes on."""
+    """Return the argument names of a model's forward, also inside a wrapper of PEFT."""
     names = set(inspect.signature(model.forward).parameters)
     wrapper: Any = model
     adapter = getattr(wrapper, "active_peft_config", None)
@@ -104,7 +104,7 @@ def target_logprobs(
     targets: Sequence[int],
     rows: Sequence[int] | None = None,
 ) -> Logprobs:
-    """Natural-log probabilities of tokens, read from the device.
+    """Return natural-log probabilities of tokens, read from the device.
 
     Args:
         logits: ``[n, vocabulary]``.
@@ -123,7 +123,7 @@ def target_logprobs(
 
 
 def logprobs_of(logits: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-    """Like `target_logprobs`, of numbers on the device, and left there."""
+    """Return `target_logprobs` of numbers on the device, without reading them."""
     normaliser = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
     step = rows_at_once(logits)
     for at in range(0, logits.shape[0], step):
@@ -143,7 +143,7 @@ _WORDS_OF_EXHAUSTION = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether ``error`` says that an allocation failed, on any device."""
+    """Return True if ``error`` is a failed allocation, on any device."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     if error.__cause__ is not None and is_out_of_memory(error.__cause__):
@@ -158,7 +158,7 @@ def undisturbed(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Iterator[None]:
-    """Inference in the dtype of the model, whatever the process prefers.
+    """Run inference in the dtype of the model, with any settings of the process.
 
     Without autocast, float32 in full precision, and a model on ``cuda:1`` with that card as the
     current one, in a worker's thread too.
@@ -206,7 +206,7 @@ class _FullFloat32:
 
 
 def _reduced_products() -> list[tuple[Any, str]]:
-    """The products of matrices that are not computed in full now, and how they are."""
+    """Return the settings of matrix products that are not in full precision now."""
     backends: tuple[Any, ...] = (torch.backends.cuda, torch.backends.mkldnn)
     reduced = []
     for backend in backends:

@@ -1,4 +1,4 @@
-"""What scoring does to tensors, and how it calls torch's attention kernels."""
+"""Operations on tensors, and calls of torch's attention kernels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def on_device(
     device: torch.device,
     dtype: torch.dtype = torch.long,
 ) -> Tensor:
-    """Numbers as a tensor; nothing waits for a GPU that is still computing."""
+    """Copy numbers to a device without waiting for it."""
     return _sent(torch.tensor(numbers, dtype=dtype), device)
 
 
@@ -34,7 +34,7 @@ def together_on_device(
     lists: Sequence[Numbers],
     device: torch.device,
 ) -> list[Tensor]:
-    """Lists of integers as tensors, which travel in one copy."""
+    """Copy lists of integers to a device in one copy."""
     arrays = [np.asarray(numbers, dtype=np.int64) for numbers in lists]
     whole = torch.tensor(np.concatenate(arrays))
     sizes = [len(array) for array in arrays]
@@ -49,7 +49,7 @@ def _sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def from_device(numbers: Tensor) -> npt.NDArray[np.float32]:
-    """Numbers of a tensor; waits until its device has computed them."""
+    """Return the numbers of a tensor, once its device has computed them."""
     found: npt.NDArray[np.float32] = numbers.cpu().numpy()
     return found
 
@@ -85,7 +85,7 @@ class Readings:
 
 
 def rows_at_once(logits: Tensor) -> int:
-    """Rows per chunk of a softmax in float32.
+    """Return the rows per chunk of a softmax in float32.
 
     On a processor a chunk stays in the cache; elsewhere it is 128 MiB, worth a launch.
     """
@@ -94,7 +94,7 @@ def rows_at_once(logits: Tensor) -> int:
 
 
 def divergence_of(candidate: Tensor, base: Tensor) -> Tensor:
-    """``D_KL(candidate || base)`` in nats, ``[n]``, never negative.
+    """Return ``D_KL(candidate || base)`` in nats, ``[n]``, never negative.
 
     Both are log-probabilities, float32, ``[n, vocabulary]``.
     """
@@ -115,7 +115,7 @@ def attend(
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Flash attention on a processor, with its log-sum-exp.
+    """Compute flash attention on a processor, with its log-sum-exp.
 
     Queries are ``[batch, heads, rows, dim]``, keys and values ``[batch, kv_heads, keys, dim]``; the
     log-sum-exp is ``[batch, heads, rows]`` in float32.
@@ -127,7 +127,7 @@ def attend(
 
 
 class Sequences(NamedTuple):
-    """Sequences of queries and of keys, each laid one behind the other.
+    """Sequences of queries and of keys, each laid one after the other.
 
     Attributes:
         query_starts: int32, ``[number + 1]``: where each sequence of queries begins, and the end.
@@ -152,7 +152,7 @@ def attend_sequences(
     sequences: Sequences,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Attention of every sequence of queries to its own keys, in one kernel on a card.
+    """Compute the attention of every sequence to its own keys, in one kernel on a card.
 
     Args:
         query: ``[rows, heads, dim]``.
@@ -185,7 +185,7 @@ def attend_sequences(
 
 
 def _suits_flash(query: Tensor, value: Tensor) -> bool:
-    """Whether flash attention knows the dtype, the width and the card."""
+    """Return True if flash attention supports the dtype, the width and the card."""
     width = query.shape[2]
     if query.dtype not in (torch.float16, torch.bfloat16):
         return False
@@ -204,7 +204,7 @@ def _attend_efficiently(
     sequences: Sequences,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Memory-efficient attention: float32, and cards that flash attention does not know."""
+    """Compute memory-efficient attention, for float32 and cards without flash attention."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key = key.repeat_interleave(groups, dim=1)
@@ -246,7 +246,7 @@ def _attend_one_by_one(
     sequences: Sequences,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """The same, plainly: what the kernels are held to."""
+    """Compute the same one sequence at a time, as a reference for the kernels."""
     rows, heads, _ = query.shape
     groups = heads // key.shape[1]
     out = query.new_empty(rows, heads, value.shape[2])
@@ -273,6 +273,6 @@ def _attend_one_by_one(
 
 
 def _by_head(states: Tensor, times: int) -> Tensor:
-    """From ``[tokens, heads, width]`` to heads first, in float32, each so many times."""
+    """Reshape ``[tokens, heads, width]`` to heads first, in float32, with repeated heads."""
     by_head = states.transpose(0, 1).float()
     return by_head.repeat_interleave(times, dim=0)

@@ -1,4 +1,4 @@
-"""A second module tree that shares a model's weights and attends by a plan.
+"""Twin of a model: a second module tree that shares its weights and attends by a plan.
 
 The attention function is registered with transformers' `AttentionInterface` and reached through a
 twin of the model. The plan of a packed row travels as an argument of the forward call, and is
@@ -35,7 +35,7 @@ _REFUSED = ("softcap", "s_aux", "sinks", "position_bias", "alibi", "head_mask")
 """Arguments that change attention in a way that the plans do not know."""
 
 Groups = Sequence[tuple[Forest, PrefixState]]
-"""Forests, each behind a computed prefix."""
+"""Forests, each after a computed prefix."""
 
 
 class Writes(NamedTuple):
@@ -53,11 +53,11 @@ class Writes(NamedTuple):
 
 
 class AttentionPlan(ABC):
-    """Which rows of one packed row attend to what.
+    """Plan of the attention within one packed row.
 
     Attributes:
         longest: Tokens of the longest path, prefix included.
-        calls: Attention layers that ran; a model that goes its own way shows here.
+        calls: Attention layers that ran; too few for a model that attends in another way.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -67,11 +67,11 @@ class AttentionPlan(ABC):
         self._writes: tuple[Arena, Tensor, Tensor] | None = None
 
     def numbers(self) -> list[Numbers]:
-        """What the device has to know of it."""
+        """Return the integers that the device needs."""
         return []
 
     def receive(self, numbers: Sequence[Tensor]) -> None:
-        """Take what `numbers` gave, on the device."""
+        """Store the integers of `numbers`, on the device."""
         assert not numbers, "a plan that gives numbers takes them"
 
     def write_into(
@@ -88,7 +88,7 @@ class AttentionPlan(ABC):
         states: tuple[Tensor, Tensor, Tensor],
         scale: float,
     ) -> Tensor:
-        """Attention of the next layer.
+        """Compute the attention of the next layer.
 
         Args:
             states: Queries ``[1, heads, rows, dim]``, keys and values with their own heads.
@@ -114,7 +114,7 @@ class AttentionPlan(ABC):
         layer: int,
         scale: float,
     ) -> Tensor:
-        """Attention of a layer (see `run`)."""
+        """Compute the attention of a layer (see `run`)."""
 
 
 def _longest(forest: Forest, prefix: PrefixState) -> int:
@@ -124,7 +124,7 @@ def _longest(forest: Forest, prefix: PrefixState) -> int:
 
 
 def tokens_of(groups: Groups) -> list[int]:
-    """The tokens of all rows."""
+    """Return the tokens of all rows."""
     tokens: list[int] = []
     for forest, _ in groups:
         tokens.extend(forest.tokens)
@@ -132,7 +132,7 @@ def tokens_of(groups: Groups) -> list[int]:
 
 
 def positions_of(groups: Groups) -> np.ndarray:
-    """The position of every row in its prompt."""
+    """Return the position of every row in its prompt."""
     positions = []
     for forest, prefix in groups:
         positions.append(prefix.length + forest.positions())
@@ -140,7 +140,7 @@ def positions_of(groups: Groups) -> np.ndarray:
 
 
 class _Probe(AttentionPlan):
-    """Attends to nothing, and notes what a layer would keep."""
+    """Plan that attends to nothing, and records the shape of keys and values."""
 
     def __init__(self) -> None:
         super().__init__([])
@@ -156,7 +156,7 @@ class _Probe(AttentionPlan):
         layer: int,  # noqa: ARG002
         scale: float,  # noqa: ARG002
     ) -> Tensor:
-        """Nothing, in the shape that attention has."""
+        """Return zeros in the shape of attention."""
         self.layers.append(shape_of((key, value)))
         self.dtype = key.dtype
         _, heads, rows, _ = query.shape
@@ -164,7 +164,7 @@ class _Probe(AttentionPlan):
 
 
 def shape_of(states: KeyValues) -> LayerShape:
-    """What a layer with these keys and values keeps of a token."""
+    """Return the shape of a layer's keys and values of one token."""
     key, value = states
     return LayerShape(key.shape[1], key.shape[3], value.shape[3])
 
@@ -180,7 +180,7 @@ def planned_attention(
     attention_plan: AttentionPlan | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention over one packed row, called by transformers.
+    """Compute the attention over one packed row, called by transformers.
 
     From ``[1, heads, rows, dim]``, heads of keys not repeated, to ``[1, rows, heads, dim]``.
 
@@ -201,7 +201,7 @@ def planned_attention(
 
 
 def twin_of(model: PreTrainedModel) -> PreTrainedModel:
-    """A second module tree that shares weights and hooks and differs in its attention alone.
+    """Make a second module tree that shares weights and hooks and differs in its attention.
 
     The model itself stays as it is: generation and the reference path keep their attention, in
     other threads too.
@@ -244,7 +244,7 @@ class TwinForward:
 
     @property
     def shape(self) -> StateShape:
-        """What the model keeps of a token; found out by showing it one.
+        """Shape of the model's keys and values of a token, found by running one.
 
         Raises:
             ScoringError: The model cannot be called this way.
@@ -265,10 +265,10 @@ class TwinForward:
         numbers: Sequence[Numbers] = (),
         writes: Writes | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """Run the forests one behind the other in one row.
+        """Run the forests one after the other in one row.
 
         Args:
-            groups: The forests, each behind a computed prefix.
+            groups: The forests, each after a computed prefix.
             rows: Ascending: which rows' logits are wanted.
             numbers: Lists of integers that the caller needs on the device; they travel along.
             writes: Which rows' keys and values are to be kept.

@@ -1,9 +1,9 @@
 """Attention of a packed row in one kernel per layer, for cards.
 
 Every node of the forest is a sequence of its own: its queries are its rows, and its keys are those
-of its whole path, gathered by index: what is kept of its prefix, its ancestors, itself. The causal
-mask ends where the keys end, so each row sees all that stands before it, and the number of kernels
-does not depend on how many passages there are. A head that passages share is computed once; only
+of its whole path, gathered by index: its cached prefix, its ancestors, itself. The causal mask ends
+where the keys end, so each row sees all earlier tokens, and the number of kernels does not depend
+on the number of passages. A head that passages share is computed once; only
 its keys are repeated.
 
 A long context that many nodes share would be repeated too often. All of its rows attend to it in
@@ -31,11 +31,11 @@ REPEATED = 2**14
 """Keys of one piece that may be repeated in a pack before it gets a call of its own."""
 
 _Slots = tuple[int, range]
-"""What tells a piece from others: the identity of its arena, and its slots."""
+"""Identity of a piece: that of its arena, and its slots."""
 
 
 class _Gathered:
-    """The pieces that a pack stands behind, each gathered once: one arena behind the other."""
+    """Pieces of the prefixes of a pack, each gathered once: one arena after the other."""
 
     def __init__(self, groups: Groups) -> None:
         self._arenas: list[Arena] = []
@@ -61,17 +61,17 @@ class _Gathered:
         self.uses[key] = uses + nodes
 
     def is_long(self, piece: PrefixPiece) -> bool:
-        """Whether a piece is too long to be repeated for all that stand behind it."""
+        """Return True if a piece is too long to be repeated for all nodes after it."""
         times = self.uses[_key(piece)] - 1
         return times * len(piece.ids) >= REPEATED
 
     def indices(self, piece: PrefixPiece) -> np.ndarray:
-        """Where its keys stand among the gathered ones."""
+        """Return the indices of a piece's keys among the gathered ones."""
         start = self._starts[_key(piece)]
         return np.arange(start, start + len(piece.ids))
 
     def numbers(self) -> list[np.ndarray]:
-        """The slots to gather, per arena."""
+        """Return the slots to gather, per arena."""
         gathered = []
         for arena in self._arenas:
             slots = list(self._pieces[id(arena)])
@@ -83,7 +83,7 @@ class _Gathered:
         layer: int,
         slots: Sequence[Tensor],
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Keys and values of a layer, ``[tokens, kv_heads, width]``, per arena."""
+        """Gather keys and values of a layer, ``[tokens, kv_heads, width]``, per arena."""
         for arena, chosen in zip(self._arenas, slots, strict=True):
             keys, values = map(_by_token, arena.layers[layer])
             yield keys.index_select(0, chosen), values.index_select(0, chosen)
@@ -94,7 +94,7 @@ def _key(piece: PrefixPiece) -> _Slots:
 
 
 def _by_token(states: Tensor) -> Tensor:
-    """From ``[1, heads, tokens, width]`` to ``[tokens, heads, width]``, as kernels take it."""
+    """Reshape ``[1, heads, tokens, width]`` to ``[tokens, heads, width]`` for the kernels."""
     return states[0].transpose(0, 1)
 
 
@@ -124,7 +124,7 @@ class _Call:
         return slice(self.first, self.first + sum(self.queries))
 
     def numbers(self) -> list[Numbers]:
-        """Starts of the sequences, those of their keys, and the keys."""
+        """Return the starts of the sequences and of their keys, and the keys."""
         lengths = [len(keys) for keys in self.keys]
         query_starts = np.cumsum([0, *self.queries])
         key_starts = np.cumsum([0, *lengths])
@@ -132,7 +132,7 @@ class _Call:
         return [query_starts, key_starts, keys]
 
     def receive(self, numbers: Sequence[Tensor]) -> None:
-        """Take what `numbers` gave, on the device."""
+        """Store the integers of `numbers`, on the device."""
         query_starts, key_starts, self.order = numbers
         self.sequences = Sequences(
             query_starts.int(),
@@ -171,19 +171,19 @@ class VarlenPlan(AttentionPlan):
         offset: int,
         rows: int,
     ) -> None:
-        """Add a forest whose first row is ``offset``; kept keys come behind those of all rows."""
-        behind: list[np.ndarray] = []
+        """Add a forest whose first row is ``offset``; cached keys come after those of all rows."""
+        after: list[np.ndarray] = []
         far_behind: list[np.ndarray] = []
         for piece in prefix.pieces:
             seen = rows + self._kept.indices(piece)
             if self._kept.is_long(piece):
                 far_behind.append(seen)
             else:
-                behind.append(seen)
+                after.append(seen)
         ways: dict[int, list[np.ndarray]] = {}
         for node, ancestors in forest.with_ancestors():
             own = np.arange(offset + node.start, offset + node.stop)
-            above = ways[ancestors[-1].start] if ancestors else behind
+            above = ways[ancestors[-1].start] if ancestors else after
             way = [*above, own]
             ways[node.start] = way
             self._nodes.queries.append(node.length)
@@ -198,7 +198,7 @@ class VarlenPlan(AttentionPlan):
         offset: int,
         rows: int,
     ) -> None:
-        """Rows that see a long context; they join those before them where these stand beside."""
+        """Add rows that see a long context; adjacent rows form one sequence."""
         last = self._long[-1] if self._long else None
         if last is None or last.rows.stop != offset:
             last = _Call(offset, causal=False)
@@ -211,14 +211,14 @@ class VarlenPlan(AttentionPlan):
             last.keys.append(seen)
 
     def numbers(self) -> list[Numbers]:
-        """The slots of what is kept, and what each call needs."""
+        """Return the slots of cached keys, and the integers of each call."""
         out: list[Numbers] = list(self._kept.numbers())
         for call in self._calls:
             out.extend(call.numbers())
         return out
 
     def receive(self, numbers: Sequence[Tensor]) -> None:
-        """Take what `numbers` gave, on the device."""
+        """Store the integers of `numbers`, on the device."""
         at = len(numbers) - _NUMBERS_OF_CALL * len(self._calls)
         self._slots = numbers[:at]
         for call in self._calls:
@@ -233,7 +233,7 @@ class VarlenPlan(AttentionPlan):
         layer: int,
         scale: float,
     ) -> Tensor:
-        """Attention of a layer."""
+        """Compute the attention of a layer."""
         queries = _by_token(query)
         keys = [_by_token(key)]
         values = [_by_token(value)]
