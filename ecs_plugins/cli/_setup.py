@@ -1,4 +1,4 @@
-"""What several commands set up in the same way: options, models, a model of the user's own."""
+"""Setup that several commands share: options, models, a model of the user."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ DtypeOption = Annotated[
 def load_model(
     name_or_path: str | None, *, device: str = "auto", dtype: str = "auto"
 ) -> LanguageModel:
-    """The model that a ``--model`` option names, ready to score; the bundled one without it.
+    """Load the model that ``--model`` names; the bundled one without a name.
 
-    Loaded here and not on first use, so that seconds which a command reports hold none of it.
+    It is loaded here, and not on first use, so that measured seconds do not include it.
     """
     from transformers.utils.logging import disable_progress_bar
 
@@ -56,7 +56,7 @@ def load_model(
 def imported_answer_model(
     path: str, count_tokens: Callable[[Sequence[str]], Sequence[int]]
 ) -> AnswerModel:
-    """Import ``module:attribute``; the working directory is looked in first.
+    """Import ``module:attribute``, from the working directory first.
 
     It is a LangChain chat model, a LlamaIndex LLM, an `AnswerModel`, or a function without
     arguments that returns one.

@@ -69,7 +69,7 @@ def path() -> None:
 
 @app.command()
 def remove() -> None:
-    """Delete the installed model and what interrupted installs left."""
+    """Delete the installed model and remains of interrupted installs."""
     freed = bundled.remove()
     message = f"Removed {megabytes(freed)}" if freed else "Nothing was installed"
     typer.echo(message, err=True)

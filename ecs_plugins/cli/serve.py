@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SERVE_HELP = """Serve a rerank endpoint: one model for many processes and languages.
 
-It also says what an answer rests on, at /v1/attribute.
+It also attributes answers to documents, at /v1/attribute.
 
 \b
   ecs-plugins serve --port 8080
@@ -238,7 +238,7 @@ def _clients(host: str, tokens: Path | None) -> Mapping[str, str] | None:
 def _run(
     app: Service, host: str, port: int, max_waiting: int, loading: Loading[Any] | None = None
 ) -> None:
-    """Until it is told to stop; requests under way are answered before that."""
+    """Serve until a signal comes; requests under way are answered first."""
     from ecs_plugins.server.running import run
 
     app.bounds = replace(app.bounds, requests=max_waiting)

@@ -212,7 +212,7 @@ class LanguageModel(Protocol):
         """The model's window: the longest prefix + candidate + continuation, in tokens."""
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """Token log-probabilities of every scored segment, in nats.
+        """Return the token log-probabilities of every scored segment, in nats.
 
         Raises:
             InvalidInputError: A scored segment has no tokens, or a prefix fills the window.
@@ -234,7 +234,7 @@ class LanguageModel(Protocol):
         """Continue each prompt; greedy at temperature 0, else seeded sampling."""
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, special tokens off."""
+        """Count the tokens of each text, without special tokens."""
 
 
 def prepare(model: LanguageModel, requests: Sequence[ScoreRequest]) -> int:

@@ -1,4 +1,4 @@
-"""An endpoint that says what an answer rests on: ``POST /v1/attribute``."""
+"""Endpoint that attributes an answer to documents: ``POST /v1/attribute``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AttributionRequest(BaseModel):
     rank_fields: list[str] | None = None
 
     def passages(self, at_most: int) -> list[str]:
-        """The texts of the documents; all lengths are checked before anything is computed."""
+        """Return the texts of the documents, once all lengths are checked."""
         check_length("query", self.query, LONGEST_QUERY)
         check_length("answer", self.answer, LONGEST_ANSWER)
         return texts_of(self.documents, self.rank_fields, at_most)
@@ -71,7 +71,7 @@ class AttributionEndpoint:
         )
 
     async def attribute(self, request: Request) -> Response:
-        """Answer one request, or say in words why not."""
+        """Answer one request, or send the message of an error."""
         return await in_words(request, self._attributed(request))
 
     async def _attributed(self, request: Request) -> Response:
@@ -88,9 +88,9 @@ class AttributionEndpoint:
 
 
 def characters_read(shaper: ContextShaper, query: str, passages: Sequence[str], answer: str) -> int:
-    """About how many characters the model reads to attribute an answer.
+    """Estimate the characters that the model reads to attribute an answer.
 
-    Every statement is read behind the question and every passage that the ranker passes on.
+    Every statement is read after the question and every passage that the ranker passes on.
     """
     read = min(len(passages), shaper.config.pool_size or len(passages))
     share = read / max(1, len(passages))
@@ -103,7 +103,7 @@ _STATEMENT = 80  # characters of a statement, about
 
 
 def told(attribution: Attribution) -> Mapping[str, Any]:
-    """An attribution as it is sent: its statements, and the answer with its marks."""
+    """Return an attribution as JSON: its statements, and the answer with its marks."""
     data = attribution.to_dict()
     del data["query"], data["answer"]
     data["cited"] = attribution.cited

@@ -40,12 +40,12 @@ INSTRUCTIONS = (
 )
 
 LONGEST_STATEMENT = 16 << 10
-"""Bytes of what is remembered at a time, in UTF-8."""
+"""Most bytes of one statement, in UTF-8."""
 
 _DEFAULT_K = 5
 _MOST_PASSAGES = 1000
 _ROLE = "user"
-"""Role of what a client has remembered."""
+"""Role of the statements of a client."""
 
 
 def _default_k(given: object) -> object:
@@ -73,13 +73,13 @@ def mcp_server(
     client: str | None = None,
     turns: Turns | None = None,
 ) -> MCPServer:
-    """The tools of one memory, which is not closed, and one model.
+    """Return a server with the tools of one memory, which it does not close, and one model.
 
     Args:
-        memory: What is remembered; its ``StoreConfig`` says how much each client may have.
-        shaper: Makes what chooses passages, when it is first needed.
+        memory: The memory; its ``StoreConfig`` bounds each client.
+        shaper: Makes the shaper, at its first use.
         client: The one client, over stdio; None asks each HTTP request who sent it.
-        turns: Whose passages are chosen next.
+        turns: Turns of the requests to the model.
     """
     server: MCPServer = MCPServer(
         "ecs-plugins", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
@@ -122,7 +122,7 @@ def _state(context: Context) -> dict[str, Any]:
 
 
 class _Tools:
-    """What each tool does."""
+    """Functions of the tools."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class _Tools:
     async def recall(
         self, context: Context, question: _Question, k: _K = _DEFAULT_K
     ) -> dict[str, list[dict[str, Any]]]:
-        """Find what was said about a question, best first; an empty list if nothing was."""
+        """Find statements about a question, best first; an empty list if there are none."""
         recollections = await self._memory.arecall(
             question, namespace=self._namespace(context), k=k
         )
@@ -210,7 +210,7 @@ class _Tools:
             list[str], Field(description="What it may rest on.", max_length=_MOST_PASSAGES)
         ],
     ) -> dict[str, Any]:
-        """Say what an answer rests on, how well, and which of its words no passage has."""
+        """Find the passages that support an answer, and its words that no passage has."""
         shaper = await asyncio.to_thread(self._shaper)
         size = characters_read(shaper, question, passages, answer)
         attribution = await self._turns.compute(
@@ -232,7 +232,7 @@ class _Tools:
 
 
 def _checked(attribution: Attribution) -> list[dict[str, Any]]:
-    """The statements of an answer as a model reads them."""
+    """Return the statements of an answer as a model reads them."""
     statements: list[dict[str, Any]] = []
     for statement in attribution.statements:
         rests_on = []
@@ -259,7 +259,7 @@ def _rounded(share: float | None) -> float | None:
 
 
 def _told(recollection: Memory) -> dict[str, Any]:
-    """A recollection as a model reads it: the fields that say something, and who said it when."""
+    """Return the fields of a recollection that are set, with its speaker and time."""
     data = recollection.to_dict()
     data["role"] = recollection.metadata.get("role") or recollection.role
     data["speaker"] = recollection.metadata.get("name")
@@ -277,7 +277,7 @@ def mcp_app(
     bounds: Bounds | None = None,
     turns: Turns | None = None,
 ) -> Service:
-    """The tools over streamable HTTP, at ``/mcp``, as an ASGI application.
+    """Return the tools over streamable HTTP, at ``/mcp``, as an ASGI application.
 
     Every request stands alone, so no client can take up the session of another. It is called by
     the names of this machine and by ``hosts``, and by pages of this machine and of ``origins``; the

@@ -120,11 +120,11 @@ class Arena:
         return slots
 
     def share(self, slots: range) -> None:
-        """One more run stands on the pages of these slots."""
+        """Count one more run on the pages of these slots."""
         self._uses[self._pages(slots)] += 1
 
     def give_back(self, slots: range) -> None:
-        """One run less stands on the pages of these slots."""
+        """Count one run less on the pages of these slots."""
         uses = self._uses[self._pages(slots)]
         uses -= 1
         self.free += int((uses == 0).sum())

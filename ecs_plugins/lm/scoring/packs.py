@@ -76,7 +76,7 @@ class TokenBudget:
         return tokens > max(self.affordable.proven, DEFAULT_TOKEN_BUDGET)
 
     def went_well(self, spent: int) -> None:
-        """A pack of so many tokens was computed."""
+        """Note a pack of so many tokens that was computed."""
         affordable = self.affordable
         affordable.proven = max(affordable.proven, spent)
         affordable.calm += 1

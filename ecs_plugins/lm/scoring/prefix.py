@@ -222,7 +222,7 @@ class PrefixTree:
         self._clear()
 
     def begin(self) -> None:
-        """A new call begins."""
+        """Begin a new call."""
         self._call += 1
         if self._arena is not None and self._budget != self.max_bytes:
             self._let_go()
@@ -426,7 +426,7 @@ class PrefixTree:
         self._to_the_end(branch.parent)
 
     def _to_the_end(self, branch: _Branch | None) -> None:
-        """A branch and those above it come after all others."""
+        """Move a branch and its ancestors to the end of the order of use."""
         while branch is not None and branch is not self._root:
             self._order.move_to_end(branch)
             branch = branch.parent

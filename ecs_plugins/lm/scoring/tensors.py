@@ -65,7 +65,7 @@ class Readings:
         self._receivers: list[Receiver] = []
 
     def add(self, numbers: Tensor, receive: Receiver) -> None:
-        """Note one-dimensional float32 numbers, and who is told them."""
+        """Note one-dimensional float32 numbers, and the function that gets them."""
         self._numbers.append(numbers)
         self._receivers.append(receive)
 
