@@ -94,7 +94,7 @@ def test_a_value_that_cannot_be_used_is_refused(make, field, memory):
 
 @pytest.mark.parametrize("namespace", ["u1", (), ("",), (1,)])
 @pytest.mark.parametrize("make", REMEMBERING)
-def test_what_is_no_tuple_of_labels_is_no_namespace(make, namespace, memory):
+def test_a_namespace_must_be_a_tuple_of_labels(make, namespace, memory):
     with pytest.raises(EcsPluginsError, match=r"namespace|labels"):
         REMEMBERING[make](memory, namespace=namespace)
 

@@ -68,7 +68,7 @@ def test_the_shaped_agent_reads_fewer_passages(run):
         ("llama_index_local_llm", "llama_index.llms.huggingface"),
     ],
 )
-def test_a_model_on_the_loaded_weights_answers_from_what_they_kept(run, example, package):
+def test_the_scoring_weights_also_answer(run, example, package):
     pytest.importorskip(package, reason="the framework's package for Hugging Face models")
     out = run(example)
     assert "kept: Agnes Bright" in out

@@ -83,7 +83,7 @@ class Local(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-async def test_what_calibration_measured_is_what_a_routed_query_costs(bundled_lm):
+async def test_a_routed_query_costs_the_calibrated_amount(bundled_lm):
     documents = [
         Document("Hester Vane had the mill built in 1764.", metadata={"title": "The mill"}),
         Document("The oak wheel was made by Anton Brae.", metadata={"title": "The wheel"}),

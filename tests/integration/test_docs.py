@@ -53,7 +53,7 @@ def registries():
 @pytest.mark.model
 @pytest.mark.usefixtures("bundled_lm", "registries")
 @pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=name_of)
-def test_the_code_of_a_page_runs_and_prints_what_it_shows(
+def test_the_code_of_a_page_prints_the_shown_output(
     page: Path, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -68,7 +68,7 @@ def test_the_code_of_a_page_runs_and_prints_what_it_shows(
 
 
 @pytest.mark.model
-def test_the_picture_shows_what_the_model_says(bundled_lm) -> None:
+def test_the_picture_shows_the_models_output(bundled_lm) -> None:
     passages = (ROOT / "docs" / "figures" / "shape_page.txt").read_text("utf-8").splitlines()
     shaper = ContextShaper(bundled_lm, ShapingConfig(top_k=1))
     shaped = shaper.shape("When does the last boat leave on Sunday?", passages)
@@ -79,7 +79,7 @@ def test_the_picture_shows_what_the_model_says(bundled_lm) -> None:
 @pytest.mark.model
 @pytest.mark.usefixtures("bundled_lm")
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=name_of)
-def test_a_notebook_runs_and_shows_what_it_prints(notebook: Path, monkeypatch, capsys) -> None:
+def test_a_notebook_shows_its_output(notebook: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(notebook.parent)
     written = json.loads(notebook.read_text(encoding="utf-8"))
     cells = [cell for cell in written["cells"] if cell["cell_type"] == "code"]

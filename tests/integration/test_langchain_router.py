@@ -39,9 +39,7 @@ def named(frontier):
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-async def test_what_was_prepared_is_noted_when_a_stream_is_closed_early(
-    frontier, ledger, asynchronous
-):
+async def test_preparation_is_recorded_when_a_stream_closes_early(frontier, ledger, asynchronous):
     router = LangChain().routed(frontier, ledger=ledger)
     request = {"question": QUESTION, "context_id": "c", "reuse": 40}
     if asynchronous:
@@ -85,7 +83,7 @@ async def test_attempts_of_with_retry_are_one_query(frontier, ledger, monkeypatc
         assert ledger.count(name) == 1
 
 
-def test_of_documents_in_its_input_a_stream_yields_the_words_and_at_last_the_numbers(frontier):
+def test_a_stream_over_input_documents_yields_words_then_numbers(frontier):
     router = LangChain().routed(frontier, documents=None)
     documents = [Document(text) for _, text in TEXTS]
     chunks = list(router.stream({"question": QUESTION, "documents": documents}))

@@ -44,7 +44,7 @@ def test_a_response_is_held_against_its_nodes_and_needs_no_question():
 
 
 @pytest.mark.parametrize(("fields", "reason"), faults())
-def test_what_cannot_be_attributed_is_invalid_and_not_unsupported(fields, reason):
+def test_a_failed_attribution_is_invalid(fields, reason):
     result = evaluator(**fields).evaluate(QUESTION, ANSWER, PASSAGES)
     model = fields["model"]
     if hasattr(model, "progress"):
@@ -54,13 +54,13 @@ def test_what_cannot_be_attributed_is_invalid_and_not_unsupported(fields, reason
     assert reason in result.invalid_reason
 
 
-def test_what_states_nothing_is_no_result():
+def test_empty_attribution_is_invalid():
     result = evaluator().evaluate(QUESTION, "I don't know.", PASSAGES)
     assert result.invalid_result
     assert "states nothing" in result.invalid_reason
 
 
-def test_what_is_missing_or_out_of_range_is_refused():
+def test_missing_or_out_of_range_arguments_are_refused():
     with pytest.raises(InvalidInputError):
         evaluator().evaluate(QUESTION, ANSWER)
     with pytest.raises(ConfigurationError):

@@ -77,7 +77,7 @@ def test_a_call_that_the_engine_tries_again_is_counted_once_and_none_outside_a_q
         Completing().complete("Notes: something else")
 
 
-async def test_what_a_cancelled_query_cost_is_not_learned_from(frontier, ledger, monkeypatch):
+async def test_the_cost_of_a_cancelled_query_is_ignored(frontier, ledger, monkeypatch):
     asked = asyncio.Event()
 
     async def hang(self, prompt, **_):

@@ -61,7 +61,7 @@ def test_it_is_beside_the_item_of_a_store(memory):
     assert item.value == {"content": FACT}
 
 
-async def test_it_is_in_what_the_tool_of_a_server_returns(memory):
+async def test_the_servers_tool_returns_it(memory):
     memory.add(FACT, namespace=("mcp", "ana"))
     server = mcp_server(memory, None, client="ana")
     async with Client(server) as client:

@@ -77,9 +77,7 @@ def test_a_shadow_without_a_ledger_is_refused(kind, frontier):
         kind.routed(frontier, shadow=Shadow(share=0.1))
 
 
-def test_recalibration_pools_what_was_observed_and_goes_on_in_running_routers(
-    kind, frontier, ledger, tmp_path
-):
+def test_recalibration_pools_observations_in_running_routers(kind, frontier, ledger, tmp_path):
     path = tmp_path / "frontier.json"
     frontier.save(path)
     running = kind.named(str(path), target_f1=0.7, ledger=ledger)
@@ -138,7 +136,7 @@ def test_support_without_a_ledger_is_refused(kind, frontier):
         kind.routed(frontier, observe_support=True)
 
 
-def test_what_is_observed_while_recalibrating_is_kept(frontier, ledger, tmp_path, monkeypatch):
+def test_observations_during_recalibration_are_kept(frontier, ledger, tmp_path, monkeypatch):
     router = Router(frontier, RouterConfig(target_f1=0.7), ledger=ledger)
     bm25 = frontier.decide(budget=60, reuse=1)
     for score in (0.2, 0.4):

@@ -65,14 +65,14 @@ def make(kind):
     return made
 
 
-def test_what_helps_is_kept_in_its_original_order(kind, make, given):
+def test_kept_passages_stay_in_their_order(kind, make, given):
     forwards = kind.shape(make(), given)
     backwards = kind.shape(make(), given[::-1])
     assert kind.ids(forwards) == ["id-1", "id-3"]
     assert kind.ids(backwards) == ["id-3", "id-1"]
 
 
-def test_what_is_kept_is_a_copy_that_tells_where_it_came_from(kind, make, given):
+def test_a_kept_passage_is_a_copy_with_its_index(kind, make, given):
     before = copy.deepcopy(given)
     kept = kind.shape(make(), given)
     assert given == before
@@ -128,7 +128,7 @@ async def test_nothing_gives_nothing_without_a_model(kind):
     assert await kind.ashape(component, []) == []
 
 
-def test_threshold_and_token_budget_bound_what_is_kept(kind, make, given):
+def test_threshold_and_token_budget_limit_the_selection(kind, make, given):
     by_signal = ShapingConfig(signal="query_likelihood+bm25")
     scored = kind.shape(make(top_k=4), given)
     best = max(item.metadata["ecs"]["utility"] for item in scored)
@@ -159,12 +159,12 @@ def test_threshold_and_token_budget_bound_what_is_kept(kind, make, given):
         ({"embedder": 3}, "embedder"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name_at_construction(make, fields, said):
+def test_invalid_settings_are_refused_at_construction(make, fields, said):
     with pytest.raises(ConfigurationError, match=said):
         make(**fields)
 
 
-def test_known_answers_are_asked_per_query_and_decide_what_helps(kind, make, given):
+def test_known_answers_per_query_decide_the_selection(kind, make, given):
     asked = []
 
     def answer(query):
@@ -275,7 +275,7 @@ def with_text(item, text):
 
 
 @pytest.mark.parametrize("prune", [False, True])
-def test_with_prune_only_sentences_that_help_stay_in_what_is_kept(kind, make, given, prune):
+def test_prune_keeps_only_helping_sentences(kind, make, given, prune):
     before = with_text(given[0], LONG)
     (kept,) = kind.shape(make(prune=prune, top_k=1), [before])
     left = "Maria does live now in the city of Lisbon." if prune else LONG
@@ -292,7 +292,7 @@ def call(tool, **arguments):
     return tool.call(**arguments).content
 
 
-def test_an_agents_tool_gives_back_what_was_dropped(kind, make, given):
+def test_an_agents_tool_returns_dropped_passages(kind, make, given):
     component = make(prune=True, top_k=1)
     tool = component.restore_tool()
     name = tool.name if hasattr(tool, "name") else tool.metadata.name
@@ -458,9 +458,7 @@ class TestInLlamaIndex:
             assert kept.get_content(mode) == given[1].get_content(mode)
 
     @pytest.mark.parametrize("mode", [MetadataMode.LLM, MetadataMode.NONE])
-    def test_what_is_scored_is_what_the_answering_model_reads_unless_told_otherwise(
-        self, kind, make, given, mode
-    ):
+    def test_the_scored_text_is_the_text_of_the_answering_model(self, kind, make, given, mode):
         model = FakeLanguageModel()
         fields = {} if mode is MetadataMode.LLM else {"metadata_mode": "none"}
         kind.shape(make(model=model, **fields), given)

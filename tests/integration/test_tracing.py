@@ -59,7 +59,7 @@ def act(options):
 
 
 @pytest.mark.parametrize("shape", [compress, postprocess, act])
-def test_what_is_shaped_is_a_span_of_a_reranker(shape, spans):
+def test_shaping_is_a_span_of_a_reranker(shape, spans):
     shape({"model": FakeLanguageModel(), "config": GIVEN_ORDER, "top_n": 1})
     (one,) = spans()
     said = dict(one.attributes)
@@ -95,7 +95,7 @@ def look_up(memory):
 
 @pytest.mark.parametrize("recall", [retrieve, remember, chat, look_up])
 @pytest.mark.parametrize("installed", [True, False])
-def test_what_is_recalled_is_a_span_of_a_retriever(recall, installed, memory, spans, monkeypatch):
+def test_a_recall_is_a_span_of_a_retriever(recall, installed, memory, spans, monkeypatch):
     (name,) = memory.add(FACT, namespace=USER)
     if not installed:
         monkeypatch.setattr(tracing, "_opentelemetry", lambda: None)

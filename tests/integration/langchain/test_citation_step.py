@@ -76,7 +76,7 @@ def test_an_answer_gets_the_citations_of_langchain(answer):
     assert json.loads(json.dumps(details)) == details
 
 
-def test_what_is_no_address_is_a_title():
+def test_a_source_without_address_is_a_title():
     message = cited("Tickets for the top cost 28 euros.")
     (citation,) = annotations_of(message)
     assert "url" not in citation
@@ -128,7 +128,7 @@ def test_other_keys_are_passed_on_and_texts_may_be_the_documents():
         {**ASKED, "answer": ANSWER, "documents": [3]},
     ],
 )
-def test_what_is_missing_is_said(given):
+def test_missing_inputs_are_named(given):
     with pytest.raises(InvalidInputError):
         citations().invoke(given)
 
@@ -195,7 +195,7 @@ async def test_an_answer_is_never_held_back(fields, says, caplog):
         model.progress.set()
 
 
-def test_a_run_is_traced_with_what_became_of_it():
+def test_a_run_is_traced_with_its_outcome():
     events = []
     names = []
 
@@ -227,6 +227,6 @@ def test_it_is_written_as_json_and_read_again():
 
 
 @pytest.mark.parametrize("fields", [{"budget_s": 0}, {"mark": True}, {"model": 3}])
-def test_what_cannot_be_used_is_refused_at_construction(fields):
+def test_invalid_arguments_are_refused_at_construction(fields):
     with pytest.raises(ConfigurationError):
         ECSCitations(**fields)

@@ -110,7 +110,7 @@ def test_recalled_text_is_never_remembered_again(memory):
     assert with_fact == [FACT, f"You said: {FACT}"]
 
 
-def test_two_memories_of_one_agent_both_remember_and_are_told_what_they_recalled(memory):
+def test_two_memories_of_one_agent_both_remember_and_observe(memory):
     team = EntropicMemoryMiddleware(memory, namespace=("team",), name="team")
     model = ScriptedModel()
     built = agent(model, memory, then=[team])
@@ -148,7 +148,7 @@ def test_the_namespace_comes_from_the_config_or_a_function_whose_labels_are_take
     assert namespaces == {("memories", "7"), NAMESPACE}
 
 
-def test_what_is_put_into_the_prompt_stays_within_the_budget(memory):
+def test_recalled_text_stays_within_the_budget(memory):
     for n in range(6):
         words = f"word{n} " * 30
         memory.add(f"bees number{n} {words}", namespace=OF_U1)
@@ -182,7 +182,7 @@ def test_tool_calls_stay_with_their_results_and_results_are_not_remembered(memor
     assert asked_once == (1,)
 
 
-def test_a_thread_is_remembered_once_and_what_it_shows_is_not_recalled(memory):
+def test_a_thread_is_remembered_once_and_not_recalled_into_itself(memory):
     model = ScriptedModel()
     built = agent(model, memory)
     for text in (FACT, QUESTION, "Tell me more about my sister Quilla and the bees."):
@@ -269,7 +269,7 @@ async def test_async_runs_do_all_of_it_off_the_event_loop(memory, threads):
     assert threads == {"worker"}
 
 
-def test_content_blocks_keep_what_they_are(memory):
+def test_content_blocks_keep_their_type(memory):
     memory.add(FACT, namespace=OF_U1)
     model = ScriptedModel()
     image = {"type": "image", "url": "https://example.com/bees.png"}
@@ -315,9 +315,7 @@ def test_summaries_of_a_thread_are_neither_asked_about_nor_remembered(memory):
 
 
 @pytest.mark.parametrize("remember", [("user",), ("user", "assistant")])
-def test_a_summary_of_what_tools_told_is_not_the_users_and_the_question_is_remembered(
-    memory, remember
-):
+def test_a_summary_of_tool_results_is_not_attributed_to_the_user(memory, remember):
     memory.add(FACT, namespace=OF_U1)
     asking = call("find_weather", place="Tarrow")
     model = ScriptedModel(replies=[asking, asking, "In Tarrow."])
@@ -335,7 +333,7 @@ def test_a_summary_of_what_tools_told_is_not_the_users_and_the_question_is_remem
     assert logged(memory) == log
 
 
-def test_a_providers_prompt_cache_serves_what_it_does_without_the_memory(memory):
+def test_the_memory_keeps_a_providers_prompt_cache_valid(memory):
     facts = list(TALK.values())
     replies = [f"As you told me in spring: {fact}" for fact in facts]
     shares = []
@@ -354,7 +352,7 @@ def test_a_providers_prompt_cache_serves_what_it_does_without_the_memory(memory)
     assert with_notes >= without
 
 
-def test_notes_of_earlier_turns_go_with_what_they_quote_and_with_their_owner(memory):
+def test_notes_are_erased_with_their_source_and_owner(memory):
     memory.add(FACT, namespace=OF_U1)
     model = ScriptedModel()
     built = agent(model, memory)
@@ -393,7 +391,7 @@ def test_no_line_of_a_note_looks_like_another_note_or_as_their_end(memory, separ
     assert marks == [MARK, f"</{MARK[1:]}"]
 
 
-def test_a_merged_note_says_who_said_what():
+def test_a_merged_note_names_the_speakers():
     config = MemoryConfig(merge_threshold=0.7)
     with EntropicMemory.open(embedder=FakeEmbedder(), config=config) as memory:
         memory.add("What is my locker code?", namespace=USER, metadata={"role": "user"})

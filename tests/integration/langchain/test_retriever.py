@@ -46,7 +46,7 @@ def test_a_document_tells_where_it_comes_from(memory):
     assert memory.get(document.metadata["provenance"][0]).text == document.page_content
 
 
-def test_filter_threshold_and_namespace_limit_what_is_found(memory):
+def test_filter_threshold_and_namespace_limit_results(memory):
     def found(**fields):
         retriever = EntropicMemoryRetriever(memory=memory, namespace=USER, **fields)
         return [document.metadata["memory"].get("n") for document in retriever.invoke("bees")]

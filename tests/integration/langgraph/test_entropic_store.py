@@ -67,7 +67,7 @@ class TestConformance(StoreConformance):
         ListNamespacesOp((MatchCondition("prefix", "u1"),)),
     ],
 )
-def test_what_cannot_be_stored_is_refused_before_anything_is_written(store, op):
+def test_invalid_values_are_refused_before_writing(store, op):
     fine = [
         PutOp(NS, "k", {"v": 1}),
         PutOp(CHAT, "k", {"content": "hello"}),
@@ -105,7 +105,7 @@ def test_a_message_in_parts_is_remembered_by_its_text_and_read_as_it_was_put(mem
     assert store.get(namespace, "k").value == value
 
 
-def test_a_sweeper_erases_what_has_expired_until_it_is_stopped(memory):
+def test_a_sweeper_erases_expired_items_until_stopped(memory):
     store = EntropicStore(memory, ttl={"sweep_interval_minutes": 0.0005})
     swept = threading.Event()
     store.sweep_ttl = lambda: swept.set()
@@ -187,7 +187,7 @@ async def test_an_event_loop_that_it_is_opened_in_is_not_blocked(tmp_path):
     assert store.memory.closed
 
 
-async def test_a_refusal_among_what_is_awaited_together_is_its_own(store):
+async def test_a_refused_call_fails_alone_in_a_batch(store):
     puts = []
     for number in range(9):
         put = store.aput(NS, f"k{number}", {"v": number})
@@ -289,7 +289,7 @@ def fails(*_):
 
 
 @pytest.mark.parametrize("batch", [1, 2], ids=["alone", "in a batch"])
-def test_a_put_that_fails_leaves_what_was_there(memory, store, monkeypatch, batch):
+def test_a_failed_put_changes_nothing(memory, store, monkeypatch, batch):
     for (namespace, key), value in BEFORE.items():
         store.put(namespace, key, value)
     puts = [PutOp(namespace, key, value) for (namespace, key), value in AFTER.items()]
@@ -481,7 +481,7 @@ def row(item):
 @settings(
     max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-def test_random_sequences_give_what_langgraphs_own_store_gives(batches):
+def test_random_sequences_equal_langgraphs_own_store(batches):
     with EntropicMemory.open(embedder=FakeEmbedder(64)) as memory:
         store = EntropicStore(memory)
         reference = Reference()

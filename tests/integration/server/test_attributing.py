@@ -64,7 +64,7 @@ def test_documents_may_be_objects_and_an_answer_may_state_nothing():
         ({"documents": "a"}, "documents"),
     ],
 )
-def test_a_bad_request_is_told_what_is_wrong_before_anything_is_computed(fields, says):
+def test_a_bad_request_is_explained_before_computing(fields, says):
     model = FakeLanguageModel()
     client = calling(app(model, max_documents=3))
     answer = post(client, **fields)

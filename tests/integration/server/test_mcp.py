@@ -107,7 +107,7 @@ async def test_a_client_checks_an_answer(memory):
     assert "[1]" in checked["marked"]
 
 
-async def test_every_tool_says_what_it_does_and_none_takes_a_namespace(memory):
+async def test_every_tool_has_a_description_and_no_namespace(memory):
     async with in_process(memory) as client:
         tools = (await client.list_tools()).tools
     names = {tool.name for tool in tools}
@@ -161,7 +161,7 @@ async def test_a_stranger_over_http_is_refused(memory, serve):
     assert memory.namespaces() == []
 
 
-async def test_what_is_recalled_says_who_said_it_and_when(memory):
+async def test_a_recalled_item_has_speaker_and_time(memory):
     async with in_process(memory) as client:
         await called(client, "remember", text=FACT, speaker="Osric")
         (found,) = await recalled(client, k=None)
@@ -193,7 +193,7 @@ async def test_a_client_has_a_quota_of_its_own(serve):
             await called(ana, "remember", text="ink")
 
 
-async def test_what_is_remembered_again_with_its_key_takes_no_room(serve):
+async def test_remembering_again_with_the_same_key_adds_nothing(serve):
     quota = StoreConfig(max_messages=2)
     with EntropicMemory.open(embedder=FakeEmbedder(), store=quota) as memory:
         url = serve(mcp_app(server(memory), TOKENS))
@@ -237,7 +237,7 @@ def test_it_is_called_by_the_names_that_it_was_given(memory, serve, host, status
     assert page.status_code == (403 if status == 200 else status)
 
 
-async def test_what_it_does_is_measured(memory, serve):
+async def test_calls_of_tools_are_measured(memory, serve):
     url = serve(mcp_app(server(memory), TOKENS))
     async with as_client(url, ANAS) as ana:
         await called(ana, "remember", text=FACT)

@@ -137,7 +137,7 @@ def test_every_document_is_ranked_also_empty_repeated_and_passed_over_ones():
         (b'{"query": "q", "documents": ["a"], "texts": ["a"]}', 422, "either"),
     ],
 )
-def test_a_bad_request_is_told_what_is_wrong(body, status, says):
+def test_a_bad_request_is_explained(body, status, says):
     bounds = Bounds(bytes=20_000)
     client = calling(app(max_documents=3, bounds=bounds))
     answer = client.post("/rerank", content=body)
@@ -261,7 +261,7 @@ def test_tokens_are_read_from_a_file_and_never_repeated(tmp_path):
         read_tokens(tmp_path / "missing")
 
 
-def test_metrics_count_what_was_done():
+def test_metrics_count_work():
     client = calling(app())
     post(client, documents=TEXTS)
     client.post("/rerank", content=b"{")
@@ -338,7 +338,7 @@ def address_in(log):
 
 
 @pytest.mark.slow
-def test_the_command_answers_what_is_under_way_when_it_is_told_to_stop():
+def test_the_command_finishes_running_requests_when_stopped():
     command = [sys.executable, "-c", SERVER, "serve", "--port", "0"]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server,

@@ -60,7 +60,7 @@ def test_silent_connections_stop_nobody_and_are_closed(serve, monkeypatch):
         assert is_closed(connection)
 
 
-def test_of_too_many_connections_the_most_silent_is_closed(serve, monkeypatch):
+def test_too_many_connections_close_the_most_silent(serve, monkeypatch):
     monkeypatch.setattr(running, "CONNECTIONS", 4)
     url = serve(app())
     silent = [connected(url) for _ in range(6)]
@@ -142,7 +142,7 @@ async def test_a_service_that_stops_refuses_and_gives_up_in_time(serve, monkeypa
     assert (last.status_code, last.headers["connection"]) == (503, "close")
 
 
-def test_what_is_answered_while_it_stops_is_the_last_on_its_connection(serve):
+def test_an_answer_while_stopping_closes_its_connection(serve):
     model = Patient()
     application = app(model)
     url = serve(application)

@@ -195,7 +195,7 @@ def test_import_refuses_a_file_that_holds_no_messages(run, tmp_path, text):
     assert not (tmp_path / "m.db").exists()
 
 
-def test_a_recall_that_finds_nothing_says_what_to_do(run, add):
+def test_an_empty_recall_gives_advice(run, add):
     add("the boat is blue")
     assert "--threshold" in run("recall", "an unrelated matter", "--threshold", "1")
 

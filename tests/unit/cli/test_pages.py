@@ -50,7 +50,7 @@ def test_a_memory_page_shows_every_life_and_every_decision(tmp_path: Path) -> No
     assert 'class="gone"' in page  # something was displaced
 
 
-def test_a_shape_page_colours_what_adds_most(tmp_path: Path, monkeypatch) -> None:
+def test_a_shape_page_colours_the_best_sentences(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(_setup, "load_model", lambda *_, **__: FakeLanguageModel())
     notes = tmp_path / "notes.txt"
     html = tmp_path / "page.html"

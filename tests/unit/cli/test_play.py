@@ -100,9 +100,7 @@ def test_too_many_passages_are_refused_in_words(client) -> None:
     assert "ecs-plugins shape" in answer.text
 
 
-def test_a_memory_shows_its_lives_and_what_a_question_recalls_and_counts_nothing(
-    client, memory
-) -> None:
+def test_play_shows_a_memory_without_counting_recalls(client, memory) -> None:
     before = memory.admin.stats().pending
     page = client.get("/memory", params={"question": "Which fact is about topic 1?"}).text
     check_inert(page)
@@ -113,7 +111,7 @@ def test_a_memory_shows_its_lives_and_what_a_question_recalls_and_counts_nothing
     assert 'class="life"' not in other
 
 
-def test_the_slider_changes_what_is_cheapest(client) -> None:
+def test_the_slider_changes_the_cheapest_strategy(client) -> None:
     once = client.get("/frontier", params={"place": "0", "target": "95"}).text
     often = client.get("/frontier", params={"place": "20", "target": "95"}).text
     check_inert(once)
@@ -121,7 +119,7 @@ def test_the_slider_changes_what_is_cheapest(client) -> None:
     assert "<b>100</b></td><td>memory_compression" in often
 
 
-def test_what_was_not_given_is_told() -> None:
+def test_missing_inputs_of_play_are_named() -> None:
     alone = TestClient(play_app(Played(shaper)), base_url=HOST)
     assert "--db agent.db" in alone.get("/memory").text
     assert "--frontier frontier.json" in alone.get("/frontier").text

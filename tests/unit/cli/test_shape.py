@@ -29,7 +29,7 @@ def shaped(run, source: str, *more: str, stdin: bytes = b"") -> dict:
     return json.loads(out)
 
 
-def test_json_names_what_is_kept_and_gives_every_passage_a_verdict(run, tmp_path) -> None:
+def test_json_has_kept_passages_and_all_verdicts(run, tmp_path) -> None:
     records = [json.dumps({"text": text}) for text in (GULLS, FERRY)]
     path = write(tmp_path / "notes.jsonl", "\n".join(records))
     result = shaped(run, path, "--top-k", "1")
@@ -53,7 +53,7 @@ def test_json_names_what_is_kept_and_gives_every_passage_a_verdict(run, tmp_path
     ],
 )
 @pytest.mark.parametrize("name", ["notes", "-"])
-def test_what_no_name_tells_is_read_by_how_it_begins(run, tmp_path, name, given, found) -> None:
+def test_files_without_extension_are_read_by_content(run, tmp_path, name, given, found) -> None:
     source = name if name == "-" else write(tmp_path / name, given)
     result = shaped(run, source, stdin=given.encode())
     assert [passage["text"] for passage in result["passages"]] == found
@@ -79,7 +79,7 @@ def test_a_known_answer_changes_the_signal(run, tmp_path) -> None:
     assert result["kept"] == [1]
 
 
-def test_a_threshold_and_a_token_budget_limit_what_is_kept(run, tmp_path) -> None:
+def test_threshold_and_token_budget_limit_kept_passages(run, tmp_path) -> None:
     path = write(tmp_path / "notes.txt", f"{GULLS}\n{FERRY}\n")
     answered = shaped(run, path, "--answer", "at nine", "--threshold", "99")
     assert answered["kept"] == []
