@@ -43,7 +43,7 @@ def route(
     """The time that `Router.route` takes, without a ledger and with one."""
     from benchmarks.deployment.month import PAPER_POINTS
     from ecs_plugins.frontier import EfficiencyFrontier, ReuseLedger, Router, RouterConfig
-    from ecs_plugins.storage.base import is_address
+    from ecs_plugins.storage.addresses import is_address
 
     frontier = EfficiencyFrontier(PAPER_POINTS)
     config = RouterConfig(target_f1=0.78)

@@ -245,7 +245,7 @@ def _report_spending(ledger: str, out: Path | None) -> None:
     """Print what was spent and saved, and write it as a page."""
     from ecs_plugins.frontier.reuse import ReuseLedger
     from ecs_plugins.frontier.spending import COLUMNS, savings, total, write_spending
-    from ecs_plugins.storage.base import is_address
+    from ecs_plugins.storage.addresses import is_address
 
     if not is_address(ledger) and not Path(ledger).is_file():
         raise ConfigurationError(f"there is no ledger {ledger}; check the path")

@@ -19,7 +19,7 @@ from ecs_plugins.cli._setup import JsonOption
 from ecs_plugins.common import files
 from ecs_plugins.common.text import one_line, printable
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.storage.base import is_address
+from ecs_plugins.storage.addresses import is_address
 
 if TYPE_CHECKING:
     from ecs_plugins.memory import EntropicMemory, ErasureReceipt, Memory

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from ecs_plugins.common.files import statements
-from ecs_plugins.storage.base import Connection, Schema, SqlDatabase, is_address
+from ecs_plugins.storage.addresses import is_address
+from ecs_plugins.storage.base import Connection, Schema, SqlDatabase
 from ecs_plugins.storage.sqlite import Database
 
 # How long a query waits for another writer: once when it is counted, once when it is settled.

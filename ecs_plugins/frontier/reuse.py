@@ -39,7 +39,8 @@ from ecs_plugins.frontier.ledger import (
 )
 from ecs_plugins.frontier.ledger_tables import BUSY_SECONDS, open_tables
 from ecs_plugins.frontier.tally import Times, read_model
-from ecs_plugins.storage.base import Connection, is_address
+from ecs_plugins.storage.addresses import is_address
+from ecs_plugins.storage.base import Connection
 from ecs_plugins.storage.sqlite import MEMORY
 
 (

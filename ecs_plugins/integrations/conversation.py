@@ -23,7 +23,7 @@ from ecs_plugins.memory.store.items import NewItem, StoredItem
 from ecs_plugins.memory.store.messages import MAX_TEXT, NewMessage
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.types import Namespace
-from ecs_plugins.storage.base import is_address, without_password
+from ecs_plugins.storage.addresses import is_address, without_password
 
 SESSION = "session"
 """Metadata key of the conversation that a message belongs to."""

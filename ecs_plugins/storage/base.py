@@ -7,34 +7,19 @@ Statements are written in the SQL that both understand, with ``?`` or ``?1`` for
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, TypeGuard
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from typing import Any, Literal, Protocol, TypeAlias
 
 from ecs_plugins.errors import EcsPluginsError, StorageError
 
 logger = logging.getLogger(__name__)
 
 Synchronous = Literal["full", "normal"]
-
-
-def is_address(path: object) -> TypeGuard[str]:
-    """Whether a path is the address of a PostgreSQL database."""
-    return isinstance(path, str) and path.startswith(("postgresql://", "postgres://"))
-
-
-def without_password(address: str) -> str:
-    """An address as it may be shown."""
-    parts = urlsplit(address)
-    where = re.sub(r":[^:@/]*@", "@", parts.netloc)
-    options = [(key, value) for key, value in parse_qsl(parts.query) if key != "password"]
-    return parts._replace(netloc=where, query=urlencode(options, safe="/")).geturl()
 
 
 class ConstraintError(StorageError):

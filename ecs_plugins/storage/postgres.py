@@ -29,14 +29,13 @@ from ecs_plugins.errors import (
     StorageError,
 )
 from ecs_plugins.storage import fork
-from ecs_plugins.storage.addresses import parsed, pool_size
+from ecs_plugins.storage.addresses import parsed, pool_size, without_password
 from ecs_plugins.storage.base import (
     ConstraintError,
     Schema,
     Scope,
     SqlDatabase,
     Synchronous,
-    without_password,
 )
 
 try:

@@ -13,7 +13,8 @@ from ecs_plugins.memory.config import StoreConfig
 from ecs_plugins.memory.store.index import Indexes
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.seam import SpaceIndexes
-from ecs_plugins.storage.base import SqlDatabase, is_address
+from ecs_plugins.storage.addresses import is_address
+from ecs_plugins.storage.base import SqlDatabase
 from ecs_plugins.storage.sqlite import Database
 
 MakeIndexes = Callable[[int], SpaceIndexes]

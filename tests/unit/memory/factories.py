@@ -12,8 +12,7 @@ from ecs_plugins.memory.store.index import Indexes
 from ecs_plugins.memory.store.values import crc_of, pack, packed_half
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from ecs_plugins.storage.addresses import parsed
-from ecs_plugins.storage.base import is_address
+from ecs_plugins.storage.addresses import is_address, parsed
 
 DIMENSION = 8
 SECRET = "xyzzysecret plugh lives at harbour 4711"
