@@ -21,9 +21,9 @@ from rich.progress import track
 from benchmarks.commands.answerable import auc
 from benchmarks.datasets.evidence import read_dataset
 from benchmarks.datasets.hub import data_file
-from benchmarks.drawing import markdown_table
 from benchmarks.evidence.questions import EvidenceQuestion, sample
 from benchmarks.scored_once import ScoredOnce
+from benchmarks.tables import markdown_table
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.journal import Journal
 from ecs_plugins.lm.base import LanguageModel

@@ -13,7 +13,7 @@ import typer
 def deployment(
     frontier: Annotated[Path, typer.Argument(help="A frontier that calibrate wrote.")],
     target_f1: Annotated[float, typer.Option("--target-f1", help="What routers must reach.")],
-    out: Annotated[Path, typer.Option(help="Folder for deployment.json, .png and .svg.")],
+    out: Annotated[Path, typer.Option(help="Folder for deployment.json.")],
     prices: Annotated[
         Path | None, typer.Option(help="Price list; without it, tokens.", show_default=False)
     ] = None,
@@ -24,22 +24,18 @@ def deployment(
     from rich.console import Console
     from rich.table import Table
 
-    from benchmarks.deployment.figure import deployment_figure
     from benchmarks.deployment.simulation import REUSE_KINDS, reuse_counts, simulate_deployment
     from ecs_plugins.common.files import write_atomically
     from ecs_plugins.frontier import EfficiencyFrontier, PriceVector
     from ecs_plugins.frontier.calibration import SEED
-    from ecs_plugins.frontier.report import write_figure
 
     measured = EfficiencyFrontier.load(frontier)
     measured = measured if prices is None else measured.priced(PriceVector.read(prices))
     record: dict[str, object] = {"target_f1": target_f1, "unit": measured.unit}
-    everything = {}
     for kind in REUSE_KINDS:
         counts = reuse_counts(kind, contexts, mean=mean)
         history = reuse_counts(kind, contexts, mean=mean, seed=SEED + 1)
         results = simulate_deployment(measured, target_f1, counts, history=history)
-        everything[kind] = results
         record[kind] = [asdict(result) for result in results]
         table = Table(title=f"{kind}: {sum(counts)} queries of {contexts} contexts", box=None)
         for name in ("policy", f"{measured.unit} per query", "over the optimum", "F1"):
@@ -53,5 +49,4 @@ def deployment(
             )
         Console().print(table)
     path = write_atomically(out / "deployment.json", json.dumps(record, indent=2) + "\n")
-    for written in (path, *write_figure(deployment_figure(everything), out, "deployment")):
-        typer.echo(f"wrote {written}")
+    typer.echo(f"wrote {path}")

@@ -1,4 +1,4 @@
-"""``python -m benchmarks engine``: what a log-probability costs, and otherwise."""
+"""``python -m benchmarks engine``: cost of a log-probability."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from ecs_plugins.errors import InvalidInputError
 if TYPE_CHECKING:
     from benchmarks.engine.target import Target
 
-HELP = """What a log-probability costs, beside the naive loop, lm-evaluation-harness and minicons.
+HELP = """Cost of a log-probability, here and in three other ways.
+
+The others are the naive loop, lm-evaluation-harness and minicons.
 
 \b
   python -m benchmarks engine --out DIR --quick
   python -m benchmarks engine --out DIR --part compare --setting 1
-  python -m benchmarks engine --out DIR --part asked --data locomo10.json --baseline OLD
   python -m benchmarks engine --out DIR --device cuda --part absolute
   python -m benchmarks engine --out DIR --device cuda:1 --dtype float32 --part compare
 
@@ -35,7 +36,6 @@ Results are added to those in the folder.
 """
 PARTS = (
     "absolute",
-    "asked",
     "compare",
     "context",
     "number",
@@ -50,7 +50,7 @@ PARTS = (
 
 
 def engine(
-    out: Annotated[Path, typer.Option(help="Folder for engine-bench.json, tables and figures.")],
+    out: Annotated[Path, typer.Option(help="Folder for engine-bench.json and tables.")],
     part: Annotated[
         list[str] | None, typer.Option(help=f"One of {', '.join(PARTS)}; all by default.")
     ] = None,
@@ -76,19 +76,13 @@ def engine(
     token_budget: Annotated[
         int, typer.Option(min=1, help="Tokens that absolute lets through the model at once.")
     ] = 2048,
-    data: Annotated[Path | None, typer.Option(help="LoCoMo's file, for asked.")] = None,
-    baseline: Annotated[
-        Path | None, typer.Option(help="Folder of another version, for asked; left out without.")
-    ] = None,
 ) -> None:
-    """Measure what a log-probability costs."""
-    from benchmarks.engine import figures, report, suite
-    from benchmarks.engine.asked import asked
+    """Measure the cost of a log-probability."""
+    from benchmarks.engine import report, suite
     from benchmarks.engine.target import Target
     from benchmarks.engine.workload import HEADLINE
 
-    compared = data is not None and baseline is not None
-    chosen = list(part or [name for name in PARTS if name != "asked" or compared])
+    chosen = list(part or PARTS)
     if unknown := [name for name in chosen if name not in PARTS]:
         raise InvalidInputError(f"no part {unknown[0]!r}; choose from {', '.join(PARTS)}")
     numbers = setting or list(range(1, len(HEADLINE) + 1))
@@ -103,23 +97,17 @@ def engine(
     path = out / "engine-bench.json"
     result: dict[str, Any] = {}
     for name in chosen:
-        if name == "asked":
-            if data is None or baseline is None:
-                raise InvalidInputError("asked needs --data and --baseline")
-            pools, later = (2, 1) if quick else (10, 4)
-            found = asked(data, baseline, pools=pools, later=later, log=typer.echo)
-        else:
-            found = suite.run(
-                name,
-                model=model or "llama38",
-                settings=settings,
-                names=tuple(scorer or suite.SCORERS),
-                repeats=repeats,
-                quick=quick,
-                log=typer.echo,
-                target=target,
-                token_budget=token_budget,
-            )
+        found = suite.run(
+            name,
+            model=model or "llama38",
+            settings=settings,
+            names=tuple(scorer or suite.SCORERS),
+            repeats=repeats,
+            quick=quick,
+            log=typer.echo,
+            target=target,
+            token_budget=token_budget,
+        )
         # Read anew: another part may have been measured into the same folder meanwhile.
         result = json.loads(path.read_text("utf-8")) if path.exists() else {}
         result["machine"] = result.get("machine", {}) | _machine(target)
@@ -128,8 +116,6 @@ def engine(
     tables = report.markdown(result)
     (out / "engine-bench.md").write_text(tables, "utf-8")
     typer.echo(tables)
-    for figure in figures.growth(result, out):
-        typer.echo(f"wrote {figure}")
     typer.echo(f"wrote {path}")
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from benchmarks.commands import DataFile
-from ecs_plugins.errors import InvalidInputError, MissingExtraError
+from ecs_plugins.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -181,8 +181,8 @@ def report(
 
 def methods() -> None:
     """See `METHODS_HELP`, which the command line shows."""
-    from benchmarks.drawing import markdown_table
     from benchmarks.evidence.catalogue import CATALOGUE
+    from benchmarks.tables import markdown_table
 
     rows = [
         [name, entry.kind, "yes" if entry.uses_answer else "no", entry.about]
@@ -250,7 +250,6 @@ def _progress() -> Iterator[Progress]:
 
 
 def _write(result: dict[str, Any], out: Path, bench: str) -> None:
-    from benchmarks.evidence.figures import draw
     from benchmarks.evidence.report import markdown
     from ecs_plugins.common.files import write_atomically
 
@@ -260,10 +259,6 @@ def _write(result: dict[str, Any], out: Path, bench: str) -> None:
         write_atomically(out / f"{bench}.json", json.dumps(result, indent=1) + "\n"),
         write_atomically(out / f"{bench}.md", text),
     ]
-    try:
-        written += draw(result, out / bench)
-    except MissingExtraError as error:
-        typer.echo(f"no figures: {error}")
     typer.echo("wrote " + ", ".join(map(str, written)))
 
 

@@ -19,7 +19,7 @@ def memory_prior(
 
     from benchmarks.bounded_chat import prior
     from benchmarks.bounded_chat.chats import read_chats
-    from benchmarks.drawing import markdown_table
+    from benchmarks.tables import markdown_table
     from ecs_plugins.errors import InvalidInputError
 
     chats = [chat for chat in read_chats(data) if chat.questions]

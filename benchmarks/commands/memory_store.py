@@ -38,8 +38,8 @@ def memory_store(
 ) -> None:
     """Print a table: one row for each way to find a turn."""
     from benchmarks.bounded_chat.chats import CachedEmbedder, embed_chats, read_chats
-    from benchmarks.drawing import markdown_table
     from benchmarks.store_search import measured
+    from benchmarks.tables import markdown_table
     from ecs_plugins.ranking.embedder import default_embedder
 
     chats = read_chats(data, limit)
@@ -58,9 +58,9 @@ def memory_store(
 
 
 def _print_shaped(chats: Sequence[Chat], embedder: CachedEmbedder, count: int) -> None:
-    from benchmarks.drawing import markdown_table
     from benchmarks.intervals import interval
     from benchmarks.store_search import shaped
+    from benchmarks.tables import markdown_table
     from ecs_plugins import ContextShaper, LocalLM
 
     recalls = shaped(chats, embedder, ContextShaper(LocalLM.bundled()), count)

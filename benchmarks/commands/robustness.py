@@ -18,9 +18,9 @@ import typer
 
 from benchmarks.commands import DataFile
 from benchmarks.datasets.evidence import read_dataset
-from benchmarks.drawing import markdown_table
 from benchmarks.evidence.questions import EvidenceQuestion, sample
 from benchmarks.scored_once import ScoredOnce
+from benchmarks.tables import markdown_table
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import Ranker
 from ecs_plugins.ranking.embedder import Embedder

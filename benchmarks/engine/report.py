@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.drawing import markdown_table
 from benchmarks.engine import scorers
 from benchmarks.engine.measure import Ratio, ratio_of
 from benchmarks.engine.serving import LATENCIES
+from benchmarks.tables import markdown_table
 
 Results = dict[str, Any]
 _MS = 1000.0
@@ -19,7 +19,6 @@ def markdown(results: Results) -> str:
     """Every part that was measured, as Markdown tables."""
     parts = [
         _absolute(results.get("absolute", {})),
-        _asked(results.get("asked", {})),
         _compare(results.get("compare", {})),
         _growth(results.get("context", {}), "Growth with the context"),
         _growth(results.get("number", {}), "Growth with the number of candidates"),
@@ -65,26 +64,6 @@ def _absolute(part: Results) -> str:
     head = ["setting", "cold, ms per candidate", "context cached", "candidates/s cold", "cached"]
     head += ["share of the matrix product's rate, cold", "cached", "peak over the weights, MiB"]
     return _table("Absolute figures", head, rows, "  \n".join(notes)) if rows else ""
-
-
-def _asked(part: Results) -> str:
-    rows = [
-        [
-            f"{kind} questions",
-            str(Ratio(**part[kind]["ratio"])),
-            f"{sum(ours for ours, _ in part[kind]['seconds']) / part['pools'] / times:.2f}",
-            f"{part[kind]['tokens'][1] / part[kind]['tokens'][0]:.2f}",
-        ]
-        for kind, times in (("first", 1), ("later", part.get("later_questions", 1)))
-        if part
-    ]
-    head = [
-        "over one pool",
-        "the other version / ours [95 %]",
-        "ours, CPU s",
-        "tokens, other / ours",
-    ]
-    return _table("The same passages asked again", head, rows) if rows else ""
 
 
 def _soak(part: Results) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.drawing import markdown_table
+from benchmarks.tables import markdown_table
 from ecs_plugins.errors import InvalidInputError, StorageError
 
 Result = Mapping[str, Any]

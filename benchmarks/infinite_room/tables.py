@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from benchmarks.drawing import markdown_table
 from benchmarks.infinite_room.simulation import OF_THE_WORLD
 from benchmarks.infinite_room.suite import Results
+from benchmarks.tables import markdown_table
 
 PAPER_30: dict[str, tuple[float, ...]] = {
     "Random (guess)": (0.02, 0.02, 0.05),

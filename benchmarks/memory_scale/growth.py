@@ -21,8 +21,8 @@ from typing import Any
 import bm25s
 import numpy as np
 
-from benchmarks.drawing import markdown_table
 from benchmarks.memory_scale.add_cost import SINGLE_ADDS, Figures, measure_adding
+from benchmarks.tables import markdown_table
 from ecs_plugins.common.text import terms
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import namespaces

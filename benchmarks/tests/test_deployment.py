@@ -94,8 +94,6 @@ def test_the_command_compares_policies_on_every_kind_of_reuse(bench, tmp_path):
     artefact = EfficiencyFrontier(hand_points()).save(tmp_path / "f.json")
     bench("deployment", artefact, "--target-f1", "0.6", "--contexts", "50", "--out", tmp_path)
     record = json.loads((tmp_path / "deployment.json").read_text())
-    assert (tmp_path / "deployment.png").read_bytes().startswith(b"\x89PNG")
-    assert "bursty" in (tmp_path / "deployment.svg").read_text()
     for kind in REUSE_KINDS:
         assert record[kind][0]["name"] == "offline optimum"
         assert any(row["name"].startswith("always memory") for row in record[kind])

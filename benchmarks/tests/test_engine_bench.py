@@ -7,7 +7,6 @@ import torch
 from benchmarks.engine import (
     card,
     card_report,
-    figures,
     floor,
     measure,
     report,
@@ -209,40 +208,6 @@ def test_a_peer_that_is_not_installed_is_named(tiny, monkeypatch) -> None:
     found = measure.compare(SETTING, [scorers.MINICONS], repeats=2, log=lambda _: None)
     assert "not installed" in found["left_out"][scorers.MINICONS]
     assert "minicons-8: not installed" in report.markdown({"compare": {"x": found}})
-
-
-def grown(key, sizes):
-    return [
-        {
-            "label": f"{key}={size}",
-            "setting": {key: size},
-            "cold": [0.02, 0.03],
-            "cached": [0.01 * (1 + 0.1 * n)] * 2,
-            "naive": [],
-        }
-        for n, size in enumerate(sizes)
-    ]
-
-
-MEASURED = {
-    "context": {"tiny": grown("context", (0, 250, 1000))},
-    "number": {"tiny": grown("candidates", (8, 32))},
-    "questions": {
-        "tiny": [{"questions": m, "ratio": {"ratio": m, "low": 1, "high": m}} for m in (1, 2)]
-    },
-    "callers": {
-        "tiny": [{"callers": n, "speedup": (n, 1, n), "cpu_speedup": (n, 1, n)} for n in (1, 2)]
-    },
-}
-
-
-@pytest.mark.parametrize("parts", [tuple(MEASURED), ("number",), ("context", "callers")])
-def test_the_figure_has_a_panel_for_each_part_that_was_measured(parts, tmp_path) -> None:
-    plt = pytest.importorskip("matplotlib.image")
-    (path,) = figures.growth({part: MEASURED[part] for part in parts}, tmp_path)
-    height, width, _ = plt.imread(path).shape
-    assert width == 750 * min(2, len(parts))
-    assert height == 510 * (2 if len(parts) > 2 else 1)
 
 
 def test_the_check_of_a_card_runs_on_a_processor(tiny, tmp_path) -> None:
