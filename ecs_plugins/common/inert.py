@@ -18,38 +18,44 @@ TAG = "recalled_notes"
 
 _MARK = re.compile(rf"<(?=\s*+(?:/\s*+)?{TAG})", re.IGNORECASE)
 
-_JOINERS = (0x200C, 0x200D)
-_INVISIBLE = [
-    0xAD,  # soft hyphen
-    0x61C,  # Arabic letter mark
-    0x180E,
-    *range(0x200B, 0x2010),  # zero width space to right-to-left mark, the joiners apart
-    *range(0x202A, 0x202F),  # bidirectional embeddings and overrides
-    *range(0x2060, 0x2070),  # word joiner, invisible operators, bidirectional isolates
-    0xFEFF,
-    *range(0xFFF9, 0xFFFC),  # interlinear annotations
-    *range(0xE0000, 0xE0080),  # tags, which spell ASCII that nobody sees
-]
 _BREAKS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"
-_CONTROL = [*range(0x20), *range(0x7F, 0xA0)]
-_KEPT = [*map(ord, "\t\n\r"), *_JOINERS]
-_TABLE: dict[int, str | None] = dict.fromkeys(_CONTROL, "\ufffd")
-_TABLE.update(dict.fromkeys(_INVISIBLE))
-_TABLE.update(dict.fromkeys(map(ord, _BREAKS), "\n"))
-for _code in _KEPT:
-    del _TABLE[_code]
+_PLAIN = "\t\n\r\u200c\u200d\ufe0e\ufe0f"
+"""Controls that stay; joiners and selectors of variants stay where they form a sign."""
 
-# Joiners combine signs in emoji and in Persian. Next to ASCII they do nothing.
-_STRAY_JOINER = re.compile(r"(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])")
-
-# Tokens of chat templates: <|im_end|>, </s>, <end_of_turn>, [INST] and similar ones.
-_USUAL_TOKEN = re.compile(
-    r"<(?=[|｜][^\s|｜<>]{1,64}[|｜]>"
-    r"|/?(?:s|bos|eos|pad|unk|mask|think|tool_call|tool_response|start_of_turn|end_of_turn)>"
-    r"|</?SYS>>)"
-    r"|\[(?=/?(?:INST|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|SYSTEM_PROMPT)\])"
+# Default_Ignorable_Code_Point of Unicode, less the characters of the category Cf.
+_IGNORED_RANGES = (
+    (0x34F, 0x34F),
+    (0x115F, 0x1160),
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x2065, 0x2065),
+    (0x3164, 0x3164),
+    (0xFE00, 0xFE0F),
+    (0xFFA0, 0xFFA0),
+    (0xFFF0, 0xFFF8),
+    (0xE0000, 0xE0FFF),
 )
-_BROKEN = {"<": "‹", "[": "［"}
+
+# Joiners and selectors form signs with others in emoji and in Persian. Next to ASCII they do
+# nothing, and a second one in a row hides data.
+_STRAY_JOINER = re.compile(
+    r"(?<![^\x00-\x7f])[\u200c\u200d\ufe0e\ufe0f]"
+    r"|[\u200c\u200d](?![^\x00-\x7f])"
+    r"|(?<=[\u200c\u200d])[\u200c\u200d]+|(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]+"
+)
+
+# The families of brackets of special tokens: <|im_end|>, [|user|], <seed:bos>, <end_of_turn>,
+# <<SYS>>, [/THINK], [gMASK], ]~b], and the usual short names.
+_USUAL_TOKEN = re.compile(
+    r"<(?=/?[|][^\s|<>]{1,64}[|]>"
+    r"|/?[A-Za-z]\w*(?:[:_][\w-]+)+>"
+    r"|/?(?i:s|bos|eos|sop|eop|eot|eom|pad|unk|cls|sep|mask|think)>"
+    r"|</?[A-Z]+>>)"
+    r"|\[(?=/?(?:[|][^\s|\[\]]{0,64}[|]|[a-z]?[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)*)\]|\w{1,16}~\[)"
+    r"|\](?=~[^\s\[\]]{1,16}[\[\]])"
+)
+_WIDE = str.maketrans("＜＞［］｜／～：＿", "<>[]|/~:_")
+_BROKEN = {"<": "‹", "[": "［", "]": "］"}
 
 # Letters of other scripts and signs that look like those of the tag.
 _LOOKALIKES = str.maketrans(
@@ -79,10 +85,8 @@ def inert(text: str, special_tokens: Iterable[str] = ()) -> str:
         special_tokens: Special tokens of the tokenizer that will read the text. Tokens of common
             chat templates are always neutralised.
     """
-    plain = well_formed(text)
-    if not plain.isprintable():
-        plain = _STRAY_JOINER.sub("", plain.translate(_TABLE))
-    plain = _USUAL_TOKEN.sub(lambda match: _BROKEN[match[0]], plain)
+    plain = _visible(well_formed(text))
+    plain = _with_broken(plain, _USUAL_TOKEN, plain.translate(_WIDE))
     own = _expression(tuple(special_tokens))
     if own is not None:
         plain = own.sub(lambda match: _broken(match[0]), plain)
@@ -92,12 +96,37 @@ def inert(text: str, special_tokens: Iterable[str] = ()) -> str:
 def without_marks(text: str) -> str:
     """Break everything in a text that looks like the tag of recalled notes."""
     folded = text if text.isascii() else "".join(map(_folded, text))
-    places = [match.start() for match in _MARK.finditer(folded)]
+    return _with_broken(text, _MARK, folded)
+
+
+def _visible(text: str) -> str:
+    """Return a text without characters that nobody sees; controls are shown as U+FFFD."""
+    if text.isascii() and text.isprintable():
+        return text
+    table: dict[int, str | None] = {}
+    for character in set(text).difference(_PLAIN):
+        category = unicodedata.category(character)
+        if character in _BREAKS:
+            table[ord(character)] = "\n"
+        elif category == "Cc":
+            table[ord(character)] = "\ufffd"
+        elif category == "Cf" or _is_ignored(ord(character)):
+            table[ord(character)] = None
+    return _STRAY_JOINER.sub("", text.translate(table))
+
+
+def _is_ignored(code: int) -> bool:
+    return any(first <= code <= last for first, last in _IGNORED_RANGES)
+
+
+def _with_broken(text: str, pattern: re.Pattern[str], folded: str) -> str:
+    """Return a text with other brackets where a pattern matches its folded form."""
+    places = [(match.start(), folded[match.start()]) for match in pattern.finditer(folded)]
     if not places:
         return text
     characters = list(text)
-    for place in places:
-        characters[place] = _BROKEN["<"]
+    for place, bracket in places:
+        characters[place] = _BROKEN[bracket]
     return "".join(characters)
 
 
