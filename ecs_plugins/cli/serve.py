@@ -37,7 +37,7 @@ loaded: /ready tells when it is.
 """
 MCP_HELP = """Serve a memory and context shaping as MCP tools.
 
-The tools are remember, recall, forget, explain, shape and check.
+The tools are remember, recall, update, forget, explain, shape and check.
 
 Over stdio, for one client that starts it itself:
 

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 from ecs_plugins.common.text import well_formed
 
@@ -91,6 +92,17 @@ def inert(text: str, special_tokens: Iterable[str] = ()) -> str:
     if own is not None:
         plain = own.sub(lambda match: _broken(match[0]), plain)
     return without_marks(plain)
+
+
+def inert_values(value: Any) -> Any:
+    """Return JSON values with every text in them neutralised."""
+    if isinstance(value, str):
+        return inert(value)
+    if isinstance(value, dict):
+        return {inert(key): inert_values(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [inert_values(each) for each in value]
+    return value
 
 
 def without_marks(text: str) -> str:

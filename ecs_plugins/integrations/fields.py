@@ -16,6 +16,7 @@ from cachetools import LRUCache
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
 from ecs_plugins.common.config import StrictFields, require_known
+from ecs_plugins.common.inert import inert
 from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation, one_line
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.tracing import TracedDocument, span
@@ -267,13 +268,16 @@ def checked_answer(answer: object) -> str | Sequence[str] | None:
 
 
 def restored(dropped: Mapping[str, str], id: str) -> str:
-    """What was left out under an id; a list of the latest ids where nothing was."""
+    """Return the text that was left out under an id, or a list of the latest ids.
+
+    No text ends a turn or hides a character: passages are untrusted.
+    """
     text = dropped.get(id.strip())
     if text is not None:
-        return text
+        return inert(text)
     latest = list(dropped.items())[-LISTED:]
     lines = [f"{key}: {one_line(text[:200])[:80]}" for key, text in reversed(latest)]
-    return "\n".join([f"Nothing is held under {id!r}. What was left out:", *lines])
+    return inert("\n".join([f"Nothing is held under {id!r}. Left out were:", *lines]))
 
 
 def verdict_metadata(

@@ -1,29 +1,43 @@
-"""What the memory integrations recall, and for whom."""
+"""Recall for the adapters: its settings, and blocks of notes for a prompt."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import logging
+import re
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
 from ecs_plugins.common.config import Config, StrictFields
+from ecs_plugins.common.inert import inert
+from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.namespaces import Labels
-from ecs_plugins.integrations.notes import NoteSource, RecalledNote, TextLength, block_of
+from ecs_plugins.integrations.notes import Note, TextLength, block_of, notes_of
 from ecs_plugins.integrations.tracing import TracedDocument, span
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import Filter, checked_filter
 from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.store.search import Shaper
 from ecs_plugins.memory.types import Namespace
+from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.ranking.coverage import CoverageRanker
+from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
+
+_log = logging.getLogger(__name__)
 
 _MOST_VISIBLE = 100  # recollections beyond k that are looked at for some that are not visible yet
+_LEAST_TOKENS = 24  # of a note that is shown in part, its label included
+_MOST_MISSES = 8  # sentences that do not fit any more before the search for smaller ones ends
+_WORD_END = re.compile(r"\S(?=\s|$)")
 
 
 def _writable(condition: Filter) -> Filter:
-    """A filter that JSON can hold, so without NaN and infinity."""
+    """Return a filter; refuse one with NaN or infinity, which JSON does not have."""
     try:
         json.dumps(checked_filter(condition), default=dict, allow_nan=False)
     except ValueError as error:
@@ -40,7 +54,7 @@ _MAX_TOKENS = Field(default=512, ge=1, description="Tokens of the recalled block
 
 
 class RecallOptions(Config):
-    """What is recalled for a prompt."""
+    """Settings of a recall for a prompt."""
 
     k: int = _K
     threshold: float | None = _THRESHOLD
@@ -57,30 +71,32 @@ class RecallOptions(Config):
 
 
 class RecallFields(StrictFields):
-    """The fields of an integration that recalls from the memory of one namespace."""
+    """Fields of an integration that recalls from one namespace."""
 
-    namespace: Labels = Field(description="Whose memory it is; labels are compared one by one.")
+    namespace: Labels = Field(
+        description="Namespace of the memory; labels are compared one by one."
+    )
     k: int = _K
     threshold: float | None = _THRESHOLD
     shaper: Shaper | None = _SHAPER
 
     def options(self, max_tokens: int) -> RecallOptions:
-        """The fields as what is recalled for a prompt."""
+        """Return the fields as settings of a recall."""
         return RecallOptions(
             k=self.k, threshold=self.threshold, shaper=self.shaper, max_tokens=max_tokens
         )
 
 
 class RecalledBlock(NamedTuple):
-    """What is recalled for a prompt.
+    """Recalled text for a prompt.
 
     Attributes:
-        text: Notes between marks; empty if nothing is recalled.
-        sources: What each note is made of again.
+        text: Notes between tags; empty if nothing is recalled.
+        notes: Notes that it shows, best first.
     """
 
     text: str = ""
-    sources: tuple[NoteSource, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def recall(
@@ -94,11 +110,20 @@ def recall(
     visible: Collection[str] = (),
     special_tokens: Collection[str] = (),
 ) -> RecalledBlock:
-    """What is remembered about a question, as far as the token budget goes, as a prompt shows it.
+    """Return the notes that are remembered about a question, within the token budget.
 
-    ``record`` says whether it counts as a question asked; ``visible`` are texts that the model
-    sees anyway, so that they are left out. ``special_tokens`` are those of its tokenizer, where
-    they are known: nothing that is recalled ends a turn.
+    Where not all fit, the longest texts are shown in part, and the block says how many notes are
+    left out.
+
+    Args:
+        memory: The memory that is searched.
+        query: The question; nothing is recalled for a blank one.
+        namespace: Namespace that is searched, besides ``options.also``.
+        options: Settings of the recall.
+        length: Function that counts the tokens of a text.
+        record: True if the call counts as a question asked.
+        visible: Texts that the model sees anyway; they are left out.
+        special_tokens: Those of the model's tokenizer, where they are known.
     """
     if not query.strip():
         return RecalledBlock()
@@ -113,23 +138,119 @@ def recall(
         record=record,
         shaper=options.shaper,
     )
-    seen = {text.strip() for text in visible}
-    notes = [RecalledNote.of(memory, each).without(seen) for each in recollections]
-    unseen = [note for note in notes if note.quotes]
-    shown: list[RecalledNote] = []
-    text = ""
-    for note in unseen[: options.k]:
-        longer = block_of([*shown, note], special_tokens)
-        if length(longer) <= options.max_tokens:  # else it is passed over
-            shown.append(note)
-            text = longer
-    return RecalledBlock(text, tuple(note.source() for note in shown))
+    notes = notes_of(memory, recollections, visible, query)[: options.k]
+    ranker = ConvexRanker(CoverageRanker(), DenseRanker(memory.embedder))
+    block = fitted_block(notes, query, options.max_tokens, length, ranker, special_tokens)
+    if notes and not block.notes:
+        _log.warning("max_tokens=%d has no space for any recalled note", options.max_tokens)
+    return block
+
+
+def fitted_block(
+    notes: Sequence[Note],
+    query: str,
+    max_tokens: int,
+    length: TextLength,
+    ranker: Ranker,
+    special_tokens: Collection[str] = (),
+) -> RecalledBlock:
+    """Return a block within a budget, with the longest notes in part.
+
+    Each note gets an equal share of the budget, and the tokens that short notes leave over go to
+    the long ones. The notes that fit least leave first if a share would be too small.
+    """
+    for count in range(len(notes), 0, -1):
+        left_out = len(notes) - count
+        chosen = list(notes[:count])
+        text = block_of(chosen, special_tokens, left_out)
+        if length(text) <= max_tokens:
+            return RecalledBlock(text, tuple(chosen))
+        lengths = [length(note.shown(special_tokens)) for note in chosen]
+        frame = length(text) - sum(lengths)
+        share = _equal_share(lengths, max_tokens - max(frame, 0))
+        if share < _LEAST_TOKENS and count > 1:
+            continue
+        for index, note in enumerate(chosen):
+            if lengths[index] > share:
+                chosen[index] = _in_part(note, query, share, length, ranker, special_tokens)
+        text = block_of(chosen, special_tokens, left_out)
+        if length(text) <= max_tokens:
+            return RecalledBlock(text, tuple(chosen))
+    return RecalledBlock()
+
+
+def _equal_share(lengths: Sequence[int], budget: int) -> int:
+    """Return the largest length that all can have at most, so that their sum is in the budget."""
+    left = budget
+    for index, each in enumerate(sorted(lengths)):
+        share = left // (len(lengths) - index)
+        if each > share:
+            return share
+        left -= each
+    return max(lengths)
+
+
+def _in_part(
+    note: Note,
+    query: str,
+    max_tokens: int,
+    length: TextLength,
+    ranker: Ranker,
+    special_tokens: Collection[str],
+) -> Note:
+    """Return a note with the sentences that fit the question best, or with its head."""
+
+    def fits(spans: Sequence[tuple[int, int]]) -> bool:
+        return length(replace(note, spans=tuple(spans)).shown(special_tokens)) <= max_tokens
+
+    sentences = sentence_spans(note.text)
+    order = ranker.rank(query, [note.text[start:end] for start, end in sentences]).order
+    chosen: list[tuple[int, int]] = []
+    misses = 0
+    for index in order:
+        longer = _joined([*chosen, sentences[index]])
+        if fits(longer):
+            chosen = longer
+        else:
+            misses += 1
+        if misses > _MOST_MISSES:
+            break
+    if not chosen:
+        start, end = sentences[order[0]]
+        words = [start + each.end() for each in _WORD_END.finditer(note.text[start:end])]
+        kept = bisect_left(words, True, key=lambda stop: not fits([(start, stop)]))
+        chosen = [(start, words[max(kept - 1, 0)] if words else end)]
+    return replace(note, spans=tuple(chosen))
+
+
+def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans in order, adjacent ones as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and joined[-1][1] == start:
+            start, _ = joined.pop()
+        joined.append((start, end))
+    return joined
 
 
 def traced_recall(memory: EntropicMemory, query: str, **options: Any) -> list[Memory]:
-    """`EntropicMemory.recall` in a span of OpenTelemetry."""
+    """Call `EntropicMemory.recall` in a span of OpenTelemetry."""
     with span("RETRIEVER", {"input.value": query}) as set_documents:
         recollections = memory.recall(query, **options)
         documents = [TracedDocument(each.text, each.score, each.id) for each in recollections]
         set_documents("retrieval.documents", documents)
     return recollections
+
+
+def as_metadata(recollection: Memory) -> dict[str, Any]:
+    """Return a recollection without id and text, as metadata of a document.
+
+    The score is called ``relevance_score``, and its own metadata ``memory``. JSON types only.
+    """
+    data = recollection.to_dict()
+    del data["id"], data["text"]
+    for name in ("asked", "why"):
+        data[name] = inert(data[name])
+    data["relevance_score"] = data.pop("score")
+    data["memory"] = data.pop("metadata")
+    return data

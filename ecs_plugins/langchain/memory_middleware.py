@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NotRequired, TypeVar
+from typing import Annotated, Any, Literal, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse, PrivateStateAttr
@@ -25,27 +25,32 @@ from ecs_plugins.integrations.conversation import last_index
 from ecs_plugins.integrations.namespaces import check_template, fill_namespace
 from ecs_plugins.integrations.notes import (
     NoteSource,
-    RecalledNote,
     TextLength,
     block_of,
     notes_again,
     without_notes,
 )
-from ecs_plugins.integrations.recall import RecalledBlock, RecallOptions, recall
+from ecs_plugins.integrations.recall import RecallOptions, recall
 from ecs_plugins.langchain.messages import (
     REMEMBERED,
     is_user,
-    own_words,
     role_of,
-    speaker_metadata,
     special_tokens_of,
     text_of,
     token_counter,
     with_note,
     without_marks_in,
 )
+from ecs_plugins.langchain.turns import (
+    Kept,
+    ThreadLog,
+    Turn,
+    begun,
+    new_kept,
+    synced,
+    turn_of,
+)
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.types import Namespace
 
@@ -62,35 +67,14 @@ _log = logging.getLogger(__name__)
 _ALWAYS_RAISED = (ConfigurationError, MissingExtraError, ModelNotFoundError)
 """Faults of the set-up: a warning per run would hide them for good."""
 
-_LOOK_BACK = 64  # messages of the log in which a turn that is saved again is looked for
-
-
-Notes = list[NoteSource]
-"""What the notes of one question are made of again."""
-NotesOfMessages = dict[str, Notes]
-"""The notes of questions, by the id of the message that asks."""
-
-ValueT = TypeVar("ValueT")
-ByName = dict[str, ValueT]
-"""Something of each middleware, by its name."""
-
 ModelCall = Callable[[ModelRequest[Any]], ModelResponse[Any]]
 AsyncModelCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 
 
 class EntropicMemoryState(AgentState[Any]):
-    """What the middleware keeps in an agent's state between its hooks.
+    """State of a thread, by the name of the middleware: an agent may have several memories."""
 
-    By the middleware's name: an agent may have one memory of its user and one of the team. The
-    turns that a run began with are kept until they are remembered, because other middlewares
-    replace them by summaries; of the rest, ids only. Of each question, the notes that it was sent
-    with: they stay where they were said, so that prompts begin as those before them did and a
-    provider's prompt cache serves them.
-    """
-
-    ecs_notes: NotRequired[Annotated[ByName[NotesOfMessages], PrivateStateAttr, operator.or_]]
-    ecs_remembered: NotRequired[Annotated[ByName[str], PrivateStateAttr, operator.or_]]
-    ecs_heard: NotRequired[Annotated[ByName[list[AnyMessage]], PrivateStateAttr, operator.or_]]
+    ecs_memory: NotRequired[Annotated[dict[str, Kept], PrivateStateAttr, operator.or_]]
 
 
 class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
@@ -172,9 +156,9 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     def before_agent(
         self, state: EntropicMemoryState, runtime: Runtime[Any]
     ) -> dict[str, Any] | None:
-        """Note what is said, and refuse a run that does not say whose memory it uses."""
-        self._namespace_of(runtime)
-        return {"ecs_heard": {self.name: self._to_remember(state)}}
+        """Note the new turns, and refuse a run that does not name the memory's owner."""
+        namespace = self._namespace_of(runtime)
+        return self._update(begun(self._kept(state), state["messages"], namespace))
 
     @override
     def wrap_model_call(
@@ -182,9 +166,9 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         request: ModelRequest[Any],
         handler: ModelCall,
     ) -> ModelResult:
-        """Call the model with what is remembered about the user's latest message."""
-        view, notes = self._view(request)
-        return self._with_notes(handler(view), notes)
+        """Call the model with the notes about the user's latest message."""
+        view, kept = self._view(request)
+        return self._with_state(handler(view), kept)
 
     @override
     async def awrap_model_call(
@@ -192,21 +176,10 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         request: ModelRequest[Any],
         handler: AsyncModelCall,
     ) -> ModelResult:
-        """`wrap_model_call` with the embedder and the database off the event loop."""
+        """Do as `wrap_model_call`, with the embedder and the database off the event loop."""
         run = run_memory if self._options.shaper is None else run_sync
-        view, notes = await run(self._view, request)
-        return self._with_notes(await handler(view), notes)
-
-    def recalled(self, state: Mapping[str, Any], runtime: Runtime[Any]) -> list[RecalledNote]:
-        """The notes that the thread's prompts were given, as far as they are still there.
-
-        Only those of the memory that the run uses: a thread may have had other users before.
-        """
-        namespaces = {self._namespace_of(runtime), *self._options.also}
-        notes: list[RecalledNote] = []
-        for sources in self._notes_of(state).values():
-            notes += notes_again(self.memory, sources, namespaces)
-        return notes
+        view, kept = await run(self._view, request)
+        return self._with_state(await handler(view), kept)
 
     @override
     def after_agent(
@@ -215,105 +188,37 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         """Remember the turns of this run; if that fails, ``on_error`` decides."""
         messages = state["messages"]
         namespace = self._namespace_of(runtime)
+        kept = self._kept(state) or new_kept(namespace)
+        kept = synced(kept, messages, state.get("structured_response"))
         try:
-            self._remember(state, runtime, namespace)
+            self._observe(kept, namespace)
+            kept = self._thread_log(runtime, namespace).store(kept, messages)
         except _ALWAYS_RAISED:
             raise
         except Exception:
             if self._on_error == "raise":
                 raise
             _log.warning("the run has its answer but could not be remembered", exc_info=True)
-            return {"ecs_heard": {self.name: self._to_remember(state)}}
-        update: dict[str, Any] = {"ecs_heard": {self.name: []}}
-        last_id = messages[-1].id if messages else None
-        if last_id:
-            update["ecs_remembered"] = {self.name: last_id}
-        return update
+        return self._update(kept)
 
     aafter_agent = bridged(after_agent)
 
-    def _remember(
-        self, state: EntropicMemoryState, runtime: Runtime[Any], namespace: Namespace
-    ) -> None:
-        fresh = self._to_remember(state)
-        self._observe(state, fresh, namespace)
-        turns = self._turns(fresh, runtime)
-        if not turns:
-            return
-        # A run that was resumed or repeated has saved some of them before.
-        log = self.memory.messages(namespace, limit=_LOOK_BACK)
-        saved_ids = {message.metadata.get("message_id") for message in log}
-        new = []
-        for turn in turns:
-            message_id = turn.metadata["message_id"]
-            if not message_id or message_id not in saved_ids:
-                new.append(turn)
-        if new:
-            self.memory.add(new, namespace=namespace)
-
-    def _observe(
-        self, state: EntropicMemoryState, fresh: Sequence[AnyMessage], namespace: Namespace
-    ) -> None:
-        """Tell the memory what was answered with what it had recalled."""
-        messages = state["messages"]
-        question = _question(fresh) or _question(messages)
-        if question is None or role_of(messages[-1]) != "assistant":
-            return
-        words = own_words(question)
-        answer = own_words(messages[-1])
-        notes_of_messages = self._notes_of(state)
-        notes = notes_of_messages.get(question.id or "", [])
-        if words and answer and notes:
-            self.memory.observe(words, answer, namespace=namespace)
-
-    def _turns(
-        self,
-        fresh: Sequence[AnyMessage],
-        runtime: Runtime[Any],
-    ) -> list[NewMessage]:
-        """What was said by those who are remembered."""
+    def _thread_log(self, runtime: Runtime[Any], namespace: Namespace) -> ThreadLog:
         info = runtime.execution_info
-        thread_id = None if info is None else info.thread_id
-        turns = []
-        for message in fresh:
-            role = role_of(message)
-            text = own_words(message)
-            if role in self._roles and text:
-                metadata = speaker_metadata(message)
-                metadata["message_id"] = message.id or ""
-                if thread_id:
-                    metadata["thread_id"] = thread_id
-                turns.append(NewMessage(text, role, metadata))
-        return turns
+        thread = None if info is None else info.thread_id
+        return ThreadLog(self.memory, namespace, thread, self._roles)
 
-    def _to_remember(self, state: Mapping[str, Any]) -> list[AnyMessage]:
-        """What was said since the last run that was remembered, summarised since or not.
-
-        That is after the last message remembered, if it is there, else since the user's latest
-        message; where a summary has taken the place of both, all of the run.
-        """
-        messages = state["messages"]
-        heard_by_name: ByName[list[AnyMessage]] = state.get("ecs_heard") or {}
-        heard = heard_by_name.get(self.name) or []
-        heard_ids = {message.id for message in heard}
-        start = self._start(state)
-        if start is None and not heard:
-            return []
-        fresh = messages[start:]  # all of them where a summary has taken the place of both
-        spoken = [message for message in fresh if own_words(message)]
-        new = [message for message in spoken if message.id not in heard_ids]
-        return [*heard, *new]
-
-    def _start(self, state: Mapping[str, Any]) -> int | None:
-        """Index of the first message that may be new; None if nothing shows it."""
-        messages = state["messages"]
-        last_ids: ByName[str] = state.get("ecs_remembered") or {}
-        last_id = last_ids.get(self.name)
-        if last_id:
-            remembered = last_index(messages, lambda message: message.id == last_id)
-            if remembered is not None:
-                return remembered + 1
-        return last_index(messages, is_user)
+    def _observe(self, kept: Kept, namespace: Namespace) -> None:
+        """Tell the memory the answer that was given with its notes."""
+        turns = [*kept["summarised"], *kept["pending"]]
+        questions = [turn for turn in turns if turn["role"] == "user"]
+        answer = turns[-1] if turns else None
+        if not questions or answer is None or answer["role"] != "assistant":
+            return
+        question = questions[-1]
+        notes = kept["notes"].get(question["id"], [])
+        if notes:
+            self.memory.observe(question["text"], answer["text"], namespace=namespace)
 
     def _namespace_of(self, runtime: Runtime[Any] | None) -> Namespace:
         if callable(self._namespace):
@@ -322,61 +227,53 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         context = None if runtime is None else runtime.context
         return fill_namespace(self._namespace, context, ensure_config()["configurable"])
 
-    def _notes_of(self, state: Mapping[str, Any]) -> NotesOfMessages:
-        notes_by_name: ByName[NotesOfMessages] = state.get("ecs_notes") or {}
-        return dict(notes_by_name.get(self.name) or {})
+    def _kept(self, state: Mapping[str, Any]) -> Kept | None:
+        by_name: dict[str, Kept] = state.get("ecs_memory") or {}
+        return by_name.get(self.name)
 
-    def _view(
-        self,
-        request: ModelRequest[Any],
-    ) -> tuple[ModelRequest[Any], NotesOfMessages]:
-        """The messages with what is recalled, and the notes of each question that is among them."""
+    def _update(self, kept: Kept) -> dict[str, Any]:
+        return {"ecs_memory": {self.name: kept}}
+
+    def _view(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], Kept]:
+        """Return the messages with notes before each question, and the state with those notes."""
         namespace = self._namespace_of(request.runtime)
         messages = request.messages
-        notes = self._notes_of(request.state)
+        kept = self._kept(request.state) or new_kept(namespace)
+        kept = synced(kept, request.state["messages"])
+        notes = kept["notes"]
         view, visible = self._with_earlier_notes(request, notes, namespace)
-        question = _question(messages) or _question(self._to_remember(request.state))
-        index = _place_of(question, messages)
+        question, index = _question(messages, kept)
         if question is None or index is None:
-            return request.override(messages=view), notes
-        question_id = question.id or ""
-        if question_id in notes and messages[index] is question:
-            return request.override(messages=view), notes
-        block = self._recalled(request, question, namespace, visible)
-        if block.text:
-            view[index] = with_note(view[index], block.text)
-        kept = _of_present(notes, messages)
-        kept[question_id] = list(block.sources)
-        return request.override(messages=view), kept
-
-    def _recalled(
-        self,
-        request: ModelRequest[Any],
-        question: AnyMessage,
-        namespace: Namespace,
-        visible: set[str],
-    ) -> RecalledBlock:
-        """What is remembered about a question and not visible anyway."""
-        return recall(
+            return request.override(messages=view), kept
+        is_there = messages[index].id == question["id"]
+        if question["id"] in notes and is_there:
+            return request.override(messages=view), kept
+        block = recall(
             self.memory,
-            own_words(question) or "",
+            question["text"],
             namespace,
             self._options,
             self._count_tokens or token_counter(request.model),
             # A question is asked once, however often tools make the agent come back to it.
-            record=question is request.messages[-1],
+            record=is_there and index == len(messages) - 1,
             visible=visible,
             special_tokens=special_tokens_of(request.model),
         )
+        if block.text:
+            view[index] = with_note(view[index], block.text)
+        present = {message.id for message in messages}
+        notes = {id: sources for id, sources in notes.items() if id in present}
+        notes[question["id"]] = [note.source() for note in block.notes]
+        return request.override(messages=view), {**kept, "notes": notes}
 
     def _with_earlier_notes(
         self,
         request: ModelRequest[Any],
-        notes: NotesOfMessages,
+        notes: Mapping[str, Sequence[NoteSource]],
         namespace: Namespace,
     ) -> tuple[list[AnyMessage], set[str]]:
-        """The messages, each behind the notes that it was sent with, and all texts they show."""
-        # What another middleware has changed since may be a note of its own.
+        """Return the messages, each after the notes that it was sent with, and all their texts."""
+        # A message that another middleware has changed since may hold notes of its own.
         given = request.state["messages"]
         contents = {message.id: message.content for message in given}
         namespaces = {namespace, *self._options.also}
@@ -390,35 +287,23 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             shown = message
             if message.content == contents.get(message.id):
                 shown = without_marks_in(message)
-            sources = notes.get(message.id or "", [])
-            again = notes_again(self.memory, sources, namespaces)
+            again = notes_again(self.memory, notes.get(message.id or "", []), namespaces)
             for note in again:
-                visible.update(note.texts())
+                visible.update(statement.text for statement in note.statements)
             block = block_of(again, special_tokens)
             view.append(with_note(shown, block) if block else shown)
         return view, visible
 
-    def _with_notes(self, result: ModelResponse[Any], notes: NotesOfMessages) -> ModelResult:
-        update = {"ecs_notes": {self.name: notes}}
-        command: Command[Any] = Command(update=update)
+    def _with_state(self, result: ModelResponse[Any], kept: Kept) -> ModelResult:
+        command: Command[Any] = Command(update=self._update(kept))
         return ExtendedModelResponse(model_response=result, command=command)
 
 
-def _question(messages: Sequence[AnyMessage]) -> AnyMessage | None:
-    """The user's latest message."""
+def _question(messages: Sequence[AnyMessage], kept: Kept) -> tuple[Turn | None, int | None]:
+    """Return the user's latest words, and the index of their message or of its summary."""
     index = last_index(messages, is_user)
-    return None if index is None else messages[index]
-
-
-def _place_of(question: AnyMessage | None, messages: Sequence[AnyMessage]) -> int | None:
-    """Index of a question, or of the summary that may have taken its place."""
-    index = last_index(messages, lambda message: message is question)
-    if index is None:
-        return last_index(messages, lambda message: role_of(message) == "summary")
-    return index
-
-
-def _of_present(notes: NotesOfMessages, messages: Sequence[AnyMessage]) -> NotesOfMessages:
-    """The notes of messages that are still there."""
-    present_ids = {message.id for message in messages}
-    return {id: sources for id, sources in notes.items() if id in present_ids}
+    if index is not None:
+        return turn_of(messages[index]), index
+    turns = [turn for turn in kept["summarised"] if turn["role"] == "user"]
+    index = last_index(messages, lambda message: role_of(message) == "summary")
+    return (turns[-1] if turns else None), index

@@ -14,9 +14,10 @@ from pydantic import Field
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory, run_sync
-from ecs_plugins.integrations.recall import RecallFields, traced_recall
-from ecs_plugins.integrations.recollections import as_metadata, texts_behind
+from ecs_plugins.common.inert import inert
+from ecs_plugins.integrations.recall import RecallFields, as_metadata, traced_recall
 from ecs_plugins.memory.entropic import EntropicMemory
+from ecs_plugins.memory.statements import texts_behind
 
 
 class EntropicMemoryRetriever(RecallFields, BaseRetriever):
@@ -65,7 +66,7 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
         )
         return [
             Document(
-                page_content="\n".join(texts_behind(self.memory, each)),
+                page_content=inert("\n".join(texts_behind(self.memory, each))),
                 id=each.id,
                 metadata=as_metadata(each),
             )

@@ -10,10 +10,10 @@ from langgraph.store.base import GetOp, PutOp, SearchItem, SearchOp
 
 from ecs_plugins.integrations.conversation import Entry, append, foreseen
 from ecs_plugins.integrations.recall import traced_recall
-from ecs_plugins.integrations.recollections import texts_behind
 from ecs_plugins.langgraph.operations import RecalledItem
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import Memory
+from ecs_plugins.memory.statements import texts_behind
 from ecs_plugins.memory.store.items import Address, StoredItem
 from ecs_plugins.memory.store.search import Shaper
 from ecs_plugins.memory.types import Namespace

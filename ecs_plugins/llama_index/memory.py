@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, PrivateAttr
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory, run_sync
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.conversation import (
     SESSION,
     Session,
@@ -25,8 +25,13 @@ from ecs_plugins.integrations.conversation import (
     turns,
 )
 from ecs_plugins.integrations.namespaces import Labels, fill_namespace
-from ecs_plugins.integrations.notes import TextLength, shortened
-from ecs_plugins.integrations.recall import RecallFields, RecallOptions, recall
+from ecs_plugins.integrations.notes import Note, TextLength
+from ecs_plugins.integrations.recall import (
+    RecallFields,
+    RecallOptions,
+    fitted_block,
+    recall,
+)
 from ecs_plugins.llama_index.messages import (
     all_text,
     is_user,
@@ -43,7 +48,9 @@ from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.types import Namespace
+from ecs_plugins.ranking.coverage import CoverageRanker
 
+_MOST_SHOWN = 64  # blocks that can still be truncated
 _INSTRUCTIONS = (MessageRole.SYSTEM, MessageRole.DEVELOPER)
 
 
@@ -140,11 +147,26 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         return Session(self.memory, self.namespace, self.session_id, "llama_index")
 
     @override
-    def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
-        """The latest turns, with what is recalled for ``input`` or the latest question."""
+    def get(
+        self, input: str | None = None, initial_token_count: int = 0, **kwargs: Any
+    ) -> list[ChatMessage]:
+        """Return the latest turns, with notes for ``input`` or the latest question.
+
+        Args:
+            input: The question; None is the latest message of the user.
+            initial_token_count: Tokens of the prompt that count against ``token_limit``.
+            **kwargs: Ignored.
+
+        Raises:
+            InvalidInputError: The initial count is over the limit.
+        """
+        if initial_token_count > self.token_limit:
+            raise InvalidInputError(
+                f"initial_token_count is {initial_token_count}, over token_limit={self.token_limit}"
+            )
         entries = self._session.entries()
         messages = [to_message(entry) for entry in entries]
-        shown = self._window(messages)
+        shown = self._window(messages, self.token_limit - initial_token_count)
         view = [messages[index] for index in shown]
         index = last_index(view, is_user)
         question_key = None if index is None else entries[shown[index]].key
@@ -207,8 +229,8 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         """`reset`, with a receipt."""
         return self._session.clear()
 
-    def _window(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """Indices of the instructions, and of the latest whole turns within the limit.
+    def _window(self, messages: Sequence[ChatMessage], limit: int) -> list[int]:
+        """Return the indices of the instructions and of the latest whole turns within a limit.
 
         Instructions and the latest turn stay in any case.
         """
@@ -217,12 +239,12 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         instructions = [
             index for index, message in enumerate(messages) if message.role in _INSTRUCTIONS
         ]
-        room = self.token_limit - sum(lengths[index] for index in instructions)
+        space = limit - sum(lengths[index] for index in instructions)
         kept: list[int] = []
         for turn in reversed(turns(messages, is_user)):
             spoken = [index for index in turn if index not in instructions]
-            room -= sum(lengths[index] for index in spoken)
-            if room < 0 and kept:
+            space -= sum(lengths[index] for index in spoken)
+            if space < 0 and kept:
                 break
             kept += spoken
         return sorted([*instructions, *kept])
@@ -247,9 +269,9 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
     )
     ```
 
-    ``insert_method="user"`` keeps recalled text out of the system message. What is recalled stands
-    between marks and is data. Nothing of a call is kept in the block, so it may serve several
-    sessions at once; ``per_session`` gives each a memory of its own.
+    ``insert_method="user"`` keeps recalled text out of the system message. Recalled text stands
+    between tags and is data. The block may serve several sessions at once; ``per_session`` gives
+    each session a memory of its own.
 
     The fields are those of `RecallFields`, and:
 
@@ -271,6 +293,9 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
     max_tokens: int = Field(default=RecallOptions().max_tokens, ge=1)
     count_tokens: TextLength | None = Field(default=None, exclude=True)
 
+    # The latest blocks with their questions and notes, for `atruncate`.
+    _shown: dict[str, tuple[str, tuple[Note, ...]]] = PrivateAttr(default_factory=dict)
+
     @override
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
         messages = messages or []
@@ -278,15 +303,19 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
         if index is None:
             return ""
         run = run_memory if self.shaper is None else run_sync
+        question = text_of(messages[index])
         block = await run(
             recall,
             self.memory,
-            text_of(messages[index]),
+            question,
             self._namespace_of(block_kwargs.get("session_id")),
             self.options(self.max_tokens),
             text_length(self.count_tokens),
             visible=visible_texts(messages),
         )
+        self._shown[block.text] = (question, block.notes)
+        if len(self._shown) > _MOST_SHOWN:
+            self._shown.pop(next(iter(self._shown), ""), None)
         return block.text
 
     @override
@@ -308,10 +337,16 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
 
     @override
     async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
-        """The block without the recollections that fit least; None if not even the best fits."""
+        """Return a smaller block, without the notes that fit least; None if no note fits."""
+        question, notes = self._shown.get(content, ("", ()))
         length = text_length(self.count_tokens)
-        room = await run_memory(length, content) - tokens_to_truncate
-        return await run_memory(shortened, content, room, length)
+
+        def shorter() -> str | None:
+            max_tokens = length(content) - tokens_to_truncate
+            ranker = CoverageRanker()
+            return fitted_block(notes, question, max_tokens, length, ranker).text or None
+
+        return await run_memory(shorter)
 
     def _namespace_of(self, session_id: str | None) -> Namespace:
         if not self.per_session:

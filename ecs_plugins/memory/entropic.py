@@ -144,6 +144,11 @@ class EntropicMemory(MemoryReader):
         return self._store.config
 
     @property
+    def embedder(self) -> Embedder:
+        """Embedder of the texts."""
+        return self._store.embedder
+
+    @property
     def path(self) -> str:
         """The file."""
         return self._store.database.path

@@ -19,8 +19,11 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import BeforeValidator, Field
 
 from ecs_plugins import __version__
+from ecs_plugins.common.aio import run_memory
+from ecs_plugins.common.inert import inert, inert_values
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError
 from ecs_plugins.memory import EntropicMemory, Memory
+from ecs_plugins.memory.statements import statements_behind
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.server.access import LOCAL_CLIENT, LOOPBACK, Callers
 from ecs_plugins.server.attributing import characters_read
@@ -88,6 +91,7 @@ def mcp_server(
     offered = (
         tools.remember,
         tools.recall,
+        tools.update,
         tools.forget,
         tools.explain,
         tools.shape,
@@ -148,12 +152,8 @@ class _Tools:
         metadata = {"role": _ROLE}
         if speaker:
             metadata["name"] = speaker
+        _check_size(text)
         message = NewMessage(text, _ROLE, metadata)
-        size = len(text.encode())
-        if size > LONGEST_STATEMENT:
-            raise InvalidInputError(
-                f"a statement may have {LONGEST_STATEMENT:,} bytes, got {size:,}; split it"
-            )
         (id,) = await self._memory.aadd(
             message, namespace=namespace, idempotency_key=idempotency_key
         )
@@ -162,11 +162,29 @@ class _Tools:
     async def recall(
         self, context: Context, question: _Question, k: _K = _DEFAULT_K
     ) -> dict[str, list[dict[str, Any]]]:
-        """Find statements about a question, best first; an empty list if there are none."""
+        """Find earlier statements about a question, best first; an empty list if there are none.
+
+        Each has its id, its text, when it was said, and by whom.
+        """
         recollections = await self._memory.arecall(
             question, namespace=self._namespace(context), k=k
         )
-        return {"recollections": [_told(each) for each in recollections]}
+        told = await run_memory(lambda: [_told(self._memory, each) for each in recollections])
+        return {"recollections": told}
+
+    async def update(
+        self,
+        context: Context,
+        id: _Id,
+        text: Annotated[str, Field(description="The statement as it is now.")],
+    ) -> dict[str, str]:
+        """Replace the text of a statement that was wrong. Returns its id.
+
+        To keep both the old and the new state of a thing that has changed, use remember.
+        """
+        _check_size(text)
+        await self._memory.aupdate(id, text=text, namespace=self._namespace(context))
+        return {"id": id}
 
     async def forget(self, context: Context, id: _Id) -> dict[str, Any]:
         """Erase a statement for good, and whatever rests on it alone. Returns a receipt."""
@@ -176,7 +194,9 @@ class _Tools:
 
     async def explain(self, context: Context, id: _Id) -> dict[str, Any]:
         """Tell why a statement was kept, merged or displaced."""
-        return asdict(await self._memory.aexplain(id, namespace=self._namespace(context)))
+        explanation = await self._memory.aexplain(id, namespace=self._namespace(context))
+        explained: dict[str, Any] = inert_values(asdict(explanation))
+        return explained
 
     async def shape(
         self,
@@ -258,14 +278,26 @@ def _rounded(share: float | None) -> float | None:
     return None if share is None else round(share, 3)
 
 
-def _told(recollection: Memory) -> dict[str, Any]:
-    """Return the fields of a recollection that are set, with its speaker and time."""
-    data = recollection.to_dict()
-    data["role"] = recollection.metadata.get("role") or recollection.role
-    data["speaker"] = recollection.metadata.get("name")
-    said_at = datetime.fromtimestamp(recollection.created, UTC)
-    data["time"] = said_at.isoformat(timespec="seconds")
-    return {name: value for name, value in data.items() if value not in (None, "", [], {})}
+def _check_size(text: str) -> None:
+    size = len(text.encode(errors="replace"))
+    if size > LONGEST_STATEMENT:
+        raise InvalidInputError(
+            f"a statement may have {LONGEST_STATEMENT:,} bytes, got {size:,}; split it"
+        )
+
+
+def _told(memory: EntropicMemory, recollection: Memory) -> dict[str, str]:
+    """Return a recollection as a model reads it: no text in it ends a turn or hides a character."""
+    statements = statements_behind(memory, recollection)
+    latest = statements[-1]
+    texts = dict.fromkeys(statement.text for statement in statements)
+    said_at = datetime.fromtimestamp(latest.at, UTC)
+    return {
+        "id": recollection.id,
+        "text": inert("\n".join(texts)),
+        "date": said_at.isoformat(timespec="minutes"),
+        "speaker": inert(latest.speaker),
+    }
 
 
 def mcp_app(

@@ -4,7 +4,6 @@ import json
 from dataclasses import dataclass, fields
 
 import pytest
-from mcp import Client
 from typer.testing import CliRunner
 
 from ecs_plugins.cli import app
@@ -12,7 +11,6 @@ from ecs_plugins.common.aio import bridged
 from ecs_plugins.langchain import EntropicMemoryRetriever
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory, Memory
-from ecs_plugins.server.tools import mcp_server
 from tests.integration.scripted_model import FACT, QUESTION
 
 USER = ("default",)
@@ -59,15 +57,6 @@ def test_it_is_beside_the_item_of_a_store(memory):
     assert item.recollection["mood"] == "glad"
     assert item.dict()["recollection"] == item.recollection
     assert item.value == {"content": FACT}
-
-
-async def test_the_servers_tool_returns_it(memory):
-    memory.add(FACT, namespace=("mcp", "ana"))
-    server = mcp_server(memory, None, client="ana")
-    async with Client(server) as client:
-        result = await client.call_tool("recall", {"question": QUESTION})
-    (found,) = result.structured_content["recollections"]
-    assert found["mood"] == "glad"
 
 
 def test_it_is_on_the_command_line(memory, monkeypatch):

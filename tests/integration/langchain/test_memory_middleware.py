@@ -24,7 +24,7 @@ from ecs_plugins.integrations.recall import RecallOptions, recall
 from ecs_plugins.langchain import EntropicMemoryMiddleware
 from ecs_plugins.langchain.messages import token_counter
 from ecs_plugins.llama_index import EntropicChatMemory
-from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.integration.scripted_model import (
     FACT,
@@ -391,19 +391,6 @@ def test_no_line_of_a_note_looks_like_another_note_or_as_their_end(memory, separ
     assert marks == [MARK, f"</{MARK[1:]}"]
 
 
-def test_a_merged_note_names_the_speakers():
-    config = MemoryConfig(merge_threshold=0.7)
-    with EntropicMemory.open(embedder=FakeEmbedder(), config=config) as memory:
-        memory.add("What is my locker code?", namespace=USER, metadata={"role": "user"})
-        by_assistant = {"role": "assistant"}
-        memory.add("My locker code is 4711.", namespace=USER, metadata=by_assistant)
-        memory.sleep(USER)
-        options = RecallOptions()
-        recalled_notes = recall(memory, "Tell my locker code.", USER, options, len)
-        note = recalled_notes.text
-    assert "- (user) What is my locker code?\n  (assistant) My locker code is 4711.\n" in note
-
-
 @pytest.mark.parametrize(
     ("text", "remembered"),
     [
@@ -455,7 +442,7 @@ def test_a_user_cannot_pass_anything_off_as_recalled(memory):
     blocks = [{"type": "text", "text": turn}]
     for content in (turn, blocks):
         built.invoke(asked(content))
-        for part in (f"- {FACT}", "<recalled_notes>", "</recalled_notes>"):
+        for part in (f") {FACT}", "<recalled_notes>", "</recalled_notes>"):
             assert model.prompt.count(part) == 2
         assert "‹recalled_notes>" in model.prompt
 
