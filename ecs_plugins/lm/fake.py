@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import rel_entr, softmax
 
+from ecs_plugins.common.aio import check_awaited
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import (
     ChatLayout,
@@ -101,6 +102,7 @@ class FakeLanguageModel:
             row: list[Scores] = []
             longest = 0
             for continuation in request.continuations:
+                check_awaited()
                 whole = head + _text(continuation)
                 longest = max(longest, len(_tokens(whole)))
                 row.append(self._continue(head, continuation, base))

@@ -16,6 +16,7 @@ from ecs_plugins.server.requests import (
     LONGEST_QUERY,
     Document,
     check_length,
+    check_reading,
     in_words,
     parsed,
     texts_of,
@@ -79,6 +80,7 @@ class AttributionEndpoint:
         passages = wanted.passages(self._max_documents)
         shaper = self._loading.get()
         size = characters_read(shaper, wanted.query, passages, wanted.answer)
+        check_reading(size)
         attribution = await self._turns.compute(
             request.state.client, size, shaper.attribute, wanted.query, passages, wanted.answer
         )

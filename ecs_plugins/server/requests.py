@@ -24,6 +24,9 @@ LONGEST_QUERY = 8_000
 LONGEST_ANSWER = 20_000
 """Characters that an answer may have; the model reads every statement with every document."""
 
+MOST_READ = 40_000_000
+"""Characters that the model may read for one attribution: some 10 million tokens."""
+
 TEXT_FIELD = "text"
 """Field that holds the text of a document that is an object."""
 
@@ -89,6 +92,15 @@ def check_length(name: str, text: str, longest: int) -> None:
     """Refuse a text that is too long."""
     if len(text) > longest:
         raise InvalidInputError(f"{name} has {len(text):,} characters; it may have {longest:,}")
+
+
+def check_reading(characters: int) -> None:
+    """Refuse a request for which the model would read too much."""
+    if characters > MOST_READ:
+        raise InvalidInputError(
+            f"the model would read about {characters:,} characters, every statement of the answer "
+            f"with every document; it may read {MOST_READ:,}: send fewer documents or statements"
+        )
 
 
 def texts_of(

@@ -7,6 +7,7 @@ are there; its body has to arrive in time, and a client that hangs up stops the 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter as Tally
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ecs_plugins.errors import EcsPluginsError
+from ecs_plugins.errors import EcsPluginsError, StorageError
 from ecs_plugins.server.access import Callers
 from ecs_plugins.server.requests import status_of
 from ecs_plugins.server.turns import Turns
@@ -27,6 +28,7 @@ STOP_SECONDS = 8.0
 """Seconds that requests under way have once the server is told to stop."""
 
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0)
+_STORAGE_SECONDS = 30.0  # after a failure of storage, until the service is ready again
 _GONE = 499  # status in the metrics of a request whose client hung up
 _HEALTH = "/health"
 _READY = "/ready"
@@ -106,6 +108,7 @@ class Service:
         turns.computed = seconds("computing_seconds", "Until the thread was free again.").observe
         self._of_clients: Tally[str] = Tally()
         self._bytes = 0
+        self._storage_failed = -_STORAGE_SECONDS
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -154,6 +157,8 @@ class Service:
             return None
         if self._stopped:
             status = "stopping"
+        elif time.monotonic() < self._storage_failed + _STORAGE_SECONDS:
+            status = "storage fails"
         elif await run_in_threadpool(self._is_ready):
             return JSONResponse({"status": "ready"})
         else:
@@ -182,6 +187,8 @@ class Service:
         error = scope["state"].get("error")
         if isinstance(error, EcsPluginsError):
             self._errors.labels(type(error).__name__).inc()
+            if isinstance(error, StorageError):
+                self._storage_failed = time.monotonic()
             status = status_of(error) if status == 200 else status
         self._answers.labels(status).inc()
 

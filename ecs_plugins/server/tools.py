@@ -7,10 +7,12 @@ token tells who it is. No tool takes a namespace, so nothing crosses.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -27,7 +29,7 @@ from ecs_plugins.memory.statements import statements_behind
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.server.access import LOCAL_CLIENT, LOOPBACK, Callers
 from ecs_plugins.server.attributing import characters_read
-from ecs_plugins.server.requests import LONGEST_ANSWER, LONGEST_QUERY
+from ecs_plugins.server.requests import LONGEST_ANSWER, LONGEST_QUERY, check_reading
 from ecs_plugins.server.service import Bounds, Service
 from ecs_plugins.server.turns import Turns
 from ecs_plugins.shaping import ContextShaper
@@ -69,13 +71,33 @@ _K = Annotated[
 ]
 
 
+_LEAST_FREE = 16 << 20
+"""Bytes that must be free on the disk of a memory; below it the server is not ready."""
+
+
+class MemoryServer(MCPServer):
+    """MCP server with the memory of its tools."""
+
+    memory: EntropicMemory
+
+    def is_ready(self) -> bool:
+        """Return True if the memory can be read and has room."""
+        path = Path(self.memory.path)
+        try:
+            with self.memory._store.database.read() as connection:
+                connection.execute("SELECT 1")
+            return not path.is_file() or shutil.disk_usage(path.parent).free >= _LEAST_FREE
+        except (EcsPluginsError, OSError):
+            return False
+
+
 def mcp_server(
     memory: EntropicMemory,
     shaper: Callable[[], ContextShaper],
     *,
     client: str | None = None,
     turns: Turns | None = None,
-) -> MCPServer:
+) -> MemoryServer:
     """Return a server with the tools of one memory, which it does not close, and one model.
 
     Args:
@@ -84,9 +106,10 @@ def mcp_server(
         client: The one client, over stdio; None asks each HTTP request who sent it.
         turns: Turns of the requests to the model.
     """
-    server: MCPServer = MCPServer(
+    server = MemoryServer(
         "ecs-plugins", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
     )
+    server.memory = memory
     tools = _Tools(memory, shaper, client, turns or Turns())
     offered = (
         tools.remember,
@@ -233,6 +256,7 @@ class _Tools:
         """Find the passages that support an answer, and its words that no passage has."""
         shaper = await asyncio.to_thread(self._shaper)
         size = characters_read(shaper, question, passages, answer)
+        check_reading(size)
         attribution = await self._turns.compute(
             self._client(context), size, shaper.attribute, question, passages, answer
         )
@@ -301,7 +325,7 @@ def _told(memory: EntropicMemory, recollection: Memory) -> dict[str, str]:
 
 
 def mcp_app(
-    server: MCPServer,
+    server: MemoryServer,
     tokens: Mapping[str, str] | None = None,
     *,
     hosts: Sequence[str] = (),
@@ -330,4 +354,4 @@ def mcp_app(
         max_request_body_size=bounds.bytes,
         transport_security=security,
     )
-    return Service(app, "mcp", callers, bounds, turns or Turns())
+    return Service(app, "mcp", callers, bounds, turns or Turns(), is_ready=server.is_ready)

@@ -7,13 +7,17 @@ import time
 
 import httpx
 import pytest
+import uvicorn
 
-from ecs_plugins.errors import ModelBusyError
+from ecs_plugins.errors import ModelBusyError, StorageError
+from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.server import running, service
 from ecs_plugins.server.rerank import rerank_app
 from ecs_plugins.server.service import Bounds
+from ecs_plugins.server.tools import mcp_app, mcp_server
 from ecs_plugins.server.turns import LARGE, Turns
-from tests.integration.server.conftest import Patient, shaper_on
+from tests.integration.server.conftest import Patient, calling, shaper_on
 
 BODY = {
     "query": "When does the ferry leave?",
@@ -271,3 +275,84 @@ async def test_whoever_waits_is_refused_when_turns_are_closed():
     with pytest.raises(ModelBusyError):
         await hold(turns, 0)
     await held
+
+
+# What an operator sees
+
+
+async def test_a_failing_tool_counts_under_its_own_status_and_the_server_is_not_ready():
+    memory = EntropicMemory.open(":memory:", embedder=FakeEmbedder(8))
+
+    async def full(*_args, **_keywords):
+        raise StorageError("the disk is full")
+
+    memory.aadd = full
+    application = mcp_app(mcp_server(memory, lambda: None))
+    call = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "remember", "arguments": {"text": "x y z"}},
+    }
+    headers = {"Accept": "application/json, text/event-stream"}
+    transport = httpx.ASGITransport(application)
+    async with (
+        application._app.router.lifespan_context(application._app),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
+        assert (await client.get("/ready")).status_code == 200
+        answer = await client.post("/mcp", headers=headers, json=call)
+        shown = (await client.get("/metrics")).text
+        assert answer.status_code == 200
+        assert 'ecs_mcp_requests_total{status="507"} 1.0' in shown
+        assert 'ecs_mcp_errors_total{kind="StorageError"} 1.0' in shown
+        assert 'le="120.0"' in shown
+        assert (await client.get("/ready")).status_code == 503
+
+
+async def test_a_closed_memory_is_not_ready():
+    memory = EntropicMemory.open(":memory:", embedder=FakeEmbedder(8))
+    server = mcp_server(memory, lambda: None)
+    assert server.is_ready()
+    memory.close()
+    assert not server.is_ready()
+
+
+def test_bodies_under_way_are_bounded_in_sum(serve):
+    model = Patient()
+    url = serve(app(model, bounds=Bounds(waiting_bytes=150)))
+    asking = threading.Thread(target=ask, args=(url,))
+    asking.start()
+    assert model.begun.wait(5)
+    refused = ask(url)
+    model.go_on.set()
+    asking.join(10)
+    assert refused.status_code == 503
+    assert "under way" in refused.json()["detail"]
+    assert ask(url).status_code == 200
+
+
+def test_connections_are_bounded_by_the_file_descriptors(monkeypatch):
+    resource = pytest.importorskip("resource")
+    for limit, most in [(256, 128), (10_000, 768), (resource.RLIM_INFINITY, 768)]:
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        assert running.most_connections() == most
+
+
+def test_errors_of_new_connections_are_logged_once_a_minute(caplog):
+    server = running._Server(uvicorn.Config(None), None, None)
+    context = {"message": "socket.accept() out of system resource", "exception": OSError(24)}
+    for _ in range(100):
+        server._report(None, context)
+    assert len(caplog.records) == 1
+
+
+def test_an_attribution_that_reads_too_much_is_refused_before_it_begins():
+    body = {
+        "query": "x" * 8_000,
+        "answer": "It leaves at nine. " * 1_000,
+        "documents": ["word " * 1_000] * 1_000,
+    }
+    answer = calling(app()).post("/v1/attribute", json=body)
+    assert answer.status_code == 422
+    assert "it may read" in answer.json()["detail"]
