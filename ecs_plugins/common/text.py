@@ -66,7 +66,10 @@ _TURN = re.compile(
         (?::(?=\s|$)|：)\s*""",
     re.VERBOSE,
 )
-_QUESTION_MARKS = "?？؟"
+_QUESTION_MARKS = "?？؟\u037e\u055e\u1367\u2047\u2048\u2049\u203d\ufe56"
+"""Question marks of all scripts that have one."""
+_OTHER_END = re.compile(r"[^\W_][.!…。！｡](?:\s|$|(?=[^\W\d_]))|\n")
+"""A place where a sentence may end that does not ask."""
 _CLOSING = "\"')]}»”’」』）】"
 """Characters that may follow the mark at the end of a sentence."""
 _NO_WORD_BACKWARDS = re.compile(r"[\W_]*")
@@ -194,6 +197,20 @@ def asks(text: str) -> bool:
     backwards = text[::-1]
     end = _NO_WORD_BACKWARDS.match(backwards)
     return end is not None and _has_question_mark(end.group())
+
+
+def asks_only(text: str) -> bool:
+    """Return True if every sentence of a text ends with a question mark.
+
+    >>> asks_only("Hi. Where is it?"), asks_only("Where does Dr. Li live? And why?")
+    (False, True)
+    """
+    if not asks(text):
+        return False
+    if _OTHER_END.search(text) is None:
+        return True
+    sentences = (text[start:end] for start, end in sentence_spans(text))
+    return all(asks(sentence) for sentence in sentences if WORD.search(sentence))
 
 
 def _has_question_mark(text: str) -> bool:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from ecs_plugins.memory.outdating import OutdatingRunner
 from ecs_plugins.memory.sleep import SleepRunner
 from ecs_plugins.memory.store import additions, intake
 from ecs_plugins.memory.store.memory_store import FLUSH_AT, MemoryStore
@@ -21,8 +22,11 @@ _SAVE_EVERY = 60.0  # seconds between two looks at how much the graphs have grow
 class Adder:
     """Adds messages to the namespaces of an open memory."""
 
-    def __init__(self, store: MemoryStore, sleeper: SleepRunner) -> None:
+    def __init__(
+        self, store: MemoryStore, sleeper: SleepRunner, outdating: OutdatingRunner | None
+    ) -> None:
         self._store = store
+        self._outdating = outdating
         self._sleeper = sleeper
         self._save_due = time.monotonic() + _SAVE_EVERY
 
@@ -35,6 +39,8 @@ class Adder:
         pinned: bool,
     ) -> list[str]:
         """Store messages, each once under an idempotency key; see `EntropicMemory.add`."""
+        if self._outdating is not None:
+            self._outdating.follow(namespace)
         request = None if key is None else additions.request(key, messages)
         while True:
             batch = intake.prepared(self._store, namespace, messages, request, pinned=pinned)
@@ -42,6 +48,7 @@ class Adder:
                 self._store_all(namespace, batch)
             except additions.OvertakenError:
                 continue  # others stored a part of it meanwhile: add the rest
+            self._sleeper.judge_later(namespace)
             self.tend()
             return batch.ids
 

@@ -34,7 +34,7 @@ class MemoryAdmin:
     Every method has an async form with an ``a`` before its name.
     """
 
-    def __init__(self, store: MemoryStore, background: BackgroundThread) -> None:
+    def __init__(self, store: MemoryStore, *background: BackgroundThread) -> None:
         self._store = store
         self._background = background
 
@@ -150,8 +150,8 @@ class MemoryAdmin:
         )
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the background thread to have nothing to do; returns whether it has."""
-        return self._background.wait(timeout)
+        """Wait until the background threads are idle; return False if they are not in time."""
+        return all([each.wait(timeout) for each in self._background])
 
     aexport = bridged(export)
     aimport_ = bridged(import_)

@@ -24,6 +24,13 @@ def check_wanted(k: int | None, threshold: float | None, at: float | None) -> No
         raise InvalidInputError(f"at is {at!r:.80}; it must be a Unix time in seconds")
 
 
+def check_outdated(outdated: str) -> str:
+    """Return the argument ``outdated`` of a recall; refuse an unknown one."""
+    if outdated not in ("mark", "hide"):
+        raise InvalidInputError(f"outdated is 'mark' or 'hide', got {outdated!r:.80}")
+    return outdated
+
+
 def _is_count(value: Any) -> bool:
     is_whole = isinstance(value, Integral)
     return is_whole and bool(value >= 1)

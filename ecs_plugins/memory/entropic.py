@@ -11,17 +11,18 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.memory.adding import Adder
 from ecs_plugins.memory.admin import MemoryAdmin
-from ecs_plugins.memory.arguments import check_wanted, listed, searched_tiers
+from ecs_plugins.memory.arguments import check_outdated, check_wanted, listed, searched_tiers
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.drafts import Draft, drafted
 from ecs_plugins.memory.filters import Filter, checked_filter
+from ecs_plugins.memory.outdating import OutdatingJudge, OutdatingRunner
 from ecs_plugins.memory.reading import MemoryReader
 from ecs_plugins.memory.records import (
     ErasureReceipt,
@@ -76,13 +77,15 @@ class EntropicMemory(MemoryReader):
         *,
         model: LanguageModel | None = None,
         utility: UtilityFunction | None = None,
+        judge: OutdatingJudge | None = None,
     ) -> None:
         super().__init__(store, utility)
         store.forget_read = getattr(model, "clear_cache", store.forget_read)
-        self._sleeper = SleepRunner(store, model, utility)
-        self.admin = MemoryAdmin(store, self._sleeper.background)
+        self._outdating = None if judge is None else OutdatingRunner(store, judge)
+        self._sleeper = SleepRunner(store, model, utility, self._outdating)
+        self.admin = MemoryAdmin(store, self._sleeper.background, self._sleeper.judging)
         self.items = Items(store, self._sleeper.background.submit)
-        self._adder = Adder(store, self._sleeper)
+        self._adder = Adder(store, self._sleeper, self._outdating)
 
     @classmethod
     def open(
@@ -94,6 +97,7 @@ class EntropicMemory(MemoryReader):
         config: MemoryConfig | Mapping[str, Any] | None = None,
         store: StoreConfig | Mapping[str, Any] | None = None,
         utility: UtilityFunction | None = None,
+        judge: OutdatingJudge | None = None,
         reembed: bool = False,
         read_only: bool = False,
         progress: Progress | None = None,
@@ -110,6 +114,8 @@ class EntropicMemory(MemoryReader):
                 with before.
             store: How it is stored and run, also as its JSON.
             utility: Replaces the configured utility, e.g. ``answer_utility(model)``.
+            judge: Says in the background which older statements a new one outdates, such as a
+                `ChatModelJudge`; None asks nobody.
             reembed: If the file was written with another embedder, embed everything anew.
             read_only: Write nothing, not even that something was recalled; what would write
                 raises `StorageError`. The file has to be there and of this version. Without
@@ -136,7 +142,7 @@ class EntropicMemory(MemoryReader):
         except BaseException:
             database.close()
             raise
-        return cls(opened, model=model, utility=utility)
+        return cls(opened, model=model, utility=utility, judge=judge)
 
     @property
     def config(self) -> MemoryConfig:
@@ -160,6 +166,7 @@ class EntropicMemory(MemoryReader):
 
     def close(self) -> None:
         """Write pending hits and the links of large graphs, and close the file."""
+        self._sleeper.judging.close()
         self._sleeper.background.close()
         self._store.close()
 
@@ -232,6 +239,7 @@ class EntropicMemory(MemoryReader):
         tiers: str | None = None,
         exclude: Collection[str] = (),
         at: float | None = None,
+        outdated: Literal["mark", "hide"] = "mark",
         record: bool = True,
         shaper: Shaper | None = None,
     ) -> list[Memory]:
@@ -249,6 +257,8 @@ class EntropicMemory(MemoryReader):
             exclude: Ids of recollections that are not wanted, such as those in the prompt already;
                 the next best take their places.
             at: Unix time: recall among the messages said until then; None is now.
+            outdated: ``mark`` returns memories that a judge says are outdated after the newer ones,
+                with ``outdated_by``; ``hide`` leaves them out.
             record: Count it as a query and its results as hits, which is what utility is
                 measured by.
             shaper: A second stage, such as a `ContextShaper`: it orders the best 40 by how much
@@ -281,6 +291,7 @@ class EntropicMemory(MemoryReader):
             exclude=excluded,
             at=at,
             scale=self._store.scale,
+            hides_outdated=check_outdated(outdated) == "hide",
         )
         recalled = search.recall(self._store, namespaces, request, record=record, shaper=shaper)
         self._adder.tend()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.common.text import well_formed
@@ -20,7 +21,10 @@ from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.erasing import unknown
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import checked
+from ecs_plugins.memory.store.outdated import outdating_ids
+from ecs_plugins.memory.store.provenance import Origin
 from ecs_plugins.memory.types import DEFAULT_NAMESPACE, Namespace, UtilityFunction
+from ecs_plugins.storage.base import Connection
 
 
 class MemoryReader:
@@ -42,7 +46,7 @@ class MemoryReader:
         with self._store.database.read() as connection:
             message = log.get(connection, own)
             if message is not None:
-                return None if _has_expired(message) else message
+                return None if _has_expired(message) else _marked(connection, message)
             versions = inspection.history(connection, own)
         live = next((each for each in versions if each.live), None)
         if live is None or live.expires is None:
@@ -156,6 +160,12 @@ class MemoryReader:
     asleeps = bridged(sleeps)
     adecisions = bridged(decisions)
     areplay = bridged(replay)
+
+
+def _marked(connection: Connection, message: Memory) -> Memory:
+    """Return a message with the id of the one that outdates it, if a judge says so."""
+    newer = outdating_ids(connection, {message.id: Origin((message.id,))}, time.time())
+    return replace(message, outdated_by=newer.get(message.id))
 
 
 def _has_expired(message: Memory) -> bool:

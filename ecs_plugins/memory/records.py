@@ -59,6 +59,8 @@ class Memory(Record):
         provenance: Ids of the messages behind an item; a recall returns at most 101 of them, the
             first and the latest.
         pinned: True if nothing displaces it.
+        outdated_by: Id of the newer message that makes it untrue, as a judge says
+            (`OutdatingJudge`); None if none does.
         version: The number of this version of an item, from 1.
         live: True if this version can be recalled now.
         born: The sleep phase that wrote this version, if one did.
@@ -86,6 +88,7 @@ class Memory(Record):
     support: int = 1
     provenance: tuple[str, ...] = ()
     pinned: bool = False
+    outdated_by: str | None = None
     version: int = 1
     live: bool = True
     born: int | None = None

@@ -22,6 +22,7 @@ from typing import Final
 from ecs_plugins.errors import EcsPluginsError, ModelError
 from ecs_plugins.lm.base import Generation, LanguageModel, Segment, Segments
 from ecs_plugins.memory.consolidation import consolidate
+from ecs_plugins.memory.outdating import OutdatingRunner
 from ecs_plugins.memory.records import SleepReport
 from ecs_plugins.memory.store import sleeps
 from ecs_plugins.memory.store.erasing import has_expired, purge
@@ -98,12 +99,18 @@ class SleepRunner:
     """Runs the sleep phases of an open memory; ``model`` writes summaries."""
 
     def __init__(
-        self, store: MemoryStore, model: LanguageModel | None, utility: UtilityFunction | None
+        self,
+        store: MemoryStore,
+        model: LanguageModel | None,
+        utility: UtilityFunction | None,
+        outdating: OutdatingRunner | None,
     ) -> None:
         self._store = store
         self._model = model
         self._utility = utility
+        self._outdating = outdating
         self._retention_due = 0.0
+        self.judging = BackgroundThread()
         self.background = BackgroundThread()
         self.reset()
         store.database.at_fork.append(self.reset)
@@ -111,6 +118,7 @@ class SleepRunner:
     def reset(self) -> None:
         """Begin anew, with nothing running."""
         self.background.reset()
+        self.judging.reset()
         self._locks: defaultdict[Namespace, threading.Lock] = defaultdict(threading.Lock)
         self._retry_at: dict[Namespace, int] = {}
 
@@ -133,7 +141,15 @@ class SleepRunner:
             summariser = None
             if self._model is not None and store.config.proposal == "summary":
                 summariser = Summariser(store, self._model)
-            return self._run(namespace, summariser)
+            report = self._run(namespace, summariser)
+        self.judge_later(namespace)
+        return report
+
+    def judge_later(self, namespace: Namespace) -> None:
+        """Ask the judge in the background about messages that no judge has seen."""
+        if self._outdating is not None:
+            job = partial(self._outdating.run, namespace)
+            self.judging.submit(f"judging in {namespace}", job)
 
     def _run(self, namespace: Namespace, summariser: Summariser | None) -> SleepReport | None:
         """Decide on a view until one can be applied; in the end, within the transaction."""

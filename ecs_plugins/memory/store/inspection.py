@@ -17,6 +17,7 @@ from ecs_plugins.memory.store.derivation import alive
 from ecs_plugins.memory.store.erasing import unknown
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space
+from ecs_plugins.memory.store.outdated import outdating_ids
 from ecs_plugins.memory.store.provenance import Origin, origins_of
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.schema import columns
@@ -50,11 +51,13 @@ def history(connection: Connection, name: str) -> list[Memory]:
         return []
     namespace = namespaces.space_by_id(connection, rows[0].space).namespace
     joined = tiers.provenance(connection, [name]).get(name, {})
-    origin = origins_of(connection, [name])[name]
+    origins = origins_of(connection, [name])
+    origin = origins[name]
+    newer = outdating_ids(connection, origins, time.time()).get(name)
     memories = []
     for row in rows:
         behind = [each for each, version in joined.items() if version <= row.version]
-        memories.append(_memory(row, namespace, replace(origin, messages=tuple(behind))))
+        memories.append(_memory(row, namespace, replace(origin, messages=tuple(behind)), newer))
     return memories
 
 
@@ -64,7 +67,7 @@ def stands_in(connection: Connection, name: str, space: Space) -> bool:
     return row is not None
 
 
-def _memory(row: TierRow, namespace: Namespace, origin: Origin) -> Memory:
+def _memory(row: TierRow, namespace: Namespace, origin: Origin, newer: str | None) -> Memory:
     return Memory(
         id=row.memory.id,
         role=origin.roles[0] if origin.roles else "",
@@ -80,6 +83,7 @@ def _memory(row: TierRow, namespace: Namespace, origin: Origin) -> Memory:
         support=row.memory.evidence.support,
         provenance=origin.messages,
         pinned=row.memory.pinned,
+        outdated_by=newer,
         created=row.created if origin.since is None else origin.since,
         changed=row.changed,
         expires=row.expires,
@@ -94,7 +98,10 @@ def cold(connection: Connection, space: Space, store: MemoryStore) -> list[Memor
     rows = tiers.tier_rows(connection, space.id, "cold")
     left = {row.item.id: row for row in alive(connection, rows, time.time(), store)}
     origins = origins_of(connection, [*left])
-    return [_memory(row, space.namespace, origins[name]) for name, row in left.items()]
+    newer = outdating_ids(connection, origins, time.time())
+    return [
+        _memory(row, space.namespace, origins[name], newer.get(name)) for name, row in left.items()
+    ]
 
 
 def explain(

@@ -37,6 +37,8 @@ ALTER TABLE words ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON words USING ((SELECT true FROM namespaces n WHERE n.id = namespace));
 ALTER TABLE postings ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON postings USING ((SELECT true FROM namespaces n WHERE n.id = namespace));
+ALTER TABLE judged ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON judged USING ((SELECT true FROM namespaces n WHERE n.id = namespace));
 
 -- What belongs to a row that a role sees:
 
@@ -44,6 +46,9 @@ ALTER TABLE decision_items ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON decision_items USING ((SELECT true FROM decisions d WHERE d.id = decision));
 ALTER TABLE item_vectors ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON item_vectors USING ((SELECT true FROM items i WHERE i.row = item));
+ALTER TABLE outdated ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON outdated USING ((SELECT true FROM messages m WHERE m.id = older)
+    AND (SELECT true FROM messages m WHERE m.id = newer));
 
 -- Provenance outlives the message by the log's retention, and the item until it is looked for. The
 -- function sees every row: what belongs to nobody is everybody's to delete. Nobody writes any but

@@ -14,6 +14,7 @@ from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.derivation import alive
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space
+from ecs_plugins.memory.store.outdated import outdating_ids
 from ecs_plugins.memory.store.provenance import Origin, origins_of_live
 from ecs_plugins.memory.store.seam import Rows
 from ecs_plugins.memory.store.tiers import TierRow
@@ -40,6 +41,7 @@ class RecallRequest:
     exclude: frozenset[str] = frozenset()
     at: float | None = None
     scale: Scale = DEFAULT
+    hides_outdated: bool = False
 
 
 class Score(NamedTuple):
@@ -93,6 +95,7 @@ class Recalled(NamedTuple):
     stored: TierRow
     score: Score
     origin: Origin
+    outdated_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +136,15 @@ class Reader:
         """
         stored = self._read([each.row for each in scored])
         origins = origins_of_live(self.connection, [each.item for each in stored.values()])
+        request = self.request
+        newer = outdating_ids(self.connection, origins, request.now, request.at)
         wanted = []
         for score in scored:
             if score.row in stored:
                 row = stored[score.row]
-                recalled = Recalled(row, score, origins[row.item.id])
-                if self._was_said(recalled.origin):
+                name = row.item.id
+                recalled = Recalled(row, score, origins[name], newer.get(name))
+                if self._was_said(recalled.origin) and not self._is_hidden(recalled):
                     wanted.append(recalled)
         return sorted(wanted, key=place)
 
@@ -146,6 +152,9 @@ class Reader:
         """Return True if an item was said by the time asked for, or nobody knows when it was."""
         at = self.request.at
         return at is None or origin.since is None or origin.since <= at
+
+    def _is_hidden(self, recalled: Recalled) -> bool:
+        return self.request.hides_outdated and recalled.outdated_by is not None
 
     def _read(self, rows: Sequence[int]) -> dict[int, TierRow]:
         """Return the rows that are in a searched tier, not excluded and not expired."""

@@ -13,6 +13,7 @@ from ecs_plugins.common.text import as_reply, asked_at_end
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space
+from ecs_plugins.memory.store.outdated import forget_edges
 from ecs_plugins.memory.store.values import crc_of, dump, packed_half
 from ecs_plugins.storage.base import Connection
 
@@ -71,6 +72,7 @@ def write_text(
     data, vector_crc = packed_half(vector)
     text_crc = crc_of((asked, text))
     connection.execute(_WRITE, (text, asked, text_crc, data, vector_crc, name))
+    forget_edges(connection, [name])
 
 
 def reread(

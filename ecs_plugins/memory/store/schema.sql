@@ -109,6 +109,20 @@ CREATE TABLE graphs (
     links BLOB NOT NULL,
     crc INTEGER NOT NULL
 );
+-- The newer message outdates the older one with a probability; source is the judge.
+CREATE TABLE outdated (
+    older TEXT NOT NULL REFERENCES messages(id) ON DELETE CASCADE,
+    newer TEXT NOT NULL REFERENCES messages(id) ON DELETE CASCADE,
+    probability REAL NOT NULL,
+    source TEXT NOT NULL,
+    PRIMARY KEY (older, newer)
+) WITHOUT ROWID;
+CREATE INDEX outdated_by_newer ON outdated (newer);
+-- The last message of a namespace that needs no judge any more.
+CREATE TABLE judged (
+    namespace INTEGER PRIMARY KEY REFERENCES namespaces(id) ON DELETE CASCADE,
+    seq INTEGER NOT NULL
+);
 CREATE INDEX provenance_by_memory ON provenance (item, version, message);
 CREATE TABLE decisions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -80,10 +80,33 @@ def recall(
     best = [each.recollection for each in placed]
     if shaper is not None:
         best = _shaped(best[: looked_for.k], request.query, shaper)
-    best = best[: request.k]
+    best = _newer_first(best[: request.k])
     if record and not store.database.read_only:
         _note_hits(store, best, steps, request, erasures)
     return best
+
+
+def _newer_first(best: list[Memory]) -> list[Memory]:
+    """Return memories with each outdated one after the one that outdates it."""
+    ordered: list[Memory] = []
+    waiting: dict[str, list[Memory]] = {}
+    sources = {source for each in best for source in each.provenance}
+    for each in best:
+        newer = each.outdated_by
+        if newer is not None and newer in sources and not _is_there(newer, ordered):
+            waiting.setdefault(newer, []).append(each)
+            continue
+        follow = [each]
+        while follow:
+            placed = follow.pop(0)
+            ordered.append(placed)
+            for source in placed.provenance:
+                follow += waiting.pop(source, [])
+    return ordered + [each for left in waiting.values() for each in left]
+
+
+def _is_there(message: str, memories: Sequence[Memory]) -> bool:
+    return any(message in each.provenance for each in memories)
 
 
 def _note_hits(
@@ -157,6 +180,7 @@ def _recollection(recalled: Recalled, tier: Tier, space: Space, request: RecallR
         support=item.evidence.support,
         provenance=origin.messages,
         pinned=is_pinned,
+        outdated_by=recalled.outdated_by,
         free_energy=stored.judged,
         why=_why(recalled, request),
         similarity=score.similarity,
@@ -277,6 +301,8 @@ def _why(recalled: Recalled, request: RecallRequest) -> str:
     if isinstance(item, ColdMemory):
         where = "kept, pinned (cold tier)" if item.pinned else "kept (cold tier)"
     why = [f"{how}; {where}, support {evidence.support}, recalled {evidence.hits} times before"]
+    if recalled.outdated_by is not None:
+        why.append(f"outdated by {recalled.outdated_by}")
     if evidence.unlike is not None:
         why.append(f"not merged with a near one, from which it differs in a {evidence.unlike}")
     judged = stored.judged

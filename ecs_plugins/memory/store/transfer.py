@@ -51,6 +51,7 @@ _TABLES = {
     "provenance": f"item IN (SELECT id FROM tiers WHERE {_CHOSEN})",
     "decisions": _CHOSEN,
     "decision_items": f"decision IN (SELECT id FROM decisions WHERE {_CHOSEN})",
+    "outdated": f"older IN (SELECT id FROM messages WHERE {_CHOSEN})",
     "items": "row IN (SELECT row FROM kept)",
     "item_vectors": "item IN (SELECT row FROM kept)",
 }
