@@ -157,7 +157,7 @@ def test_queries_scaled_by_position_are_exact_on_either_side_of_the_first_length
     assert off_by(model, engine_of(model)) < TOLERANCE
 
 
-def test_what_is_wrong_beyond_a_length_is_refused_there_alone(monkeypatch) -> None:
+def test_an_architecture_wrong_beyond_a_length_is_refused_there(monkeypatch) -> None:
     rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0}
     rope["original_max_position_embeddings"] = 90
     model = built("llama", 24, rope_parameters=rope)

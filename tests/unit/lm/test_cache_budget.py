@@ -36,7 +36,7 @@ def free(monkeypatch, tmp_path):
         (1024 * GIB, 16 * GIB),
     ],
 )
-def test_on_a_processor_it_is_an_eighth_of_what_is_free(free, available, budget) -> None:
+def test_on_a_processor_the_cache_is_an_eighth_of_free_memory(free, available, budget) -> None:
     free(available)
     assert default_cache_bytes(CPU) == budget
 

@@ -127,7 +127,7 @@ def test_a_context_that_many_share_is_seen_by_those_behind_it_alone(kind, betwee
         ({"attention_plan": None}, "do not receive"),
     ],
 )
-def test_what_a_plan_cannot_give_is_refused(options, reason) -> None:
+def test_an_impossible_plan_is_refused(options, reason) -> None:
     group = (plant([(1, 2, 3)]), PrefixState())
     plan, rows = planned(CascadePlan, [group])
     arguments = {"attention_mask": None, "attention_plan": plan, **options}

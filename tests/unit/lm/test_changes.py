@@ -135,7 +135,7 @@ def difference(one, other) -> float:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_scores_follow_what_the_owner_of_a_model_changes(own, change) -> None:
+def test_scores_follow_changes_of_the_weights(own, change) -> None:
     under_test = engine_of(own)
     asked = encoded(request())
     (before,) = under_test.score([asked])
@@ -222,7 +222,7 @@ def test_a_model_that_takes_notes_while_it_runs_has_not_changed(name) -> None:
     assert watch.look() is Change.NONE
 
 
-def test_what_is_kept_outlives_a_generation() -> None:
+def test_cached_keys_survive_a_generation() -> None:
     lm = local()
     lm.score([request()])
     lm.generate([PROMPT], max_new_tokens=4)

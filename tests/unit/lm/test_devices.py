@@ -66,7 +66,7 @@ def card(monkeypatch):
 
 
 @pytest.mark.parametrize(("major", "dtype"), [(7, torch.float16), (8, torch.bfloat16)])
-def test_a_card_that_is_there_computes_in_what_it_can(card, major, dtype) -> None:
+def test_a_card_uses_a_supported_dtype(card, major, dtype) -> None:
     card(major)
     assert resolve_device("auto").type == "cuda"
     assert resolve_dtype("auto", resolve_device("cuda:0")) is dtype
@@ -283,7 +283,7 @@ def test_a_model_on_several_cards_is_not_given_indices_that_lie_on_the_first(mon
     assert all(isinstance(rows, list) for rows in kept)
 
 
-def test_quantisation_says_what_to_do(directory) -> None:
+def test_quantisation_gives_advice(directory) -> None:
     with pytest.raises(ConfigurationError, match=r"quantization_config: .*LocalLM\(model, tok"):
         LocalLM.from_pretrained(directory, quantization_config=object())
 

@@ -137,7 +137,7 @@ PREPARED = {*SIGNALS, "joint_shift+bm25"} - {"drafted_joint_shift"}
 
 
 @pytest.mark.parametrize("signal", sorted(PREPARED))
-def test_a_shaper_prepares_what_its_signal_will_ask(signal) -> None:
+def test_a_shaper_prepares_the_prefixes_of_its_signal(signal) -> None:
     lm = local()
     passages = [
         *PASSAGES[:3],
@@ -208,7 +208,7 @@ def test_a_call_that_is_stopped_leaves_nothing_wrong() -> None:
             assert scored(under_test, another) > 0
 
 
-def test_what_is_forgotten_during_a_call_is_not_kept_by_it() -> None:
+def test_text_forgotten_during_a_call_is_not_cached() -> None:
     under_test, one = engine(), asked(ids(3, 40), 20)
     under_test.warm_up()
     calls = []
@@ -251,7 +251,7 @@ def test_callers_at_once_get_their_own_scores_while_others_forget() -> None:
         lambda memory, _: memory.sleep(),  # what has a time to live has expired
     ],
 )
-def test_a_memory_that_erases_text_clears_what_its_model_has_read(erase) -> None:
+def test_erasing_in_a_memory_clears_the_models_cache(erase) -> None:
     lm = local()
     with EntropicMemory.open(embedder=FakeEmbedder(), model=lm) as memory:
         (message,) = memory.add("Ann moved to Paris in the spring.", at=0.0, ttl=1e9)
@@ -269,7 +269,7 @@ def test_a_model_is_not_loaded_to_be_cleared(tmp_path) -> None:
         lm.warmup()
 
 
-def test_a_forked_child_finds_what_its_parent_has_read() -> None:
+def test_a_forked_child_uses_its_parents_cache() -> None:
     lm = local()
     lm.score([request()])
     again = lm.score([request()])[0].computed_tokens
@@ -284,7 +284,7 @@ def test_a_forked_child_finds_what_its_parent_has_read() -> None:
 # --- When memory runs out ----------------------------------------------------------------------
 
 
-def test_what_is_kept_goes_before_a_caller_is_told_to_use_shorter_passages(monkeypatch) -> None:
+def test_the_cache_is_dropped_before_a_memory_error(monkeypatch) -> None:
     under_test = engine()
     under_test.cache.max_bytes = 2**20
     first = scored(under_test, asked(ids(3, 40), 20))
@@ -390,7 +390,7 @@ WORDS = st.lists(st.sampled_from(SHORT_AND_LONG), min_size=1, max_size=3).map(
     st.integers(1, 200),
     st.sampled_from([1, 3, 16]),
 )
-def test_what_is_found_is_what_was_kept_within_the_budget(words, room, page) -> None:
+def test_found_prefixes_were_cached_within_the_budget(words, room, page) -> None:
     tree = tree_of(max(room, page), page)
     for tokens in words:
         tree.begin()
@@ -408,7 +408,7 @@ def test_what_is_found_is_what_was_kept_within_the_budget(words, room, page) -> 
 
 
 @pytest.mark.parametrize("page", [1, 16])
-def test_what_begins_alike_is_kept_once(page) -> None:
+def test_shared_prefixes_are_cached_once(page) -> None:
     tree = tree_of(400, page)
     for tokens in (40, 100, 20):  # the second keeps 60 of its own, the third cuts the first in two
         prefix = (*range(tokens), *range(500, 510))
@@ -435,7 +435,7 @@ def test_the_least_recently_used_passage_goes_first_and_its_head_last() -> None:
     assert not kept_in(tree, tuple(range(500, 541)))
 
 
-def test_what_was_not_written_is_given_up_with_all_behind_it() -> None:
+def test_unwritten_nodes_are_released_with_their_children() -> None:
     tree = tree_of(200, page=16)
     first = tree.keep(tuple(range(50)))
     forked = (*range(30), *range(100, 140))

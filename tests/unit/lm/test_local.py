@@ -115,7 +115,7 @@ def test_a_path_that_leads_nowhere_is_refused_at_once(tmp_path) -> None:
         LocalLM.from_pretrained(tmp_path)
 
 
-def test_a_hub_name_that_is_not_here_says_what_to_do() -> None:
+def test_a_missing_hub_model_gives_advice() -> None:
     lm = LocalLM.from_pretrained("nobody-here/no-such-model")
     with pytest.raises(ModelNotFoundError, match="allow_download=True"):
         lm.warmup()

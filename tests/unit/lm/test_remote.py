@@ -221,7 +221,7 @@ def test_sglang_takes_a_call_in_one_request_behind_the_part_that_it_shares(serve
     assert prompts == [1, 5]
 
 
-def test_as_many_answers_as_prompts_are_wanted(server) -> None:
+def test_every_prompt_needs_an_answer(server) -> None:
     lm = remote(server).warmup()
     server.faults.append({"body": b"[]"})
     with pytest.raises(ScoringError, match="0 answers to 1 prompts"):
@@ -262,7 +262,7 @@ def test_candidates_beyond_the_window_are_unscored(lm) -> None:
     assert np.isfinite(logprobs_behind(result, 2)).all()
 
 
-def test_what_does_not_fit_the_window_is_refused_before_anything_is_sent(lm, server) -> None:
+def test_text_beyond_the_window_is_refused_before_sending(lm, server) -> None:
     with pytest.raises(InvalidInputError, match="window"):
         lm.score([score_request(LONG * 3)])
     with pytest.raises(InvalidInputError, match="window"):
@@ -575,6 +575,6 @@ def test_silence_shorter_than_the_deadline_is_tried_again(server, local) -> None
         ({"tokenizer": "/no/such/directory"}, ModelNotFoundError, "tokenizer"),
     ],
 )
-def test_what_is_not_there_is_named_on_first_use(server, options, error, message) -> None:
+def test_a_missing_server_is_named_on_first_use(server, options, error, message) -> None:
     with pytest.raises(error, match=message):
         remote(server, **options).warmup()

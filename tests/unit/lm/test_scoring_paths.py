@@ -116,7 +116,7 @@ def assert_same(got, wanted, tolerance=TOLERANCE):
 
 @pytest.mark.parametrize("prefix", [PREFIX, ""])
 @pytest.mark.parametrize("family", SHARING)
-def test_every_path_gives_what_plain_forwards_say(family, prefix) -> None:
+def test_every_path_equals_plain_forwards(family, prefix) -> None:
     asked = request(prefix, divergence=True)
     wanted = plain(family, encoded(asked))
     values = np.concatenate(list(wanted.values()))
@@ -282,7 +282,7 @@ def test_a_model_that_looks_ahead_is_refused() -> None:
         (request(answers=("  ",)), "wordpiece", "no tokens"),
     ],
 )
-def test_what_cannot_be_scored_is_refused(asked, tokens, message) -> None:
+def test_unscorable_requests_are_refused(asked, tokens, message) -> None:
     with pytest.raises(InvalidInputError, match=message):
         local(tokens=tokens).score([asked])
 
@@ -313,7 +313,7 @@ def test_a_base_that_is_not_empty_is_refused() -> None:
         ScoreRequest((), candidates, continuations, divergence=True)
 
 
-def test_a_server_is_not_asked_for_what_it_cannot_give() -> None:
+def test_unsupported_requests_are_not_sent_to_a_server() -> None:
     remote = RemoteLM("http://127.0.0.1:9", tokenizer=tokenizer("byte_level"))
     with pytest.raises(ConfigurationError, match="use a LocalLM"):
         remote.score([request(divergence=True)])

@@ -42,7 +42,7 @@ def test_float32_is_computed_in_float32_whatever_is_set(settings, backend, preci
     assert by_backend() == before
 
 
-def test_what_follows_the_general_setting_still_does_so_afterwards(settings) -> None:
+def test_general_settings_are_restored(settings) -> None:
     torch.backends.cuda.matmul.fp32_precision = "none"
     torch.backends.mkldnn.matmul.fp32_precision = "none"
     torch.backends.fp32_precision = "tf32"

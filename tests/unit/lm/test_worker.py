@@ -140,7 +140,7 @@ def test_calls_that_wait_are_computed_together_and_get_their_own_results(bench) 
     assert together == ["1", "2", "3"]
 
 
-def test_a_round_holds_what_fits_into_one_pack_or_one_larger_call(bench) -> None:
+def test_a_round_is_one_pack_or_one_larger_call(bench) -> None:
     large = request("large", 50)
     small = [request(str(number), 4) for number in range(3)]  # 40 tokens each
     for call in bench.waiting_calls(large, *small):
@@ -162,7 +162,7 @@ def test_calls_with_other_limits_take_turns_and_are_not_merged(bench) -> None:
     assert sorted(rounds) == [["500", "500"], ["600"]]
 
 
-def test_what_cannot_be_merged_takes_its_turn_too(bench) -> None:
+def test_calls_that_cannot_merge_take_turns(bench) -> None:
     bench.occupied()
     alone = bench.pool.submit(bench.run, lambda: len(bench.engine.rounds))
     bench.waiting(2)

@@ -35,9 +35,7 @@ def test_an_addition_that_raised_after_its_commit_is_repeated_and_stored_once(
     assert said(memory) == TEXTS * 2
 
 
-def test_of_an_addition_that_ended_between_two_sleep_phases_the_rest_is_stored(
-    open_memory, monkeypatch
-):
+def test_an_interrupted_addition_is_completed(open_memory, monkeypatch):
     memory = open_memory(store=StoreConfig(sleep="caller"), config=MemoryConfig(sleep_every=2))
     add = intake.add
     calls = []

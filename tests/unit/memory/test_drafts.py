@@ -42,7 +42,7 @@ CALL = {"id": "1", "type": "function", "function": {"name": "find", "arguments":
         ),
     ],
 )
-def test_a_message_of_any_form_is_its_text_and_who_said_it(message, role, text):
+def test_a_message_of_any_form_has_text_and_speaker(message, role, text):
     for given in (message, [message]):
         (draft,) = drafted(given)
         assert draft.role == role
@@ -65,7 +65,7 @@ def test_a_call_of_a_tool_that_says_nothing_is_left_out(message):
     assert draft.text == "hello"
 
 
-def test_a_name_is_metadata_beside_what_is_given():
+def test_a_name_is_added_to_given_metadata():
     message = {
         "content": "hello",
         "name": "ada",
@@ -124,7 +124,7 @@ def test_a_time_without_a_zone_is_refused(at, why):
         ([{"content": 5}], 0),
     ],
 )
-def test_of_a_batch_the_message_that_is_wrong_is_named(batch, number):
+def test_an_invalid_message_of_a_batch_is_named(batch, number):
     why = f"message {number} of the batch: a message needs text"
     with pytest.raises(InvalidInputError, match=why):
         drafted(batch)
@@ -162,7 +162,7 @@ def test_filters_are_joined(condition, is_met):
         {"lang": {"$in": 5}},
     ],
 )
-def test_what_joins_no_filters_is_refused(condition):
+def test_an_invalid_filter_operator_is_refused(condition):
     with pytest.raises(InvalidInputError):
         checked_filter(condition)
 
@@ -179,7 +179,7 @@ def test_a_memory_recalls_by_joined_filters(open_memory):
     assert sorted(languages) == ["de", "fr"]
 
 
-def test_a_message_shows_what_it_says_and_not_what_it_replies_to():
+def test_a_message_shows_its_own_text_only():
     shown = repr(NewMessage("Well.", asked="How are you?", asker="m1"))
     assert "Well." in shown
     assert "How are you?" not in shown

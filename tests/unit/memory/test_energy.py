@@ -97,7 +97,7 @@ def memories(*texts, **counted):
     return made
 
 
-def test_of_equal_demand_the_worthier_text_has_more_utility_and_demand_outweighs_it():
+def test_demand_outweighs_the_prior_of_a_text():
     small_talk = "Wow, how are you?"
     fact = "I moved to Rome with my violin last May."
     competing = memories(small_talk, fact)
@@ -187,7 +187,7 @@ def asked(text, answer, step=1):
         ),
     ],
 )
-def test_a_memory_is_worth_what_it_tells_of_the_answers(texts, queries, options, expected):
+def test_utility_follows_the_information_about_answers(texts, queries, options, expected):
     utility = answer_utility(FakeLanguageModel(max_tokens=20), **options)
     assert utility(memories(*texts), queries, 2) == pytest.approx(expected)
 
@@ -209,7 +209,7 @@ def test_settings_out_of_range_are_refused(options):
         answer_utility(FakeLanguageModel(), **options)
 
 
-def test_with_it_the_memory_keeps_what_helped_to_answer(open_memory):
+def test_helpful_items_are_kept(open_memory):
     memory = open_memory(
         config=MemoryConfig(cold_capacity=1, temperature=0.0),
         utility=answer_utility(FakeLanguageModel()),
@@ -239,7 +239,7 @@ REPEATS, CHANGES = "so the code is 4711", "the code is 4712"
         (CHANGES, 0.0, 0.0, CONFIG, "m9", None),
     ],
 )
-def test_a_message_supports_the_nearest_of_what_it_repeats(
+def test_a_message_supports_the_nearest_repeated_item(
     said, cosine_hot, cosine_cold, config, becomes, unlike
 ):
     near_hot = hot("m1", axis(0))
@@ -307,7 +307,7 @@ SUPPORTS = st.integers(1, 3)
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=9), SUPPORTS, st.booleans())
-def test_what_leaves_is_what_the_measured_simulations_let_go(counts, support, paper):
+def test_evictions_equal_those_of_the_simulation(counts, support, paper):
     items = []
     for step, (repeats, hits, since, judged) in enumerate(counts):
         item = hot(
@@ -351,7 +351,7 @@ def test_query_and_repeat_in_one_step_are_one_event():
     assert in_demand(once, 5).demand == once.demand == 1.0
 
 
-def test_outcomes_hits_and_merging_add_to_what_was_counted():
+def test_outcomes_hits_and_merges_add_to_the_counts():
     assert with_outcome(COUNTED, True, 0).agreements == 3.0
     assert with_outcome(COUNTED, False, 0).contradictions == 2.0
     hit = record_hit(cold("c", axis(0)), step=9, score=0.3).evidence

@@ -51,7 +51,7 @@ def test_a_message_that_cannot_be_kept_is_refused_before_anything_is_written(ope
     assert memory.messages() == []
 
 
-def test_what_a_mapping_does_not_say_is_taken_from_the_defaults(open_memory):
+def test_missing_settings_of_a_mapping_are_defaults(open_memory):
     memory = open_memory()
     draft = {"content": "hello", "role": None, "metadata": None, "ttl": 5.0}
     memory.add(draft, role="tool", metadata={"a": 1}, writer="agent", at=4e9)
@@ -67,7 +67,7 @@ def test_what_a_mapping_does_not_say_is_taken_from_the_defaults(open_memory):
     assert second.role == "user"
 
 
-def test_what_is_said_over_and_over_in_one_batch_is_one_item(open_memory):
+def test_repetitions_in_one_batch_are_one_item(open_memory):
     memory = open_memory()
     memory.add(["the boat is blue", *["the server is up"] * 40, "the boat is blue"])
     memory.add(["the server is up"] * 20)
@@ -82,7 +82,7 @@ def test_sleep_runs_by_itself_every_so_many_messages(open_memory):
     assert memory.admin.stats().namespaces[0].since_sleep == 3
 
 
-def test_a_sleep_phase_moves_what_is_supported_and_records_why(open_memory):
+def test_a_sleep_phase_moves_supported_items_and_records_reasons(open_memory):
     memory = open_memory()
     memory.add(["the boat is blue", "the boat is blue", "cats chase birds"])
     report = memory.sleep()
@@ -142,7 +142,7 @@ def test_a_filter_selects_by_metadata(open_memory):
         memory.recall("report", filter={"year": {"$like": 7}})
 
 
-def test_hits_and_outcomes_raise_what_is_in_demand(open_memory):
+def test_hits_and_outcomes_raise_demand(open_memory):
     memory = open_memory()
     memory.add(["the boat is blue"] * 2 + ["cats chase birds"] * 2)
     memory.sleep()

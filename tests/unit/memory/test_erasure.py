@@ -114,7 +114,7 @@ def test_a_summary_that_drew_on_an_erased_message_goes(open_memory):
     assert holders(memory, b"plughsummary") == []
 
 
-def test_decisions_that_mention_what_was_erased_say_so_and_still_replay(open_memory):
+def test_decisions_about_erased_items_still_replay(open_memory):
     memory = open_memory()
     names = memory.add([SECRET] * 2)
     memory.sleep()
@@ -152,7 +152,7 @@ def test_a_forgotten_namespace_leaves_neither_texts_nor_its_name(open_memory):
     assert memory.admin.verify().ok
 
 
-def test_forgetting_by_filter_erases_what_matches_and_nothing_else(open_memory):
+def test_forgetting_by_filter_erases_matches_only(open_memory):
     memory = open_memory()
     memory.add([SECRET] * 2, metadata={"person": 7})
     memory.add([MILL] * 2, metadata={"person": 8})
@@ -297,7 +297,7 @@ def assert_left_alone(memory, where):
     return left
 
 
-def test_questions_that_repeat_or_used_what_was_erased_go_with_it(open_memory):
+def test_questions_about_erased_items_are_erased(open_memory):
     memory = open_memory()
     other = ("other",)
     memory.add([MILL, "cats chase birds"])
@@ -318,7 +318,7 @@ def test_questions_that_repeat_or_used_what_was_erased_go_with_it(open_memory):
 
 
 @pytest.mark.parametrize("erase", ["delete", "forget"])
-def test_pending_recalls_do_not_bring_back_what_was_erased(open_memory, erase):
+def test_pending_recalls_do_not_restore_erased_items(open_memory, erase):
     memory = open_memory()
     other = open_memory()
     memory.add(MILL)

@@ -83,7 +83,7 @@ def changes(rng, number):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_an_index_that_follows_finds_what_one_that_reads_finds(open_memory, seed):
+def test_an_updated_index_equals_a_rebuilt_one(open_memory, seed):
     rng = np.random.default_rng(seed)
     memory = open_memory()
     writer = open_memory()  # as another process would
@@ -116,7 +116,7 @@ def test_an_item_is_found_by_its_best_text_once(open_memory):
     assert keys(search(memory)) == ["both", "one"]
 
 
-def test_what_lies_elsewhere_has_no_part_in_a_score(open_memory):
+def test_other_namespaces_do_not_affect_a_score(open_memory):
     memory = open_memory()
     put(memory, item("mine", "the spare key"), item("also", "a blue pot"))
     before = search(memory, prefix=HERE)
@@ -125,7 +125,7 @@ def test_what_lies_elsewhere_has_no_part_in_a_score(open_memory):
     assert len(search(memory, prefix=ABOVE)) == 42
 
 
-def test_what_is_written_and_taken_back_is_found_by_nobody(open_memory):
+def test_a_rolled_back_write_is_never_found(open_memory):
     memory = open_memory()
     put(memory, item("kept", "the spare key"))
     kept = search(memory)

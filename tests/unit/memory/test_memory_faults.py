@@ -60,7 +60,7 @@ TAMPERED = [
 
 
 @pytest.mark.parametrize(("change", "problem"), TAMPERED)
-def test_verify_finds_what_was_tampered_with_and_so_does_who_needs_it(open_memory, change, problem):
+def test_verify_and_reads_find_tampered_values(open_memory, change, problem):
     memory = open_memory(config=MemoryConfig(cold_capacity=1))
     memory.add(["the boat is blue"] * 2 + ["cats chase birds"] * 2, metadata={"a": 1})
     memory.sleep()
@@ -116,7 +116,7 @@ def test_whatever_bit_flips_verify_answers(db, open_memory, seed):
 
 @pytest.mark.parametrize("value", ["NULL", "17", "0.5", "x'ff'"])
 @pytest.mark.parametrize("column", ["text", "vector", "evidence", "text_crc"])
-def test_verify_says_what_is_wrong_with_a_value_of_another_type(open_memory, column, value):
+def test_verify_explains_a_value_of_another_type(open_memory, column, value):
     memory = open_memory()
     memory.add("the boat is blue")
     memory.close()
@@ -168,9 +168,7 @@ def locked(db):
         yield
 
 
-def test_what_fails_after_a_commit_is_told_and_makes_no_error_of_what_is_done(
-    db, open_memory, monkeypatch, caplog
-):
+def test_a_failure_after_a_commit_is_logged_and_not_raised(db, open_memory, monkeypatch, caplog):
     memory = open_memory()
     first, second = memory.add(["the boat is blue", "snow falls"])
 

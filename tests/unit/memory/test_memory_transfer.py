@@ -85,7 +85,7 @@ def dump_of(memory, folder):
 
 
 @pytest.mark.parametrize(("reembedded", "dimension"), [(None, 32), (None, 64), (64, 64)])
-def test_an_import_holds_what_was_exported(filled, open_memory, tmp_path, reembedded, dimension):
+def test_an_import_equals_its_export(filled, open_memory, tmp_path, reembedded, dimension):
     if reembedded:
         filled.admin.reembed(FakeEmbedder(reembedded))
     file = exported(filled, tmp_path)
@@ -112,7 +112,7 @@ def test_an_import_holds_what_was_exported(filled, open_memory, tmp_path, reembe
 
 
 @pytest.mark.parametrize("there", ["messages", "items"])
-def test_an_import_never_mixes_with_what_is_there(filled, open_memory, tmp_path, there):
+def test_an_import_into_used_namespaces_is_refused(filled, open_memory, tmp_path, there):
     copy = open_memory(path=tmp_path / "copy.db")
     namespace = None
     if there == "items":
@@ -217,9 +217,7 @@ def test_an_export_that_cannot_be_written_leaves_nothing(filled, tmp_path, monke
     ],
     ids=str,
 )
-def test_an_import_of_what_no_memory_wrote_is_refused_and_changes_nothing(
-    filled, open_memory, tmp_path, change
-):
+def test_an_import_of_another_format_is_refused(filled, open_memory, tmp_path, change):
     kind, values = change
     there = open_memory(path=tmp_path / "there.db")
     (stranger,) = there.add("The safe opens with 4711.", namespace=("somebody",))

@@ -163,7 +163,7 @@ def test_a_reader_leaves_the_file_as_it_is(path):
     assert path.read_bytes() == before
 
 
-def test_a_reader_sees_what_a_writer_adds_meanwhile(path):
+def test_a_reader_sees_concurrent_additions(path):
     boat = "Carl has a boat."
     with opened(path) as writer, opened(path, read_only=True) as reader:
         writer.add(boat)
@@ -470,7 +470,7 @@ def test_an_open_memory_cannot_be_overwritten_by_an_export(path, tmp_path, file)
 
 
 @needs_fork
-def test_what_a_child_acknowledges_survives_the_close_of_its_parent(path):
+def test_writes_of_a_child_survive_its_parents_close(path):
     memory = opened(path)
     child_is_ready, ready = os.pipe()
     child_may_go, go = os.pipe()

@@ -106,7 +106,7 @@ def test_a_database_without_pgvector_is_left_alone_until_it_has_it(address, owne
         assert best.text == "the boat is blue"
 
 
-def test_who_only_reads_writes_nothing(open_memory):
+def test_a_reader_writes_nothing(open_memory):
     with pytest.raises(StorageError, match="holds no memory"):
         open_memory(read_only=True)
     open_memory().add("the boat is blue")
@@ -173,7 +173,7 @@ def test_a_sleep_phase_that_fails_changes_nothing(open_memory, on_server, monkey
     assert "the boat is blue" in {kept.text for kept in memory.memories()}
 
 
-def test_workers_share_what_is_due_and_wait_for_nobody(open_memory, address):
+def test_workers_share_due_sleeps_without_waiting(open_memory, address):
     with ThreadPoolExecutor(3) as threads:
         workers = [*threads.map(lambda _: open_memory(), range(3))]  # all make the tables
         first, second, third = workers
@@ -273,7 +273,7 @@ def test_whatever_a_role_asks_it_meets_the_rows_of_its_own_namespaces_only(
         assert memory.admin.verify().ok
 
 
-def test_an_address_says_how_many_connections_there_are_and_what_they_are_called(address):
+def test_an_address_sets_number_and_name_of_connections(address):
     settings = "&pool_size=3&application_name=billing&options=-c%20statement_timeout%3D31s"
     bare = re.sub("&options=[^&]*", "", address)
     with EntropicMemory.open(bare + settings, embedder=FakeEmbedder(32)) as memory:
@@ -288,14 +288,14 @@ def test_an_address_says_how_many_connections_there_are_and_what_they_are_called
         EntropicMemory.open(f"{bare}&pool_size=1", embedder=FakeEmbedder(32))
 
 
-def test_what_the_server_cannot_store_is_refused(open_memory):
+def test_text_that_the_server_cannot_store_is_refused(open_memory):
     memory = open_memory()
     with pytest.raises(InvalidInputError, match="cannot store"):
         memory.add(["fine", "a \0 byte"])
     assert memory.namespaces() == []
 
 
-def test_who_writes_elsewhere_waits_for_nobody_and_who_waits_too_long_is_told(open_memory):
+def test_writers_of_other_namespaces_do_not_wait(open_memory):
     a = ("a",)
     b = ("b",)
     one = open_memory()

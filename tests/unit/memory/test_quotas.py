@@ -37,7 +37,7 @@ def test_another_namespace_has_room_and_so_has_one_of_which_something_was_erased
         memory.add("a third thing")
 
 
-def test_who_took_the_room_meanwhile_is_noticed_before_anything_is_written(open_memory):
+def test_a_quota_filled_meanwhile_is_noticed_before_writing(open_memory):
     memory = open_with(open_memory, max_messages=1)
     embed = memory._store.embed
 
@@ -78,7 +78,7 @@ def test_a_memory_that_says_something_else_needs_room_for_it(open_memory, quota)
     assert kept.text == "the boat is blue"
 
 
-def test_what_is_counted_is_what_there_is_and_verify_says_where_not(open_memory, tmp_path):
+def test_counts_equal_rows_and_verify_reports_differences(open_memory, tmp_path):
     memory = open_memory(store=StoreConfig(sleep="manual", log_retention=1e9))
     ids = memory.add(["one", "two", "three", "four"], metadata={"k": 1})
     memory.add("expired", at=1e9, ttl=1.0)

@@ -74,7 +74,7 @@ def assert_best(recalled, scores):
 
 
 @pytest.mark.parametrize("candidates", [1, 7, 100])
-def test_a_recall_finds_what_scoring_everything_finds(open_memory, monkeypatch, candidates):
+def test_a_recall_equals_scoring_everything(open_memory, monkeypatch, candidates):
     monkeypatch.setattr(search, "CANDIDATES", candidates)
     memory = open_memory(config=WIDE)
     texts = sentences(150)
@@ -231,7 +231,7 @@ def test_a_reply_is_found_by_the_question_that_it_answers_and_shown_as_it_was_sa
         (NewMessage("How?", at=1.0, ttl=1.0), NewMessage("So.", role="tool", at=1.0), ""),
     ],
 )
-def test_what_counts_as_a_reply(open_memory, before, reply, question):
+def test_replies_are_recognised(open_memory, before, reply, question):
     one = open_memory()
     batch = open_memory(path=":memory:")
     for message in (before, reply):
@@ -331,7 +331,7 @@ def test_replies_survive_reembedding_and_export(open_memory, tmp_path):
         assert_current(each)
 
 
-def test_a_file_without_its_embedder_refuses_only_what_needs_it(open_memory, db):
+def test_a_file_without_its_embedder_refuses_embedding_only(open_memory, db):
     memory = open_memory()
     asker, reply = memory.add(TALK)
     memory.close()
@@ -344,7 +344,7 @@ def test_a_file_without_its_embedder_refuses_only_what_needs_it(open_memory, db)
         assert inspected.delete(asker).messages == (asker,)
 
 
-def test_what_integrations_share_hands_the_shaper_on(open_memory):
+def test_the_shared_recall_passes_the_shaper_on(open_memory):
     memory = open_memory()
     shaper = Backwards()
     memory.add(["red bees", "bees of the mill"])
@@ -397,7 +397,7 @@ def test_a_recall_and_its_observation_are_one_query_and_every_answer_stays(memor
     assert answers == ["in the harbour", "at sea"]
 
 
-def test_only_what_a_recall_returns_is_hit(memory):
+def test_only_returned_items_are_hit(memory):
     team = ("team",)
     memory.add("where is the blue boat", namespace=team)
     (best,) = memory.recall(QUESTION, also=[team], k=1)
@@ -415,7 +415,7 @@ def test_only_what_a_recall_returns_is_hit(memory):
     assert best.namespace == team
 
 
-def test_an_observation_of_another_question_or_of_what_was_not_recalled_is_a_query_of_its_own(
+def test_an_unrelated_observation_is_a_new_query(
     memory,
 ):
     (cat,) = ask(memory, "a cat sleeps", k=1, record=False)
@@ -438,7 +438,7 @@ def test_a_recall_that_another_process_wrote_is_completed(memory, open_memory):
 
 
 @pytest.mark.parametrize("query", ["", "  ", None, 7])
-def test_what_is_no_question_is_refused(open_memory, query):
+def test_an_invalid_question_is_refused(open_memory, query):
     memory = open_memory()
     memory.add("the boat is blue")
     with pytest.raises(InvalidInputError, match="a query needs text"):

@@ -49,7 +49,7 @@ def test_a_question_is_read_as_its_content_its_names_and_whom_it_is_about(query,
         ({"fourth": 0.1}, False),
     ],
 )
-def test_what_a_question_meets_decides_whether_there_is_anything(change, is_likelier):
+def test_candidates_decide_if_anything_is_relevant(change, is_likelier):
     changed = probability(replace(MET, **change))
     assert (changed > probability(MET)) == is_likelier
 
@@ -60,7 +60,7 @@ def test_the_best_has_the_probability_that_there_is_anything_and_the_others_less
     assert scores[1] > scores[2] > scores[0]
 
 
-def test_an_encounter_is_what_the_candidates_show():
+def test_an_encounter_summarises_the_candidates():
     question = QueryReading("brother live", ("ada", "bob"), False)
     cosines = np.array([0.2, 0.6, 0.1, 0.4, 0.3])
     met = encounter(question, cosines, cosines / 2, items=9, known=["ada"])
@@ -78,7 +78,7 @@ def test_cosines_of_another_embedder_are_brought_to_the_default_ones_units():
     assert DEFAULT.to_default(cosines).tolist() == cosines.tolist()
 
 
-def test_what_shares_no_word_and_is_near_passes_and_what_is_far_does_not():
+def test_near_items_pass_and_far_items_do_not():
     least = MemoryConfig().threshold
     near = replace(MET, is_about_somebody=True)
     far = replace(MET, cosine=0.15, fourth=0.12, fit=0.08)
@@ -143,7 +143,7 @@ class Narrow:
         return self.embed_documents([text])[0]
 
 
-def test_a_recall_asks_for_what_answers_and_hardly_for_what_comes_with_it(monkeypatch) -> None:
+def test_a_recall_judges_answers_above_their_company(monkeypatch) -> None:
     with EntropicMemory.open(":memory:", embedder=FakeEmbedder(64)) as memory:
         answer, other = memory.add(["Ada keeps bees on the roof.", "Ben swims in the lake."])
         noted: list[Access] = []

@@ -48,7 +48,7 @@ def recall_at(index: VectorIndex, k: int) -> float:
 
 
 @pytest.mark.parametrize("count", [1, 2, 50, 3000])
-def test_the_graph_finds_what_the_exact_scan_finds(count):
+def test_the_graph_equals_the_exact_scan(count):
     index, vectors = filled(count)
     assert recall_at(index, min(3, count)) >= 0.98
     query = vectors[0]
@@ -169,7 +169,7 @@ def test_searching_and_changing_together_is_safe():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_an_index_that_follows_holds_what_one_that_reads_does(open_memory, seed):
+def test_an_updated_index_has_the_items_of_a_rebuilt_one(open_memory, seed):
     config = MemoryConfig(merge_threshold=0.8, hot_capacity=60, cold_capacity=30)
     first = open_memory(config=config, embedder=FakeEmbedder(160))
     second = open_memory(config=config, embedder=FakeEmbedder(160))
@@ -271,9 +271,7 @@ def test_a_graph_is_searched_at_once_also_after_a_process_was_killed(filed, open
     assert graph_of(open_memory(config=ALL_KEPT)) == (90, 0)
 
 
-def test_links_keep_nothing_that_is_erased_and_are_completed_by_what_came_since(
-    filed, open_memory, monkeypatch
-):
+def test_links_drop_erased_items_and_include_new_ones(filed, open_memory, monkeypatch):
     with open_memory(config=ALL_KEPT) as memory:
         (secret,) = memory.add(SECRET)
         assert memory.admin.wait(60)

@@ -70,7 +70,7 @@ def space(items=0):
     )
 
 
-def test_what_threads_share_cannot_be_changed():
+def test_shared_objects_are_immutable():
     assert changeable("memory") == {"ErasureReceipt", "Tally", "MessageBatch", "RowIndex", "Space"}
 
 
@@ -118,7 +118,7 @@ def test_the_scale_is_that_of_the_cosines_of_all_pairs():
     assert scale.deviation == pytest.approx(np.std(cosines), rel=1e-4)
 
 
-def test_what_no_candidate_exceeds_is_a_mean_like_theirs():
+def test_the_bound_of_candidates_is_a_weighted_mean():
     rest = (0.4, 0.2)
     candidates = Candidates(np.array([1]), EYE[0, :1], np.array([1.0]), rest)
     opened = SimpleNamespace(candidates=lambda *_, **__: candidates)
@@ -134,7 +134,7 @@ def test_an_erased_item_is_named_nowhere_in_a_decision_and_the_others_are():
     assert told == {"candidate_id": ERASED, "target_id": "b", "members": [ERASED, "c"]}
 
 
-def test_only_what_is_pinned_anew_needs_room(open_memory):
+def test_only_newly_pinned_items_need_capacity(open_memory):
     memory = open_memory(config=MemoryConfig(cold_capacity=2))
     memory.add(["the boat is blue"] * 2)
     memory.sleep()
@@ -201,7 +201,7 @@ def test_a_delete_of_an_item_is_finished_by_whoever_opens_the_file_next(open_mem
     assert len(noted) == 1
 
 
-def test_a_damaged_backup_is_refused_by_what_is_wrong_with_it(open_memory, db, monkeypatch):
+def test_a_damaged_backup_is_refused_with_its_fault(open_memory, db, monkeypatch):
     open_memory().close()
     monkeypatch.setattr(Database, "integrity", lambda *_: ["row 3 is missing from an index"])
     with pytest.raises(StorageError, match="damaged: row 3 is missing"):
@@ -283,7 +283,7 @@ def test_a_namespace_is_cleared_without_the_others():
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_only_who_may_write_makes_the_table_of_a_dimension(read_only):
+def test_only_a_writer_creates_the_table_of_a_dimension(read_only):
     written = []
 
     class Server:

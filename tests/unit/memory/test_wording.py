@@ -12,7 +12,7 @@ from ecs_plugins.ranking.embedder import default_embedder
 FACT, QUESTION = "My locker code is 4711.", "What is my locker code?"
 
 
-def test_what_ends_with_a_question_mark_is_a_question() -> None:
+def test_text_with_a_final_question_mark_is_a_question() -> None:
     assert all(map(asks, ("Where?", 'He asked "where?"', "\u3069\u3053\uff1f", "Really?  ")))
     assert not any(map(asks, ("", "Here.", "Is it? Yes.", "?no")))
 
@@ -74,7 +74,7 @@ def embedder():
         (("I am allergic to nuts.", "I'm allergic to nuts!"), 0.9, "I'm allergic to nuts!"),
     ],
 )
-def test_of_what_says_the_same_a_memory_keeps_the_newer_or_the_statement(
+def test_of_equal_texts_the_newer_or_the_statement_is_kept(
     messages, threshold, kept, embedder
 ) -> None:
     config = MemoryConfig(merge_threshold=threshold)
@@ -97,7 +97,7 @@ def test_of_what_says_the_same_a_memory_keeps_the_newer_or_the_statement(
         ("My sister Ada was in Rome", "My sister Ada was in Oslo", "name"),
     ],
 )  # fmt: skip
-def test_what_contradicts_a_memory_is_kept_and_recalled_beside_it(
+def test_contradictions_are_kept_and_recalled_together(
     older, newer, kind, threshold, embedder
 ) -> None:
     config = MemoryConfig(merge_threshold=threshold)
@@ -150,7 +150,7 @@ LANGUAGES = {
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_what_informs_is_worth_more_than_small_talk_in_every_language(language) -> None:
+def test_information_has_more_utility_than_small_talk(language) -> None:
     fact, typical, small_talk = map(worth, LANGUAGES[language])
     assert fact > typical > small_talk
     assert typical > worth(SMALL_TALK)  # of English
@@ -161,7 +161,7 @@ def test_vowel_signs_do_not_tear_words_apart() -> None:
 
 
 @pytest.mark.parametrize("head", ["Caroline: ", "(1:56 pm on 8 May, 2023) Mary Ann: ", "user: "])
-def test_who_says_it_and_when_does_not_count(head) -> None:
+def test_speaker_and_date_do_not_count(head) -> None:
     text = "I adopted a dog named Biscuit in June."
     assert worth(head + text) == worth(text)
 

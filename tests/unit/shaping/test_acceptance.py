@@ -71,7 +71,7 @@ def test_stream_takes_passages_in_the_given_order_and_lets_them_join_the_context
     assert verdicts(backwards) == ["neutral", "helps"]
 
 
-def test_stream_does_not_score_what_cannot_be_kept():
+def test_stream_skips_passages_that_cannot_be_kept():
     result, model = shape(
         [FOUNDER, BORN, NOISE],
         acceptance="stream",
@@ -131,7 +131,7 @@ def test_parts_that_are_no_parts_are_refused(part, value):
         ShapingConfig(**{part: value})
 
 
-def test_a_later_round_that_cannot_score_a_passage_takes_back_what_was_said_of_it():
+def test_a_failed_later_round_clears_the_verdict():
     class Forgetful(FakeLanguageModel):
         def score(self, requests):
             results = super().score(requests)
@@ -188,7 +188,7 @@ def test_at_the_threshold_a_passage_helps_and_at_minus_the_threshold_it_is_neutr
     assert decision.kept == (verdict == "helps")
 
 
-def test_what_fills_the_budget_to_the_token_has_room_and_one_token_more_has_not():
+def test_the_budget_is_exact_to_the_token():
     assert LIMITS.no_room(kept=1, spent=4, tokens=6) is None
     too_long = LIMITS.no_room(kept=1, spent=4, tokens=7)
     assert too_long.setting == "max_tokens"
@@ -217,5 +217,5 @@ def test_a_passage_that_helped_by_just_the_threshold_is_redundant_once_it_adds_n
     assert str(outcome.decisions[2].verdict) == "neutral"
 
 
-def test_what_threads_share_cannot_be_changed():
+def test_shared_objects_are_immutable():
     assert changeable("shaping") == {"PassageScoring"}

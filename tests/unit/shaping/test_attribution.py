@@ -52,7 +52,7 @@ def test_sentences_items_and_rows_are_statements():
         "...",
     ],
 )
-def test_what_states_nothing_has_no_statement(answer, shaper):
+def test_text_without_statement_has_none(answer, shaper):
     attribution = shaper.attribute(QUESTION, PASSAGES, answer)
     assert attribution.statements == ()
     assert attribution.cited == ()
@@ -161,7 +161,7 @@ async def test_the_async_twin_says_the_same(shaper):
     assert there.statements == here.statements
 
 
-def test_a_real_model_cites_what_an_answer_rests_on(bundled_lm):
+def test_a_real_model_cites_the_evidence(bundled_lm):
     shaper = ContextShaper(bundled_lm)
     shaper.shape(QUESTION, PASSAGES)
     attribution = shaper.attribute(QUESTION, PASSAGES, ANSWER)

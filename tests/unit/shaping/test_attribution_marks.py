@@ -73,7 +73,7 @@ def test_places_of_a_text_are_found_again_after_changes():
 # The page
 
 
-def test_a_page_shows_what_rests_on_what_beside_each_other(shaper):
+def test_a_page_shows_statements_with_their_passages(shaper):
     attribution = shaper.attribute(QUESTION, PASSAGES, f"{BUILT} with Bob.")
     page = attribution.to_html(PASSAGES)
     answer, _, passages = page.partition('<div class="side">\n')
@@ -144,7 +144,7 @@ def test_copies_quotes_markdown_code_and_refusals(shaper, answer, cited):
     assert max(map(len, attribution.explain().splitlines())) <= 80
 
 
-def test_one_passage_alone_is_cited_for_what_it_says_and_no_other(shaper):
+def test_a_single_passage_is_cited_for_its_content_only(shaper):
     of_evidence = shaper.attribute(QUESTION, PASSAGES[1:], f"{BUILT}.")
     assert of_evidence.cited == (0,)
     of_other = shaper.attribute(QUESTION, PASSAGES[:1], f"{BUILT}.")

@@ -43,14 +43,14 @@ def characters_left(shaped):
         200,
     ],
 )
-def test_the_budget_of_tokens_is_of_what_is_left_and_is_used_up(max_tokens):
+def test_the_token_budget_applies_to_kept_text(max_tokens):
     shaped = shape(max_tokens=max_tokens)
     assert 0.85 * max_tokens <= shaped.tokens_after <= max_tokens
     assert f"max_tokens of {max_tokens}" in shaped.explain(width=200)
 
 
 @pytest.mark.parametrize("max_characters", [120, 500])
-def test_the_budget_of_characters_is_of_what_is_left_and_is_used_up(max_characters):
+def test_the_character_budget_applies_to_kept_text(max_characters):
     left = characters_left(shape(max_characters=max_characters))
     assert max_characters - 80 <= left <= max_characters
 
@@ -169,7 +169,7 @@ def test_without_signal_and_ranker_words_decide():
         ({"top_k": 4}, {}),
     ],
 )
-def test_what_keeps_passages_out_is_named_and_counted(fields, cuts):
+def test_reasons_for_dropped_passages_are_counted(fields, cuts):
     texts = [f"Ida{n} lives in Rome{n}. The dog of Ida{n} slept by the door." for n in range(4)]
     config = ShapingConfig(**{"ranker": None, **fields})
     shaper = ContextShaper(FakeLanguageModel(), config, probability=ALWAYS_HALF)

@@ -237,7 +237,7 @@ def test_a_damaged_file_is_refused_with_the_place(change, message):
         {"pool_size": 0},
     ],
 )
-def test_a_configuration_of_what_was_not_measured_is_refused(ask):
+def test_an_unmeasured_configuration_is_refused(ask):
     with pytest.raises(ConfigurationError):
         measure(examples=EXAMPLES[:4]).config(**ask)
 

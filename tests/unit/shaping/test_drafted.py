@@ -63,7 +63,7 @@ def test_a_given_answer_is_not_drafted():
     assert not ledger.total()
 
 
-def test_nothing_drafted_says_what_to_do():
+def test_an_empty_draft_gives_advice():
     with pytest.raises(ScoringError, match="query_likelihood"):
         drafted(4, (RAIN,))
 

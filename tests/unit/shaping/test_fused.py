@@ -176,7 +176,7 @@ def test_fusion_orders_by_both_and_leaves_the_utility_alone():
     assert both[0].parts["ranker_z"] == pytest.approx(1.0)
 
 
-def test_what_found_the_passages_takes_the_place_of_the_ranker():
+def test_given_ranks_replace_the_ranker():
     passages = ["It is in Rome. Rome is old.", "It rained.", "x " * 3000]
     config = ShapingConfig(
         top_k=1,

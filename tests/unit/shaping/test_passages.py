@@ -116,7 +116,7 @@ def test_copies_of_the_question_are_cut_and_statements_stay(text, left):
         ("أين تقع نورماندي؟", "أين تقع نورماندي؟ في فرنسا.", "في فرنسا."),
     ],
 )
-def test_what_asks_is_told_by_its_mark_in_any_language(asked, text, left):
+def test_question_marks_work_in_any_language(asked, text, left):
     assert beyond_question(asked, text) == left
 
 
@@ -185,7 +185,7 @@ def test_a_passage_that_repeats_the_question_does_not_win(unit):
     assert shaped.verdicts[0].reason == "it says nothing but the question"
 
 
-def test_what_is_kept_is_the_passage_as_it_is():
+def test_a_kept_passage_is_unchanged():
     (kept,) = shape([f"{ASKED} France.", f"{ASKED} France."]).kept
     assert kept.text == f"{ASKED} France."
 

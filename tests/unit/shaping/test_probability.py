@@ -38,7 +38,7 @@ def test_a_probability_rises_with_each_part_and_is_none_where_one_is_missing():
 
 
 @pytest.mark.parametrize("part", ["explained", "utility"])
-def test_a_fit_says_what_share_of_such_passages_helps(part):
+def test_a_fit_predicts_the_share_of_helping_passages(part):
     low = [{part: 0.0}] * 200
     high = [{part: 1.0}] * 200
     one_in_ten = [n % 10 == 0 for n in range(200)]
@@ -102,11 +102,11 @@ def test_the_same_passage_helps_less_likely_the_more_of_the_others_explain_the_q
     assert likely == sorted(likely, reverse=True)
 
 
-def test_what_has_no_number_has_the_last_place():
+def test_passages_without_number_come_last():
     assert places_of([0.5, math.nan, 2.0, -math.inf, 2.0]) == [3, 4, 1, 5, 2]
 
 
-def test_without_what_helps_the_others_move_up_and_are_fewer():
+def test_without_helping_passages_the_others_move_up():
     crowd = math.log(40 / 8)
     parts = [{"explained": n / 10, "place": math.log(4 - n), "crowd": crowd} for n in range(4)]
     others = without_evidence(LabelledList(parts, [False, False, True, True]))
@@ -117,7 +117,7 @@ def test_without_what_helps_the_others_move_up_and_are_fewer():
     assert without_evidence(LabelledList(parts, [False] * 4)) == []
 
 
-def test_of_lists_that_all_hold_their_evidence_it_is_not_learned_that_the_first_always_helps():
+def test_complete_lists_do_not_teach_that_the_first_helps():
     lists = []
     for n in range(60):
         parts = [{"explained": 0.5 + n / 200, "place": 0.0}, {"explained": 0.4, "place": 0.7}]
@@ -136,7 +136,7 @@ def test_nothing_is_said_without_a_fit_or_where_passages_were_not_scored_alone()
             assert verdict.probability is None
 
 
-def test_what_is_shipped_belongs_to_built_in_signals_and_knows_their_parts():
+def test_shipped_fits_belong_to_built_in_signals():
     for _, signal in SHIPPED:
         assert is_signal(signal)
     assert shape(signal=AUTO).answerable is not None
@@ -166,7 +166,7 @@ def test_own_examples_fit_a_probability_which_the_configuration_and_files_keep(t
     assert elsewhere.answerable < 0.9
 
 
-def test_what_is_less_likely_than_asked_for_is_not_kept():
+def test_passages_below_the_probability_are_dropped():
     by_rank = shape()
     likely = by_rank.verdicts[1].probability
     at_least = shape(min_probability=likely)

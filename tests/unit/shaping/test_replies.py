@@ -94,7 +94,7 @@ def test_a_reply_stays_with_its_question_in_other_scripts(question, reply, chat)
     assert len(left) < len(chat.strip())
 
 
-def test_who_only_repeats_the_question_is_read_without_it():
+def test_a_turn_that_repeats_the_question_is_read_without_it():
     chat = f"Ana: {QUESTION}\nBen: {QUESTION}\nAna: Nobody here knows that, I fear.\n"
     model = FakeLanguageModel()
     config = ShapingConfig(unit="sentence", keep_share=0.3, signal="query_likelihood", ranker=None)

@@ -53,7 +53,7 @@ def kept_for(wanted, text):
         ("今天下雨了,而且很久。船是红色的。他走了。", "红色", "船是红色的。"),
     ],
 )
-def test_a_sentence_stays_with_what_it_needs_and_nothing_is_rewritten(text, wanted, expected):
+def test_a_sentence_stays_with_its_antecedent(text, wanted, expected):
     assert kept_for(wanted, text) == (text if expected is None else expected)
 
 
@@ -84,7 +84,7 @@ WRITING = st.text(alphabet="ab. \n!?|-#`:。A*1\t\u2028\r", max_size=160)
 
 @settings(deadline=None)
 @given(st.lists(WRITING, max_size=4), st.randoms(use_true_random=False))
-def test_what_stays_and_what_is_dropped_are_the_text(texts, draw):
+def test_kept_and_dropped_parts_cover_the_text(texts, draw):
     for text in texts:
         pieces = pieces_of(text)
         assert "".join(text[p.start : p.end] for p in pieces) == text
@@ -98,7 +98,7 @@ def test_what_stays_and_what_is_dropped_are_the_text(texts, draw):
             assert "".join(join_spans(spans, text).split()) == "".join(kept.split())
 
 
-def test_what_cannot_be_scored_stays():
+def test_unscored_sentences_stay():
     text = "Ida is red. Bo is blue. Cy is green."
     (spans,) = prune(
         "", [text], lambda read: [None if "Bo" in each else float(len(each)) for each in read], [0]
@@ -168,7 +168,7 @@ def test_by_sentences_a_kept_passage_is_shortened_and_the_verdict_is_the_same():
     assert shaped.to_dict()["passages"][0]["spans"] == [[19, 39]]
 
 
-def test_what_was_dropped_can_be_restored_by_an_id_that_stays_the_same():
+def test_dropped_text_is_restored_by_a_stable_id():
     shaped, again = shape(unit="sentence"), shape(unit="sentence")
     assert set(shaped.dropped.values()) == {
         "The tram was late.",

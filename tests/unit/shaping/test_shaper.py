@@ -107,7 +107,7 @@ def test_a_signal_without_threshold_keeps_the_best_by_rank_and_says_so():
 
 
 @pytest.mark.parametrize("acceptance", ["independent", "greedy"])
-def test_what_is_kept_by_rank_with_a_negative_utility_is_not_said_to_help(acceptance):
+def test_passages_kept_by_rank_do_not_count_as_helping(acceptance):
     worse = lambda c, t: -5.0 - ("Rome" in c) - ("tram" in c)  # noqa: E731
     result = shape(
         [GOOD, OTHER],
@@ -186,7 +186,7 @@ def test_a_near_repetition_is_redundant_unless_it_brings_a_new_name_or_number():
     assert len(shape([first, other_year], redundancy_similarity=0.1).kept) == 2
 
 
-def test_the_ranker_decides_what_the_model_sees():
+def test_the_ranker_selects_the_pool():
     passages = [f"Rome {i}" for i in range(6)]
     model = FakeLanguageModel(knows)
     config = ShapingConfig(ranker=LastFirst(), pool_size=2)
@@ -253,7 +253,7 @@ def test_only_blank_and_repeated_passages_never_reach_the_model():
         ({"passages": [GOOD, None]}, "passage 1 must be text"),
     ],
 )
-def test_what_cannot_be_shaped_is_refused(given, message):
+def test_invalid_input_of_shape_is_refused(given, message):
     with pytest.raises(InvalidInputError, match=message):
         shape(**{"passages": [GOOD], **given})
 

@@ -58,7 +58,7 @@ def test_a_counterfactual_does_not_pass_for_the_truth(bundled_lm):
     assert found[EVIDENCE] > found[COUNTERFACTUAL] + 1.0
 
 
-def test_what_is_known_already_loses_its_utility(bundled_lm):
+def test_known_content_loses_its_utility(bundled_lm):
     result = shape(
         bundled_lm,
         [EVIDENCE, "Oskar Brenn told me that he builds hurdy-gurdies."],

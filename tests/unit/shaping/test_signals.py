@@ -53,7 +53,7 @@ def says_rome(context, scored):
 
 
 @pytest.mark.parametrize("name", [*SIGNALS, *(f"joint_shift+{ranker}" for ranker in RANKERS)])
-def test_every_signal_declares_what_it_needs(name):
+def test_every_signal_declares_its_needs(name):
     written = ShapingConfig(signal=name).to_json()
     signal = make_signal(ShapingConfig.from_json(written).signal)
     assert isinstance(signal, Signal)
@@ -73,9 +73,7 @@ def test_every_signal_declares_what_it_needs(name):
         (DistributionShift(), "It is in Rome.\n", "Question: Where is it?\nAnswer: the"),
     ],
 )
-def test_the_prompt_is_the_passage_and_what_is_asked_and_the_base_lacks_the_passage(
-    signal, before, after
-):
+def test_the_base_prompt_lacks_the_passage(signal, before, after):
     base, first, _ = prompts(signal)
     assert (first, base) == (before + after, after)
 
@@ -252,7 +250,7 @@ def test_the_judge_asks_in_the_words_of_the_paper_and_tells_the_answer_if_it_is_
 SHIFTED = ScoringTask("Where is it?", ("It is in Rome.", "Where is it?"))
 
 
-def test_the_model_goes_on_once_without_a_passage_and_is_led_along_what_it_said():
+def test_the_model_continues_once_without_a_passage():
     model = FakeLanguageModel(replies=lambda _: "Paris or so, I guess")
     ledger = TokenLedger()
     signal = TrajectoryShift(horizon=3)

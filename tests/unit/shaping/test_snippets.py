@@ -38,7 +38,7 @@ def kept_by_each_piece(text):
 
 
 @pytest.mark.parametrize("name", SNIPPETS)
-def test_what_stays_is_what_a_reader_has_read_and_found_to_say_the_same(name):
+def test_kept_text_equals_the_reviewed_snippets(name):
     text, outputs = SNIPPETS[name]
     assert kept_by_each_piece(text) == outputs
 

@@ -136,7 +136,7 @@ def test_probabilities_of_alternative_answers_add_up_and_do_not_underflow():
     assert tiny == pytest.approx(-2000 + math.log(2))
 
 
-def test_impossible_answers_stay_impossible_and_what_is_unknown_unknown():
+def test_impossible_and_unknown_answers_stay_so():
     impossible = [-math.inf, -math.inf]
     assert marginal_logprob(impossible) == -math.inf
     assert math.isnan(marginal_logprob([math.nan, -1.0]))

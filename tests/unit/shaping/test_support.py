@@ -56,7 +56,7 @@ def test_the_table_is_a_few_finite_numbers():
         "Tickets cost 28 euros.",
     ],
 )
-def test_what_passages_say_is_supported(shaper, answer):
+def test_statements_of_passages_are_supported(shaper, answer):
     attribution = shaper.attribute(QUESTION, PASSAGES, answer)
     assert attribution.support > 0.5
     assert attribution.unsupported == attribution.contradicted == ()
@@ -73,7 +73,7 @@ def test_what_passages_say_is_supported(shaper, answer):
         ("Paris", []),
     ],
 )
-def test_what_they_do_not_say_is_not_and_the_words_are_named(shaper, answer, turns_on):
+def test_unsupported_words_are_named(shaper, answer, turns_on):
     attribution = shaper.attribute(QUESTION, PASSAGES, answer)
     assert attribution.support < 0.5
     assert attribution.unsupported == attribution.statements
@@ -95,14 +95,14 @@ def test_an_answer_is_as_supported_as_its_weakest_statement(shaper):
 
 
 @pytest.mark.parametrize("answer", ["Yes.", "no", "Yes!"])
-def test_of_a_bare_yes_or_no_nothing_can_be_told(shaper, answer):
+def test_a_bare_yes_or_no_is_unknown(shaper, answer):
     attribution = shaper.attribute(QUESTION, PASSAGES, answer)
     assert attribution.support == UNKNOWN
     assert attribution.unsupported == ()
 
 
 @pytest.mark.parametrize("answer", ["I don't know.", "What do you mean?", "```\nx = 1\n```"])
-def test_what_states_nothing_has_no_support(shaper, answer):
+def test_text_without_statement_has_no_support(shaper, answer):
     assert support_of(shaper, answer) is None
 
 

@@ -52,7 +52,7 @@ def test_numbers_of_an_answer_are_kept_and_no_text(shaper, traffic):
     assert kept["passages"][1]["parts"]["utility"] == shaped.verdicts[1].utility
 
 
-def test_what_states_nothing_is_not_added_and_other_passages_are_refused(shaper, traffic):
+def test_empty_results_are_not_added_and_other_passages_refused(shaper, traffic):
     shaped = shaper.shape(QUESTION, PASSAGES)
     assert not traffic.add(shaped, shaper.attribute(QUESTION, PASSAGES, "I don't know."))
     assert not traffic.path.exists()
@@ -86,7 +86,7 @@ def test_a_probability_is_learned_from_supported_answers(written):
         ([], "nobody"),
     ],
 )
-def test_what_cannot_be_learned_from_is_refused_in_words(written, lines, message):
+def test_unusable_traffic_is_refused_clearly(written, lines, message):
     with pytest.raises(InvalidInputError, match=message):
         learned_from_traffic(written(*lines))
 
