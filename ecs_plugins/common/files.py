@@ -169,6 +169,36 @@ def digest(value: object) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def tensors_digest(path: Path) -> str:
+    """Return the SHA-256 of the tensors of a safetensors file: names, types, shapes and numbers.
+
+    Files that different versions of a library write have the same digest.
+
+    Raises:
+        ValueError: It is no safetensors file.
+        OSError: It cannot be read.
+    """
+    total = hashlib.sha256()
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > path.stat().st_size:
+            raise ValueError(f"{path} is no safetensors file")
+        header = json.loads(file.read(size))
+        header.pop("__metadata__", None)
+        for name, about in sorted(header.items()):
+            start, end = about["data_offsets"]
+            total.update(f"{name} {about['dtype']} {about['shape']}\n".encode())
+            file.seek(8 + size + start)
+            left = end - start
+            while left > 0:
+                part = file.read(min(left, 1 << 20))
+                if not part:
+                    raise ValueError(f"{path} is cut short")
+                total.update(part)
+                left -= len(part)
+    return total.hexdigest()
+
+
 def first_fault(error: ValidationError) -> str:
     """Return the place of the first invalid value and the reason."""
     (first, *_) = error.errors(include_url=False)

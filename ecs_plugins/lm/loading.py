@@ -143,11 +143,14 @@ def load(
 def _load_or_download(
     name_or_path: str, options: LoadingOptions
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    from ecs_plugins.lm.bundled import check_weights
+
     require_directory(name_or_path)
     device = resolve_device(options.device)
     dtype = resolve_dtype(options.dtype, device)
     directory = directory_of(name_or_path)
     if directory is not None:
+        check_weights(directory)
         return _load(str(directory), options, device, dtype, local=True)
     try:
         # What is on this machine is used as it is; the hub is asked only for what is missing.

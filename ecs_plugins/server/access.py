@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,8 @@ from starlette.types import Scope
 
 from ecs_plugins.common import files
 from ecs_plugins.errors import ConfigurationError
+
+_log = logging.getLogger(__name__)
 
 MIN_TOKEN = 16
 """Least characters of a token; a shorter one can be guessed."""
@@ -35,6 +38,9 @@ def read_tokens(path: str | os.PathLike[str]) -> Mapping[str, str]:
             none. No message repeats a token.
         StorageError: The file cannot be read.
     """
+    mode = files.as_path(path).stat().st_mode if files.as_path(path).is_file() else 0
+    if mode & 0o077 and os.name == "posix":
+        _log.warning("%s can be read by other users of this machine; run: chmod 600 %s", path, path)
     clients: dict[str, str] = {}
     for number, line in enumerate(files.read_text(path).splitlines(), start=1):
         words = line.split()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
@@ -259,6 +260,17 @@ def test_tokens_are_read_from_a_file_and_never_repeated(tmp_path):
         assert TOKEN not in str(raised.value)
     with pytest.raises(StorageError):
         read_tokens(tmp_path / "missing")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes of POSIX")
+@pytest.mark.parametrize(("mode", "warnings"), [(0o600, 0), (0o640, 1), (0o604, 1)])
+def test_a_token_file_that_others_can_read_gets_a_warning(tmp_path, caplog, mode, warnings):
+    file = tmp_path / "tokens"
+    file.write_text(f"ana {TOKEN}\n")
+    file.chmod(mode)
+    assert read_tokens(file)
+    assert len(caplog.records) == warnings
+    assert TOKEN not in caplog.text
 
 
 def test_metrics_count_work():

@@ -13,10 +13,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from ecs_plugins.common.files import tensors_digest
 from ecs_plugins.errors import InvalidInputError, ModelError, StorageError
-from ecs_plugins.lm.bundled import BundledSpec, bundled_path, cache_dir, install, remove, status
+from ecs_plugins.lm.bundled import (
+    BundledSpec,
+    bundled_path,
+    cache_dir,
+    check_weights,
+    install,
+    remove,
+    status,
+)
 
 CONTENT = b"GGUF: not really, but nobody looks" * 50
 
@@ -272,3 +283,36 @@ def test_a_failed_download_is_told_by_its_reason(tmp_path, monkeypatch, cache, s
 def test_without_the_variable_the_platform_decides(monkeypatch):
     monkeypatch.delenv("ECS_PLUGINS_CACHE")
     assert cache_dir().name == "ecs-plugins"
+
+
+def pinned(cache, tensors):
+    """Installs weights and returns a specification that pins them."""
+    directory = cache / "tiny"
+    directory.mkdir(parents=True)
+    save_file(tensors, directory / "model.safetensors")
+    digest = tensors_digest(directory / "model.safetensors")
+    return directory, replace(TINY, tensors_sha256=digest)
+
+
+def test_changed_weights_are_refused_at_load_even_with_their_manifest(cache):
+    tensors = {"b": np.ones((2, 3), np.float32), "a": np.zeros(4, np.float32)}
+    directory, spec = pinned(cache, tensors)
+    check_weights(directory, spec)
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    check_weights(directory, spec)  # metadata are no weights
+    for changed in (
+        {**tensors, "a": np.full(4, 1e-9, np.float32)},
+        {"b": tensors["a"], "a": tensors["b"]},
+        {**tensors, "c": tensors["a"]},
+    ):
+        save_file(changed, directory / "model.safetensors")
+        with pytest.raises(ModelError, match="not the pinned ones"):
+            check_weights(directory, spec)
+    for content in (b"", b"\xff" * 100):
+        (directory / "model.safetensors").write_bytes(content)
+        with pytest.raises(ModelError, match="not the pinned ones"):
+            check_weights(directory, spec)
+
+
+def test_other_models_are_not_compared_with_the_pinned_weights(tmp_path, cache):
+    check_weights(tmp_path, TINY)
