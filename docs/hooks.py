@@ -26,7 +26,7 @@ PACKAGES = (
 
 
 def public_names(package: str) -> list[str]:
-    """The classes and functions that the stub of a package exports."""
+    """Return the classes and functions that the stub of a package exports."""
     stub = ROOT.joinpath(*package.split("."), "__init__.pyi")
     imports = [
         node
@@ -37,7 +37,7 @@ def public_names(package: str) -> list[str]:
 
 
 def page_of(package: str) -> str:
-    """The reference of one package: every public name, by mkdocstrings."""
+    """Return the reference page of a package: every public name, by mkdocstrings."""
     elsewhere = {name: part for part in PACKAGES[1:] for name in public_names(part)}
     parts, links = [f"# `{package}`"], []
     for name in public_names(package):
@@ -51,7 +51,7 @@ def page_of(package: str) -> str:
 
 
 def page_of_examples() -> str:
-    """Every script of the folder ``examples``, whole."""
+    """Return a page with every script of ``examples``."""
     parts = ["# Examples", "One script per use. Each runs offline, on the bundled model."]
     for path in sorted((ROOT / "examples").glob("[a-z]*.py")):
         code = path.read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ def page_of_examples() -> str:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the generated pages."""
+    """Add the generated pages."""
     pages = {name.lower(): (ROOT / name).read_text(encoding="utf-8") for name in AT_THE_ROOT}
     pages |= {f"api/{package}.md": page_of(package) for package in PACKAGES}
     pages["examples.md"] = page_of_examples()
@@ -71,7 +71,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Links to files of the repository become links to pages of the site."""
+    """Turn links to files of the repository into links to pages of the site."""
+    markdown = re.sub(
+        r"\]\((?:\.\./)+ecs_plugins/(\w+)/__init__\.pyi\)", r"](/api/ecs_plugins.\1.md)", markdown
+    )
+    markdown = re.sub(
+        r"\]\((?:\.\./)+ecs_plugins/[\w/]+\.py(#[\w-]+)?\)",
+        r"](/reference/settings.md\1)",
+        markdown,
+    )
     markdown = re.sub(r"\]\((?:\.\./)+examples/(\w+)\.py\)", r"](/examples.md#\1)", markdown)
     markdown = re.sub(r"\]\((?:\.\./)*(?:docs/)([\w/-]+\.md)", r"](/\1", markdown)
     for name in AT_THE_ROOT:

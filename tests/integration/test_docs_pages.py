@@ -15,7 +15,6 @@ import drawing  # noqa: E402  docs/ is no package
 import settings  # noqa: E402
 import wrapping  # noqa: E402
 
-GENERATED = {"api", "examples.md", "changelog.md", "contributing.md", "security.md"}
 GUIDES = sorted([*(DOCS / "guides").glob("*.md"), DOCS / "coming_from.md"])
 FENCE = re.compile(r"^```.*?^```\n", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`[^`\n]*`")
@@ -55,21 +54,13 @@ def links(page: Path) -> list[tuple[Path, str]]:
     return found
 
 
-def is_generated(path: Path) -> bool:
-    """Whether the site makes the page: the reference of the API, the changelog, all settings."""
-    inside = path.relative_to(DOCS).parts if path.is_relative_to(DOCS) else ()
-    return inside[:1] and inside[0] in GENERATED
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
     names = {settings.title(path).lower() for group in settings.GROUPS.values() for path in group}
     for path, anchor in links(page):
-        if path == DOCS / "reference" / "settings.md":
-            assert not anchor or anchor in names, anchor
-        elif not is_generated(path):
-            assert path.exists(), path
-            assert not anchor or path.suffix != ".md" or anchor in anchors(path), (path, anchor)
+        assert path.exists(), path
+        known = names if path.suffix == ".py" else anchors(path) if path.suffix == ".md" else ()
+        assert not anchor or anchor in known, (path, anchor)
 
 
 def test_notebooks_link_to_pages_that_are_there() -> None:
