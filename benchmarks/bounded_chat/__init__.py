@@ -1,1 +1,1 @@
-"""A bounded memory on long chats: what it still knows at the end."""
+"""Bounded memory on long chats."""

@@ -28,7 +28,7 @@ from ecs_plugins.ranking.embedder import Embedder, Vectors
 Split = Literal["chronological", "interleaved", "end"]
 
 ADVERSARIAL = 5
-"""LoCoMo's category of questions about what was never said: nothing can be remembered for them."""
+"""LoCoMo's category of questions without evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def beginning(chat: Chat, turns: int) -> Chat:
 
 
 class CachedEmbedder:
-    """An embedder that looks up what it has embedded before, also in an earlier run.
+    """Embedder with a cache on disk.
 
     Args:
         inner: Embeds what is not known yet.
@@ -233,12 +233,12 @@ class CachedEmbedder:
 
     @property
     def name(self) -> str:
-        """Of the embedder within."""
+        """Return the value of the inner embedder."""
         return self._inner.name
 
     @property
     def dimension(self) -> int:
-        """Of the embedder within."""
+        """Return the value of the inner embedder."""
         return self._inner.dimension
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
@@ -260,7 +260,7 @@ class CachedEmbedder:
         return self._known[key]
 
     def save(self) -> None:
-        """Write what is known to the file."""
+        """Write the cache to its file."""
         if self._file is not None and self._known:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             np.savez(

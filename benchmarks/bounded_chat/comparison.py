@@ -1,4 +1,4 @@
-"""Bounded memory on real chat: how much of what will be asked does a small memory still hold?
+"""Bounded memory on real chat: the share of later evidence that a small memory keeps.
 
 A chat is told to a memory turn by turn. After each session it is asked, and told the answers of,
 those questions of the first half (`Chat.split`) whose evidence is complete; this is all that it
@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True, slots=True)
 class ChatProtocol:
-    """How a chat is played.
+    """Protocol of a chat.
 
     Attributes:
         capacities: Budgets, as shares of the turns.
@@ -165,13 +165,13 @@ def two_level(
 
 
 def play(store: ChatStore, chat: Chat, protocol: ChatProtocol) -> list[list[Remembered]]:
-    """Tell a chat to a store; return what it recalls for each question asked at the end."""
+    """Tell a chat to a store and return its recalls for the questions at the end."""
     tell(store, chat, protocol)
     return [store.recall(each, max(protocol.ks)) for each in chat.split(protocol.split)[1]]
 
 
 def tell(store: ChatStore, chat: Chat, protocol: ChatProtocol) -> None:
-    """Tell a chat to a store, and ask what is asked on the way."""
+    """Tell a chat to a store, with the questions on the way."""
     seen, _ = chat.split(protocol.split)
     asked = chat.asked_after(seen)
     for position in range(len(chat.turns)):

@@ -1,4 +1,4 @@
-"""How the weights of `ecs_plugins.memory.prior` are learned, and what they are good for.
+"""Learning and quality of the weights of `ecs_plugins.memory.prior`.
 
 A turn counts as asked for if it is evidence of a question. The figures leave one chat out: its
 turns are judged by weights learned on the others.
@@ -28,7 +28,7 @@ SOURCE: Mapping[str, str] = {
     "which turns of its chats are evidence of its questions",
     "licence_of_the_source": "CC BY-NC 4.0, which does not allow commercial use",
 }
-"""What ``prior.json`` says of itself."""
+"""Description in ``prior.json``."""
 
 PENALTY = 0.05
 """scikit-learn's C, on standardised features."""
@@ -36,13 +36,13 @@ PENALTY = 0.05
 
 @dataclass(frozen=True, slots=True)
 class PriorTable:
-    """What `ecs_plugins.memory.prior` ships: its ``WEIGHTS`` and its ``MOST``."""
+    """Shipped numbers of `ecs_plugins.memory.prior`: ``WEIGHTS`` and ``MOST``."""
 
     weights: Mapping[Known, Mapping[str, float]]
     most: Mapping[str, float]
 
     def worth(self, text: str, known: Known | None = None) -> float:
-        """Return the log-odds of a text; ``known`` overrules what is found of its language."""
+        """Return the log-odds of a text; ``known`` sets its language."""
         found, values = features(text)
         return log_odds(values, self.weights[known or found], self.most)
 

@@ -1,4 +1,4 @@
-"""What can be compared on a chat: the shipped `EntropicMemory`, and stores that keep whole turns.
+"""Stores of the comparison: the shipped `EntropicMemory`, and stores of whole turns.
 
 All of them see the same turns and the same questions in the same order, on the same embeddings, and
 find what they hold by the memory's recall: meaning and words, each turn read as the reply that it
@@ -40,7 +40,7 @@ NOWHERE: Vector = np.zeros(DIMENSION, dtype=np.float32)
 _USED = 0.5
 """Share of an answer from which on a memory counts as used."""
 _DAY = 86400.0
-"""Seconds between two sessions: nothing said in one replies to what was asked in another."""
+"""Seconds between two sessions, so that no turn replies to another session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ class ChatStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Close the store."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a store is made for.
+    """Chat, budget and tools of a store.
 
     Attributes:
         chat: The chat; its questions are for ``Hindsight`` alone.
@@ -126,7 +126,7 @@ class TurnStore:
         raise NotImplementedError
 
     def ask(self, question: ChatQuestion) -> None:
-        """Tell the store what was recalled."""
+        """Tell the store the recalled items."""
         self.hit(self._found(question, self._recalls, MemoryConfig().threshold))
 
     def hit(self, places: Sequence[int]) -> None:
@@ -196,7 +196,7 @@ class Hindsight(Everything):
         self._wanted = set(sorted(need, key=lambda at: -need[at])[: room.budget])
 
     def add(self, position: int) -> None:
-        """Keep what will be needed."""
+        """Keep the turns that will be needed."""
         if position in self._wanted:
             super().add(position)
 
@@ -209,7 +209,7 @@ class Evicting(TurnStore):
         self._policy = policy(False, room.seed, room.budget)
 
     def kept(self) -> list[int]:
-        """What stands in its slots."""
+        """Return the contents of the slots."""
         return [self._policy.label(slot) for slot in range(len(self._policy.vectors))]
 
     def add(self, position: int) -> None:
@@ -304,7 +304,7 @@ class Entropic:
         self._position[name] = position
 
     def ask(self, question: ChatQuestion) -> None:
-        """Recall, and report the answer; nobody says whether what was recalled helped."""
+        """Recall and report the answer, without feedback on the items."""
         self._memory.recall(question.text, k=self._recalls)
         self._memory.observe(question.text, question.answer)
 
@@ -332,7 +332,7 @@ class Entropic:
 
 
 class Attributed(Entropic):
-    """The shipped memory, told what each answer rests on.
+    """Shipped memory that learns the sources of each answer.
 
     Args:
         room: What it is made for.
@@ -353,7 +353,7 @@ class Attributed(Entropic):
         self._shaper = None if by_words or room.model is None else ContextShaper(room.model)
 
     def ask(self, question: ChatQuestion) -> None:
-        """Recall, attribute the answer to what was recalled, and report both."""
+        """Recall, attribute the answer to the items, and report both."""
         found = self._memory.recall(question.text, k=self._recalls)
         texts = [item.text for item in found]
         shares = self._shares(question, texts)
@@ -372,7 +372,7 @@ StoreFactory = Callable[[Room], ChatStore]
 
 
 def baselines() -> dict[str, StoreFactory]:
-    """Return the stores that are bounded and know nothing of what comes."""
+    """Return the bounded stores that do not know the future."""
     return {
         "FIFO": lambda room: Evicting(room, Fifo),
         "LRU": lambda room: Evicting(room, Lru),
@@ -383,7 +383,7 @@ def baselines() -> dict[str, StoreFactory]:
 
 
 def references() -> dict[str, StoreFactory]:
-    """Return the stores that are not bounded on the way, or that know what comes."""
+    """Return the unbounded stores and those that know the future."""
     return {
         "k-means medoids at the end": HindsightMedoids,
         "Hindsight": Hindsight,
@@ -392,6 +392,6 @@ def references() -> dict[str, StoreFactory]:
 
 
 def _unbounded(room: Room) -> ChatStore:
-    """The shipped memory before it forgets anything: what its own recall finds."""
+    """Shipped memory without a bound."""
     turns = len(room.chat.turns)
     return Entropic(room, MemoryConfig(hot_capacity=turns, sleep_every=turns + 1))

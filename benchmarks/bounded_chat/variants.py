@@ -29,13 +29,13 @@ HOT_SHARE = 0.05
 """Share of the budget that the hot tier gets; chosen on two of LoCoMo's conversations."""
 
 BATCHED = 0.25
-"""The same for the variants that call a language model in every sleep phase."""
+"""Variants that call a language model in every sleep phase."""
 
 BATCHED_SETTINGS = MemoryConfig(min_support=2)
 
 
 def demand(items: Sequence[ColdMemory], _queries: Sequence[QueryEvent], step: int) -> list[float]:
-    """Return utilities by which what was asked for or said again is kept, whatever a text tells."""
+    """Return utilities from demand and repetition alone."""
     return list(observed_utility([item.evidence for item in items], step))
 
 
@@ -48,7 +48,7 @@ def shared(budget: int, config: MemoryConfig, hot_share: float = HOT_SHARE) -> M
 
 
 class Longest(Everything):
-    """Keeps the longest turns: no memory, but what length alone is worth."""
+    """Store of the longest turns, as a baseline."""
 
     def __init__(self, room: Room) -> None:
         super().__init__(room)

@@ -35,16 +35,16 @@ by question, or as many as there are. The probability is fitted to four fifths o
 each with its evidence and without, and measured on the others.
 """
 SIZES = (3, 5, 10, 20, 40)
-"""Of lists of passages, drawn by question."""
+"""Interval over lists of passages, drawn by question."""
 CUTOFFS = (0.2, 0.3, 0.4, 0.5)
-"""Of the largest probability, below which one abstains."""
+"""Thresholds of the largest probability, below which one abstains."""
 
 Parts = tuple[Mapping[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question: what a signal says of each passage, with the evidence and without it."""
+    """Question with the signal's probabilities, with and without its evidence."""
 
     dataset: str
     labels: tuple[bool, ...]

@@ -1,4 +1,4 @@
-"""``python -m benchmarks attribution``: whether an answer cites what it rests on."""
+"""``python -m benchmarks attribution``: citations of gold answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Units are sentences, or turns of a conversation. Fits are measured on questions 
 learned from; the last one, of all questions but LoCoMo's, is what the package ships.
 """
 LEARNED_FROM = ("squad", "hotpotqa", "musique")
-"""Their licences allow what ships; LoCoMo's does not, so it is measured alone."""
+"""Data sets with licences for shipped numbers. LoCoMo has none, so it is only measured."""
 
 
 def attribution(

@@ -1,4 +1,4 @@
-"""``python -m benchmarks bounded-chat``: what a small memory still knows of a long chat."""
+"""``python -m benchmarks bounded-chat``: evidence that a small memory keeps of a long chat."""
 
 from __future__ import annotations
 

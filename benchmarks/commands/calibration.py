@@ -48,9 +48,9 @@ there.
 SIZES = (3, 5, 10, 20, 40)
 """Lengths of lists."""
 SHOWN = (10, 20, 40)
-"""Those in the table."""
+"""Probabilities in the table."""
 CUTS = (0.1, 0.15, 0.2, 0.3)
-"""Of the largest probability, below which one abstains."""
+"""Thresholds of the largest probability, below which one abstains."""
 MEASURED_ONLY = ("locomo",)
 FOUND = "found"
 DRAWN = "drawn"
@@ -64,7 +64,7 @@ Labels = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list of passages of one question, what is said of each, and which help.
+    """Passages of one question, with their scores and labels.
 
     Attributes:
         dataset: Where the question is from.
@@ -86,7 +86,7 @@ class Listed:
 
     @property
     def has_evidence(self) -> bool:
-        """Whether anything in it helps."""
+        """Return True if any passage helps."""
         return any(self.labels)
 
 
@@ -165,7 +165,7 @@ def found_lists(
 def said_of(
     model: LanguageModel, question: str, passages: Sequence[str]
 ) -> dict[int, dict[str, float]]:
-    """What the default signal says of every passage that repeats no other one."""
+    """Return the default signal's scores of all distinct passages."""
     config = ShapingConfig(ranker=None, redundancy_similarity=None, on_error="raise")
     shaped = ContextShaper(model, config).shape(question, passages)
     said: dict[int, dict[str, float]] = {}

@@ -75,7 +75,7 @@ METHODS_HELP = """List the methods that the evidence benchmarks know.
 
 
 def help_of(bench: str) -> str:
-    """What ``--help`` says."""
+    """Return the text of ``--help``."""
     return _ABOUT[bench] + _MORE.format(name=bench)
 
 

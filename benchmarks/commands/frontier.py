@@ -1,4 +1,4 @@
-"""``python -m benchmarks frontier``: what a routing decision and a count cost, as ratios.
+"""``python -m benchmarks frontier``: cost of a routing decision and of a count, as ratios.
 
 A figure in microseconds belongs to a machine; a ratio to what has to be done anyway, measured
 in the same run, travels. A decision is compared with a bare dictionary look-up, a count in the

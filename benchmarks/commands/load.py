@@ -42,7 +42,7 @@ _BURST, _BURST_S, _WAITING = 512, 0.02, 32
 
 
 class BusyFake(FakeLanguageModel):
-    """A fake that keeps no record of what it was asked, and may take a while for a call."""
+    """Fake model without records that may delay its calls."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ def anonymous_mib() -> float:
 
 @contextmanager
 def place_of(address: str | None) -> Iterator[str | Path]:
-    """Where a memory may be."""
+    """Yield the place of a memory."""
     if address == "private":
         from benchmarks.private_server import private_server
 

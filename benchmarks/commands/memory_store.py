@@ -1,4 +1,4 @@
-"""``python -m benchmarks memory-store``: what a store by key finds, beside a recall."""
+"""``python -m benchmarks memory-store``: search in a store by key compared with a recall."""
 
 from __future__ import annotations
 

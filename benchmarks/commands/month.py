@@ -1,4 +1,4 @@
-"""``python -m benchmarks month``: what routing costs over a simulated month."""
+"""``python -m benchmarks month``: cost of routing over a simulated month."""
 
 from __future__ import annotations
 

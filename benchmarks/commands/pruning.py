@@ -1,4 +1,4 @@
-"""``python -m benchmarks pruning``: what is lost when sentences are left out of kept passages."""
+"""``python -m benchmarks pruning``: answers lost when sentences are removed from passages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NO_MODEL = "no model"
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a method leaves of the passages of a question.
+    """Result of a method on the passages of a question.
 
     Attributes:
         characters: How many there are.
@@ -83,7 +83,7 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What should stay of the passages of a question.
+    """Texts that should stay of the passages of a question.
 
     Attributes:
         answers: Any of these texts.
@@ -94,7 +94,7 @@ class Wanted:
     facts: Sequence[str] = ()
 
     def left_in(self, text: str) -> Left:
-        """What of it a text holds."""
+        """Return the parts that a text contains."""
         has_answer = any(answer.casefold() in text.casefold() for answer in self.answers)
         has_facts = None
         if self.facts:
@@ -224,7 +224,7 @@ def measure(
 
 
 def shown(question: CalibrationQuestion, passages: int, seed: int) -> list[str]:
-    """Those that support the answer and some others, each behind its title, in their order."""
+    """Return supporting and other passages with their titles, in order."""
     documents = question.context.documents
     draw = random.Random(f"{seed}:{question.question}")
     others = [n for n in range(len(documents)) if n not in question.supporting]
@@ -311,7 +311,7 @@ def _summary(rows: Sequence[Pruned]) -> list[str]:
 
 
 def _stays(what: str, rows: Sequence[Pruned], is_in: Callable[[Left], bool]) -> list[str]:
-    """How often something stays, by method, and the difference of the package to each."""
+    """Return the share that stays by method, and the package's difference to each."""
     lines: list[str] = []
     if not rows:
         return lines

@@ -53,7 +53,7 @@ _SWAPS = {
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What an attack is made from.
+    """Material of an attack.
 
     Attributes:
         question: As asked.
@@ -81,7 +81,7 @@ class Scene:
 
     @property
     def content(self) -> list[str]:
-        """The words of the question that say what it is about."""
+        """Return the content words of the question."""
         return [word for word in re.findall(r"\w+", self.stated) if word.lower() not in _SMALL]
 
 
@@ -157,7 +157,7 @@ indeed known large later life long main many most much name new often old one ot
 really second small some still story such the this time today well work world year
 """
 _PLAIN_WORDS = _PLAIN_WORD_LIST.split()
-"""What a climber puts between words: ordinary ones, which the defence does not know as a list."""
+"""Ordinary words that the climbing attack inserts."""
 
 
 def scenes(questions: Sequence[EvidenceQuestion], candidates: int, seed: int) -> list[Scene]:
@@ -184,7 +184,7 @@ Order = Callable[[str, Sequence[str]], Sequence[int]]
 
 
 def methods(model: LanguageModel, embedder: Embedder) -> dict[str, Order]:
-    """Those that are compared."""
+    """Return the compared selectors."""
 
     def ranked(ranker: Ranker) -> Order:
         return lambda query, passages: ranker.rank(query, passages).order
@@ -232,7 +232,7 @@ def measure(scenes: Sequence[Scene], ways: Mapping[str, Order]) -> dict[str, dic
 
 
 def climb(scene: Scene, order: Order) -> int:
-    """What becomes of the best of `_TRIES` changes, each kept if the attack does not fall by it.
+    """Return the attack after `_TRIES` changes; a change stays unless it lowers the score.
 
     It begins with the question's words once, and sees nothing but its place.
     """
@@ -251,7 +251,7 @@ def climb(scene: Scene, order: Order) -> int:
 
 
 def _changed(words: Sequence[str], draw: random.Random) -> list[str]:
-    """The same words with one put in, taken out, moved or misspelt."""
+    """Return the words with one inserted, removed, moved or misspelt."""
     changed = list(words)
     at = draw.randrange(len(changed) + 1)
     kind = draw.choice(("in", "in", "out", "move", "swap"))

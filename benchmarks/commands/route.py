@@ -1,4 +1,4 @@
-"""``python -m benchmarks route``: what a routed query waits for, with a ledger of many contexts.
+"""``python -m benchmarks route``: latency of a decision with a ledger of many contexts.
 
 The ledger is filled in bulk; then contexts drawn at random are asked about, one in ten of them
 new, and every query is routed and counted.
@@ -67,7 +67,7 @@ def route(
 
 
 def _round_trips(address: str, names: Sequence[str]) -> Iterator[float]:
-    """What no query about one row of a server is below."""
+    """Return the times of a bare query to the server, as a lower bound."""
     import psycopg
 
     from ecs_plugins.storage.addresses import parsed

@@ -27,7 +27,7 @@ passages, a later one over the same passages does not; what the ranker takes alo
 """
 SIZES = (10, 40)
 TOKENS = range(90, 161)
-"""Of a passage, by the model's tokenizer: what many splitters make."""
+"""Tokens of a passage, like those of many splitters."""
 WAYS = ("first question", "later question", "ranker alone")
 
 Case = tuple[tuple[str, str], list[str]]
@@ -79,7 +79,7 @@ def _cases(data: str, model: LocalLM, size: int, repeats: int) -> list[Case]:
 
 
 def _paragraphs(model: LocalLM, article: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those of an article that are as long as a passage is here, and have a question."""
+    """Return the paragraphs of an article with the right length and a question."""
     asked = [each for each in article["paragraphs"] if each["qas"]]
     counts = model.count_tokens([each["context"] for each in asked])
     return [each for each, count in zip(asked, counts, strict=True) if count in TOKENS]

@@ -57,7 +57,7 @@ _SETTLE_S = 5.0
 
 @dataclass
 class Seen:
-    """What clients and misbehaving ones saw."""
+    """Answers that clients and misbehaving clients saw."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     statuses: Counter[str] = field(default_factory=Counter)
@@ -67,7 +67,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Asking:
-    """Where, how long and how much is asked."""
+    """Settings of the load."""
 
     port: int
     until: float
@@ -77,16 +77,16 @@ class Asking:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it is not over yet."""
+        """Return True until the end of the run."""
         return time.monotonic() < self.until
 
     def headers(self, number: int) -> dict[str, str]:
-        """Those of one client of four."""
+        """Return the share of one client of four."""
         token = list(_TOKENS)[number % len(_TOKENS)]
         return {"Authorization": f"Bearer {token}"}
 
     def body(self, draw: random.Random, kind: str) -> dict[str, Any]:
-        """What a request of a kind says; no two documents are the same."""
+        """Return the body of a request; no two documents are equal."""
         count = {"small": self.documents, "large": self.documents * _MANY}.get(kind, _ATTRIBUTED)
         documents = []
         for _ in range(count):

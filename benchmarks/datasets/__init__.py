@@ -1,1 +1,1 @@
-"""Published data sets: their files, their records, and what the benchmarks make of them."""
+"""Published data sets: files, records and conversions."""

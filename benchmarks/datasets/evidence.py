@@ -1,4 +1,4 @@
-"""Published evidence data sets as `EvidenceQuestion`s: what is a unit, and what is evidence.
+"""Published evidence data sets as `EvidenceQuestion`s.
 
 | data set | units | evidence |
 |---|---|---|
@@ -44,7 +44,7 @@ _LOCOMO_CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "singl
 
 @dataclass(frozen=True, slots=True)
 class _Within:
-    """What a reader may know beside its record: where it stands, and the run's settings."""
+    """Context of a record: its place and the settings of the run."""
 
     records: Sequence[Record]
     number: int
@@ -330,7 +330,7 @@ def _sentences(text: str) -> list[str]:
 
 
 def _holds(text: str, answer: str) -> bool:
-    """Whether the answer stands in the text as whole words."""
+    """Return True if the text contains the answer as whole words."""
     found = answer.strip()
     return bool(found) and bool(re.search(rf"(?<!\w){re.escape(found)}(?!\w)", text, re.IGNORECASE))
 
@@ -345,4 +345,4 @@ _DATASETS: Mapping[str, _Dataset] = {
 }
 
 UNITS: Mapping[str, tuple[str, ...]] = {name: found.units for name, found in _DATASETS.items()}
-"""What can be ranked in each data set; the default first."""
+"""Units of each data set; the default first."""

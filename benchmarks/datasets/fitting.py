@@ -49,7 +49,7 @@ def fit_contexts(
 def _head(
     context: Context, max_tokens: int, count_tokens: Callable[[Sequence[str]], Sequence[int]]
 ) -> int:
-    """How many whole documents fit, from the first on."""
+    """Return the number of first documents that fit whole."""
     if count_tokens([context.text])[0] <= max_tokens:
         return len(context.documents)
     sizes = count_tokens([document.titled + "\n\n" for document in context.documents])

@@ -26,7 +26,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "squad": ("title", "paragraphs"),
     "nq": ("question", "answers", "title", "text"),
 }
-"""What every record of a data set has."""
+"""Fields of every record of a data set."""
 
 _TURN_ID = re.compile(r"D:?\d+:\d+")
 
@@ -63,7 +63,7 @@ def read_records(name: str, path: str | os.PathLike[str]) -> list[Record]:
 
 @contextmanager
 def complete(name: str, path: str | os.PathLike[str], index: int) -> Iterator[None]:
-    """Say which record is wrong where one does not have what a reader looks for.
+    """Name the record in errors of a reader.
 
     Raises:
         InvalidInputError: Names the file and the record.
@@ -153,7 +153,7 @@ def _pairs(columns: Record, first: str, second: str) -> list[list[Any]]:
 
 
 def _is_squad_row(record: object) -> bool:
-    """Whether this is a question of SQuAD with its paragraph, and not an article."""
+    """Return True for a SQuAD question with its paragraph instead of an article."""
     return isinstance(record, Mapping) and {"context", "question", "answers"} <= record.keys()
 
 

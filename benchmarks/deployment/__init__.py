@@ -1,1 +1,1 @@
-"""Simulated deployments: what routing would have cost, beside always the same strategy."""
+"""Simulated deployments: cost of routing and of a fixed strategy."""

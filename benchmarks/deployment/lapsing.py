@@ -47,14 +47,14 @@ class Game:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a game came to: the highest cost over the optimum, and the bound that was shown."""
+    """Result of a game: the highest cost over the optimum, and the shown bound."""
 
     ratio: float
     bound: float
 
     @property
     def holds(self) -> bool:
-        """Whether the bound was kept, but for the digits that are shown."""
+        """Return True if the bound holds up to the shown digits."""
         return self.ratio <= self.bound + 0.005
 
 
@@ -133,7 +133,7 @@ def play(game: Game, *, policy: OnlinePolicy | None = "deterministic") -> Outcom
 
 
 def optimum(frontier: EfficiencyFrontier, runs: Mapping[int, int]) -> float:
-    """What the queries of a context cost whoever knows when they come.
+    """Return the cost of a context's queries with known times.
 
     ``runs`` says how often so many of them follow each other before a cache lapses.
     """
@@ -155,7 +155,7 @@ def optimum(frontier: EfficiencyFrontier, runs: Mapping[int, int]) -> float:
 
 
 def runs_of(times: Iterable[float], life: float) -> Counter[int]:
-    """How often so many queries follow each other before an entry would have lapsed."""
+    """Count the runs of queries without a lapse, by length."""
     runs: Counter[int] = Counter()
     last = -math.inf
     run = 0

@@ -51,7 +51,7 @@ _PRICE = ModelPrice(input=1.0, output=1.0, cached_input=0.1, cache_write=1.25, c
 
 
 def cached(points: Sequence[StrategyPoint]) -> EfficiencyFrontier:
-    """The same points where a prompt cache serves what all queries of a context share."""
+    """Return the points with a prompt cache for the shared context."""
     priced = []
     for point in points:
         tokens = {(Stage.QUERY, Role.ANSWER_INPUT): point.stage2}
@@ -159,7 +159,7 @@ def _routed(
     policy: OnlinePolicy | None,
     workers: int,
 ) -> float:
-    """What routers pay that share a ledger, each query going to the next of them."""
+    """Return the cost of routers that share a ledger and take turns."""
     now = [0.0]
     total = 0.0
     config = RouterConfig(target_f1=target_f1, policy=policy)
@@ -183,7 +183,7 @@ def _routed(
 
 
 def _note(router: Router, context: str, decision: RoutingDecision) -> None:
-    """Note what was prepared, or read again."""
+    """Record preparations and reads."""
     ledger = router.ledger
     assert ledger is not None
     key = decision.point.key

@@ -1,4 +1,4 @@
-"""A deployment with mixed reuse: what routing would have cost, beside always the same strategy.
+"""Deployment with mixed reuse: cost of routing and of a fixed strategy.
 
 Arithmetic on measured means, no model is run: each context is asked a given number of times,
 and every policy pays stage 1 when it prepares and stage 2 for every query. The offline optimum
@@ -24,7 +24,7 @@ from ecs_plugins.frontier.rental import plan_random, plan_rental
 
 @dataclass(frozen=True, slots=True)
 class PolicyCost:
-    """What one policy would have cost.
+    """Cost of one policy.
 
     Attributes:
         name: For example ``"always full_context"`` or ``"router, deterministic"``.
@@ -43,7 +43,7 @@ class PolicyCost:
 
 
 REUSE_KINDS = ("constant", "geometric", "zipf", "bursty", "mixed")
-"""How `reuse_counts` can be distributed."""
+"""Distributions of `reuse_counts`."""
 
 
 def reuse_counts(kind: str, contexts: int, *, mean: float = 10.0, seed: int = 42) -> list[int]:
@@ -149,7 +149,7 @@ def simulate_deployment(
 def _paid(
     frontier: EfficiencyFrontier, target_f1: float, model: ReuseModel, longest: int
 ) -> list[float]:
-    """What one context has cost after n queries, n = 0 to ``longest``, by forecast.
+    """Return the cost of one context after n queries, n = 0 to ``longest``, by forecast.
 
     As a `Router` without a policy decides: the cheapest for this query and those expected. It
     knows nothing of the end, so the same sums hold for every context.

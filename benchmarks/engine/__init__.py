@@ -1,4 +1,4 @@
-"""What a log-probability costs: the scoring engine beside the usual ways of computing it.
+"""Cost of a log-probability: the scoring engine compared with the usual ways.
 
 * ``workload``: the settings, the models and the requests.
 * ``scorers``: the naive loop, lm-evaluation-harness, minicons, padded batches, and ours.

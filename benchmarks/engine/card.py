@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _ROUNDED = 1.5
-"""A 16-bit engine may be off by so many times what a plain loop in that dtype is off."""
+"""Allowed error of a 16-bit engine, as a multiple of a plain loop's error in that dtype."""
 
 
 def check_card(target: Target, sizes: Sizes, log: Log = print) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _name_of(device: torch.device) -> str:
 
 
 def families() -> dict[str, Callable[[], PreTrainedModel]]:
-    """Tiny models, one for each way of a card: what it attends by, and what it may not."""
+    """Return tiny models, one for each attention path of a card."""
     import transformers as tf
 
     small: dict[str, Any] = {
@@ -185,7 +185,7 @@ def _judge(
     requests: Sequence[TokenRequest],
     wanted: Sequence[Scores],
 ) -> None:
-    """Hold an engine to a processor in float32; in 16 bits, to what a plain loop is off there."""
+    """Compare an engine with a processor in float32; in 16 bits, with a plain loop's error."""
     engine = engine_of(model)
     apart = [engine.score([request])[0].scores for request in requests]
     again = [result.scores for result in engine.score(requests)]
@@ -259,7 +259,7 @@ def _begin_peak(device: torch.device) -> int | None:
 
 
 def _kernels(engine: ScoringEngine, request: TokenRequest) -> dict[str, int | float]:
-    """What a first question starts on a card, and how long it is busy with that."""
+    """Count the kernels of a first question and their time."""
     from torch.profiler import ProfilerActivity, profile
 
     engine.forget()

@@ -1,4 +1,4 @@
-"""What the check of a card measures, and what it says of it."""
+"""Settings and report of the check of a card."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXACT = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is measured.
+    """Settings of the check.
 
     Attributes:
         model: The shape that speed is measured on.

@@ -47,7 +47,7 @@ def _texts(sizes: Sizes, model: PreTrainedModel, seed: int) -> ScoreRequest:
 
 
 def check_callers(model: PreTrainedModel, sizes: Sizes, report: Report) -> None:
-    """Two threads that ask at once, and each gets what it gets alone."""
+    """Check that two threads at once get the results of one alone."""
     handle = LocalLM(model, tokenizer_of(int(model.config.vocab_size)), name="shared")
     questions = [_texts(sizes, model, seed) for seed in (1, 2)]
     alone = [_sums(handle, question) for question in questions]
@@ -78,7 +78,7 @@ def _sums(handle: LocalLM, question: ScoreRequest) -> list[float]:
 
 
 def check_scarcity(model: PreTrainedModel, sizes: Sizes, report: Report) -> None:
-    """Memory that does not suffice: packs shrink, what is kept goes, and the pace comes back."""
+    """Check too little memory: packs shrink, the cache is dropped, and the speed returns."""
     engine = engine_of(model)
     vocabulary = int(model.config.vocab_size)
     setting = sizes.setting(sizes.model, 0, sizes.passages)

@@ -30,7 +30,7 @@ mirror needle orchard paper pepper pillow planet pocket river saddle silver spri
 station stone summer table ticket timber valley velvet violin wagon water window winter
 wool
 """.split()  # noqa: SIM905
-"""What random texts are made of."""
+"""Words of random texts."""
 
 
 @dataclass(frozen=True, slots=True)

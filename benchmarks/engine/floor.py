@@ -1,4 +1,4 @@
-"""The floor: what must be computed at least, at the rate of one large matrix product."""
+"""Lower bound of the time: the necessary work at the rate of one large matrix product."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def matmul_rate(
 
 
 def useful_flops(model: PreTrainedModel, request: TokenRequest, *, cached: bool = False) -> float:
-    """What must be computed at least, if every shared token is computed once.
+    """Return the necessary work if every shared token is computed once.
 
     Linear layers for every token of the plan; in the last layer the output projection and the
     feed-forward block for scored rows alone; attention to every earlier token of a path; the

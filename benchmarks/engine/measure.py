@@ -1,4 +1,4 @@
-"""How it is measured: interleaved repeats in process CPU time, and ratios with intervals.
+"""Measurement by interleaved repeats in CPU time, and ratios with intervals.
 
 On a machine that does other things, wall time says nothing and two runs say little more. So
 every repeat runs all scorers one after the other in one process with one thread, and what is
@@ -53,7 +53,7 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times as long something takes, with its 95 % interval."""
+    """Ratio of times with its 95 % interval."""
 
     ratio: float
     low: float
@@ -150,7 +150,7 @@ def compare(
 
 
 def _agrees(off: np.ndarray, dtype: torch.dtype, setting: Setting) -> bool:
-    """Whether differences of answers are those of the order of summation, or of rounding."""
+    """Return True if answers differ only by summation order or rounding."""
     if dtype == torch.float32:
         return bool(off.max() <= DISAGREES)
     return bool(off.mean() <= DISAGREES_ROUNDED * setting.answer)
@@ -176,7 +176,7 @@ def _interleaved(
 
 
 def _ratios(seconds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """What every other scorer takes in units of ours."""
+    """Return the time of every other scorer as a multiple of ours."""
     ours = seconds[scorers.OURS]
     others = {name: values for name, values in seconds.items() if name != scorers.OURS}
     return {name: asdict(ratio_of(ours, values)) for name, values in others.items()}
@@ -190,7 +190,7 @@ def growth(
     naive: bool = False,
     log: Log = print,
 ) -> list[dict[str, Any]]:
-    """What a candidate costs us as a setting grows, cold and with the prefix cached.
+    """Return our time per candidate as a setting grows, cold and with a cached prefix.
 
     All settings are measured in every repeat. With ``naive``, one candidate of the naive loop
     is timed too.

@@ -17,7 +17,7 @@ _STATUS = Path("/proc/self/status")
 
 
 def peak_over_model(setting: Setting, scorer: str, candidates: int, target: Target = CPU) -> float:
-    """MiB that scoring takes at its peak beyond what the loaded model takes.
+    """Return the peak MiB of scoring beyond the loaded model.
 
     Args:
         setting: What to score.

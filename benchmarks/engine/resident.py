@@ -1,4 +1,4 @@
-"""Resident memory beside the budget of what is kept: each budget in a process of its own.
+"""Resident memory by cache budget, each in its own process.
 
 A cache that breaks up the heap holds more than it counts. So the same questions are asked with and
 without one, and what the process holds more is set beside the budget.
@@ -54,7 +54,7 @@ def resident(*, model: str, quick: bool, log: Log) -> dict[str, Any]:
 
 
 def measured(*, model: str, budget: int, pools: int, questions: int) -> dict[str, Any]:
-    """MiB of this process as questions are asked, and of what is kept at the end."""
+    """Return the MiB of this process over the questions, and of the cache at the end."""
     draw = random.Random(0)
     prefixes = [_pool(draw, number) for number in range(pools)]
     loaded = model_of(model)

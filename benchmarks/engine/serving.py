@@ -1,4 +1,4 @@
-"""What callers wait: wall time of many callers at once, and of one request by its components.
+"""Wall time of many callers at once, and of one request by its components.
 
 Both run on as many threads as torch uses by default, on the model behind its public handle and
 with real text: tokenising, merging of callers and the prefix cache are part of what is timed.
@@ -25,7 +25,7 @@ from ecs_plugins.lm.local import LocalLM
 
 CALLERS = (1, 2, 4, 8, 16, 32)
 LATENCIES = ("tokenising", "encoding the context", "scoring", "cold", "cached")
-"""What `latency` measures; the first three add up to ``cold``, less the second to ``cached``."""
+"""Parts of `latency`. The first three add up to ``cold``; without the second, to ``cached``."""
 _PASSAGE_WORDS = 80
 
 

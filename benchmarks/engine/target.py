@@ -1,4 +1,4 @@
-"""Where the benchmark runs and in what dtype, and what a second is there.
+"""Device and dtype of the benchmark, and its clock.
 
 On a CPU the process's CPU time is measured, which other work on the machine does not change. A GPU
 computes while the process waits, so there it is wall time, taken when the card has finished.
@@ -24,7 +24,7 @@ class Target:
 
     @property
     def on_card(self) -> bool:
-        """Whether it is a CUDA card."""
+        """Return True on a CUDA card."""
         return self.device.type == "cuda"
 
     @property
@@ -34,12 +34,12 @@ class Target:
 
     @property
     def suffix(self) -> str:
-        """What tells results from those of a CPU in float32."""
+        """Return the suffix of results that are not of a CPU in float32."""
         return "" if self == CPU else f" ({self.device}, {self.dtype_name})"
 
     @classmethod
     def of(cls, device: str, dtype: str) -> Target:
-        """From names; ``"auto"`` is what a `LocalLM` takes.
+        """Return a target from names; ``"auto"`` is the dtype of `LocalLM`.
 
         Raises:
             ConfigurationError: There is no such device here.

@@ -145,7 +145,7 @@ def stratified(request: TokenRequest, number: int) -> list[int]:
 
 
 def only(request: TokenRequest, candidates: list[int]) -> TokenRequest:
-    """The same request with some of its candidates."""
+    """Return the request with some of its candidates."""
     return replace(request, candidates=tuple(request.candidates[k] for k in candidates))
 
 
@@ -199,7 +199,7 @@ def model_of(name: str, seed: int = 0, target: Target = CPU) -> PreTrainedModel:
 
 
 def tokenizer_of(size: int) -> PreTrainedTokenizerFast:
-    """A tokenizer of the right size, a token per word of random texts; for what insists on one."""
+    """Return a tokenizer with one token per word of random texts, for scorers that need one."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

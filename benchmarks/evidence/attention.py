@@ -1,4 +1,4 @@
-"""In-context reranking beside the default: what the model looks at while it reads the question.
+"""In-context reranking by attention, compared with the default.
 
 All passages stand in one prompt, the likeliest last, and the question behind them. A passage is
 worth what the question's tokens attend to it, in a few heads that look things up, less what the
@@ -41,7 +41,7 @@ TEMPLATE = PromptTemplate(
 )
 """All passages, then the question."""
 CONTENT_FREE = "N/A"
-"""Asked for what a passage draws whatever is asked."""
+"""Question without content; its attention is subtracted."""
 HEADS = ((15, 6), (7, 7), (18, 7), (17, 4))
 """``(layer, head)``, from 0, of SmolLM2-135M-Instruct, chosen on 16 questions of LoCoMo."""
 
@@ -113,7 +113,7 @@ def default_and_attention() -> Attended:
 def attention_shares(
     model: Any, encoder: SegmentEncoder, question: str, texts: Sequence[str], heads: Any
 ) -> tuple[list[float], int]:
-    """What a question attends to in each text, less what `CONTENT_FREE` does.
+    """Return the attention of a question to each text, minus that of `CONTENT_FREE`.
 
     Returns:
         Per text, the sum over the heads of the mean over the question's tokens of the weights of

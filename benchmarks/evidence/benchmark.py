@@ -1,4 +1,4 @@
-"""One evidence benchmark from file to result: what is asked, measured and written down."""
+"""Evidence benchmark from file to result."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ DEFAULT_POOL = 40
 """Units that stage 1 passes on, as in `ShapingConfig`."""
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how many questions are done, and how many there are."""
+"""Function of the current step, finished questions and all questions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What is asked, and of which candidates; the figures depend on all of it.
+    """Questions and candidates; all figures depend on them.
 
     Attributes:
         bench: A data set, or `COUNTERFACTUAL`.
@@ -55,7 +55,7 @@ class Protocol:
 
     @property
     def units(self) -> str:
-        """What is ranked."""
+        """Return the ranked unit."""
         return self.unit or ("passage" if self.bench == COUNTERFACTUAL else UNITS[self.bench][0])
 
     def read(self, data: Path) -> list[EvidenceQuestion]:
@@ -101,7 +101,7 @@ class Selection:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all methods, the user's own included."""
+        """Return the names of all methods, with the user's own."""
         return (*self.methods, *map(name_of, self.own))
 
 
@@ -184,7 +184,7 @@ def result_of(
     journal: Path,
     left_out: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Figures of what a journal holds, also while another process adds to it.
+    """Return the figures of a journal, even while another process writes it.
 
     Args:
         protocol: What was asked.

@@ -26,7 +26,7 @@ _REMEMBERED = 32
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """A question and what may answer it.
+    """Question with its candidates.
 
     Attributes:
         question: With all its units.

@@ -1,4 +1,4 @@
-"""Every method by name: what it is, whether it sees the answer, and how it is made."""
+"""Methods by name, with description, access to the answer, and constructor."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Kind = Literal["ours", "peer", "bound"]
 RETRIEVERS = ("tfidf", "bm25", "dense", "convex", "longllmlingua_rule")
 """The peers that the label-free default has to leave behind by a margin."""
 PLAIN = "plain_query_likelihood"
-"""What is known of query likelihood without anything of ours."""
+"""Query likelihood as published."""
 CROSS_ENCODER = "cross_encoder:"
 """Opens the name of a cross-encoder of the user's."""
 OWN, OWN_GIVEN = "own:", "own_given:"
@@ -52,7 +52,7 @@ OWN, OWN_GIVEN = "own:", "own_given:"
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What methods are made from.
+    """Components of methods.
 
     Attributes:
         embedder: Of every method that embeds.
@@ -190,12 +190,12 @@ class Chosen:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of everything that runs."""
+        """Return the names of all methods that run."""
         return (*self.signals, *self.methods)
 
 
 def entry_of(name: str) -> Entry:
-    """What a method is, the user's own included."""
+    """Return the description of a method, also of the user's own."""
     if name.startswith(CROSS_ENCODER):
         return Entry("peer", "a cross-encoder")
     if name.startswith((OWN, OWN_GIVEN)):
@@ -252,7 +252,7 @@ def choose(names: Sequence[str], tools: Tools, own: Sequence[Signal | Path] = ()
 
 
 def load_signal(place: str) -> Signal:
-    """An own signal from ``"package.module:attribute"``: a `Signal`, or what makes one.
+    """Return an own signal from ``"package.module:attribute"``: a `Signal` or its factory.
 
     Raises:
         InvalidInputError: There is none.

@@ -1,4 +1,4 @@
-"""Citations of gold answers: which units hold what an answer states, told by words and by fits.
+"""Citations of gold answers, by words and by fits.
 
 Every question becomes two statements: its gold answer, and a sentence made of question and answer
 by rule. Units are the twelve that the first stage puts first, and the evidence among its forty.
@@ -39,11 +39,11 @@ POOL = 40
 LONGEST_ANSWER = 15
 """Words of an answer at most."""
 WAYS = ("fitted", "words", "bm25", "shift")
-"""How units are ordered: the fit, the share of the answer's terms, BM25, Definition 3.1 alone."""
+"""Orders of units: the fit, the share of the answer's terms, BM25, and Definition 3.1."""
 OF_ONE = ("shift", "covered")
 """Features that a unit has by itself, however many others there are."""
 CITED = ("right", "found", "all")
-"""Of what is cited: the share that is evidence, the share of the evidence, whether it is all."""
+"""Measures of citations: precision, recall, and complete evidence."""
 
 _VERB = r"(?:is|was|are|were|has|had|did|does|\w+ed)\b"
 _SUBJECT_LAST = re.compile(r"(?:who|what|which)\s+(is|was|are|were)\s+(.*)", re.IGNORECASE)
@@ -58,7 +58,7 @@ Features = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class CitedStatement:
-    """One statement, and what says of each unit whether it is evidence.
+    """Statement with features and label of each unit.
 
     Attributes:
         dataset: Name of its data set.
@@ -116,7 +116,7 @@ def cited_statements(
 
 
 def is_short_text(answer: str) -> bool:
-    """Whether an answer is a text of a few words, and neither yes nor no."""
+    """Return True if an answer is a short text other than yes or no."""
     if not answer or answer.lower() in ("yes", "no", "noanswer"):
         return False
     return len(answer.split()) <= LONGEST_ANSWER
@@ -172,7 +172,7 @@ def fitted(statements: Sequence[CitedStatement], names: Sequence[str] = ()) -> P
 def evidence_found(
     statements: Sequence[CitedStatement], learned_from: Sequence[str], seed: int
 ) -> dict[tuple[str, str], dict[str, npt.NDArray[np.float64]]]:
-    """Of the k best units, k that of evidence, the share that is evidence, by way of ordering.
+    """Return the share of evidence among the k best units, by order; k is its size.
 
     The fit of a question was learned from questions in other folds, of the sets named.
     """
@@ -201,7 +201,7 @@ def evidence_found(
 def cited_alone(
     statements: Sequence[CitedStatement], learned_from: Sequence[str], seed: int
 ) -> tuple[float, float]:
-    """Where units are judged one by one: of the evidence and of the rest, the share cited."""
+    """Return the shares of evidence and of other units that are cited."""
     groups = np.array([each.question for each in statements])
     rightly: list[bool] = []
     wrongly: list[bool] = []
@@ -226,7 +226,7 @@ def _scores(statement: CitedStatement, way: str, fit: ProbabilityFit) -> list[fl
 
 
 def _cited(statement: CitedStatement, fit: ProbabilityFit) -> tuple[float, float, float]:
-    """The measures of `CITED` for what `attribute` would cite; NaN right where it cites nothing."""
+    """Return the measures of `CITED`; precision is NaN without citations."""
     likely = np.array(_scores(statement, "fitted", fit))
     best_first = np.argsort(-likely, kind="stable")[:MOST_CITED]
     cited: list[int] = []

@@ -110,7 +110,7 @@ class EvidenceJournal:
         return row
 
     def add_methods(self, row: QuestionRow, found: Mapping[str, Ordered]) -> None:
-        """Keep what methods say of one question, on disk before it returns."""
+        """Write the results of methods for one question to disk."""
         if not found:
             return
         kept = {name: _shortened(o, max(STORED, len(row.pool))) for name, o in found.items()}
@@ -120,7 +120,7 @@ class EvidenceJournal:
     def add_answers(
         self, row: QuestionRow, found: Mapping[str, Mapping[str, Mapping[str, Any]]]
     ) -> None:
-        """Keep what the reader answered to one question, on disk before it returns."""
+        """Write the reader's answers to one question to disk."""
         if not found:
             return
         self._records.append({"id": row.id, "answers": found})
@@ -144,7 +144,7 @@ class EvidenceJournal:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a journal holds.
+    """Contents of a journal.
 
     Attributes:
         identity: What was measured.

@@ -1,4 +1,4 @@
-"""What a method is, and those that ask no language model: rankers, chance and the ceiling."""
+"""Interface of a method, and methods without a model: rankers, chance and the ceiling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ecs_plugins.ranking.base import Ranker
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """What a method says of a pool.
+    """Result of a method on a pool.
 
     Attributes:
         order: Indices of units, best first.
@@ -79,7 +79,7 @@ class PoolOrder:
         self._answered = answered
 
     def order(self, candidates: Candidates) -> Ordered:
-        """As the pool is ordered."""
+        """Return the order of the pool."""
         pool = candidates.answered if self._answered else candidates.stage1
         return Ordered(pool.order, tuple(pool.scores[index] for index in pool.order))
 
@@ -98,7 +98,7 @@ class RandomOrder:
 
 
 class Oracle:
-    """The ceiling of the pool: what evidence it holds comes first."""
+    """Ceiling of the pool: its evidence comes first."""
 
     def order(self, candidates: Candidates) -> Ordered:
         """Evidence first."""

@@ -1,4 +1,4 @@
-"""How good an order of units is: pure functions.
+"""Quality of an order of units, as pure functions.
 
 The paper's metric is F1 at k = the number of pieces of evidence, where precision, recall and F1
 are one number.
@@ -52,7 +52,7 @@ def auc(order: Sequence[int], evidence: Collection[int]) -> float | None:
 def other_hops(
     order: Sequence[int], evidence: Sequence[int], hops: Sequence[str], k: int
 ) -> float | None:
-    """Second-hop recall: what else is found once the first hop is.
+    """Return the recall of further evidence after the first hit.
 
     Evidence comes in hops (paragraphs, where sentences are ranked). The hop whose evidence
     stands first counts as given; this is the share of the other hops with a piece among the

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
 _MARK = "\x1e"
-"""Opens a unit and its number in what is handed to `SentenceEmbeddingOptimizer`."""
+"""Mark before each unit in the text for `SentenceEmbeddingOptimizer`."""
 _END = "\x1f"
 
 
@@ -52,7 +52,7 @@ class LangChainEmbeddingsFilter:
         self._embeddings = Wrapped()
 
     def order(self, candidates: Candidates) -> Ordered:
-        """As the filter returns the documents."""
+        """Return the order of the filter."""
         units, pool = candidates.question.units, candidates.pool
         documents = [self._document(page_content=units[i], metadata={"unit": i}) for i in pool]
         kept = self._filter(embeddings=self._embeddings, k=len(pool)).compress_documents(
@@ -90,7 +90,7 @@ class LlamaIndexSentenceOptimizer:
         )
 
     def order(self, candidates: Candidates) -> Ordered:
-        """As the optimizer returns the sentences."""
+        """Return the order of the optimizer."""
         units = candidates.question.units
         text = "".join(f"{_MARK}{i}{_END}{_unmarked(units[i])}" for i in candidates.pool)
         given = self._node_type(node=self._text_type(text=text))

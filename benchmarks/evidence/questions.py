@@ -1,4 +1,4 @@
-"""What an evidence benchmark asks: a question, the units to choose from, which are evidence."""
+"""Questions of evidence benchmarks, with units and evidence."""
 
 from __future__ import annotations
 

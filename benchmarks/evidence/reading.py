@@ -1,4 +1,4 @@
-"""End to end: what a reader answers from the units that a method keeps, at equal budgets."""
+"""Answers of a reader from the units that a method keeps, at equal budgets."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ FEWEST = 30
 FORMAT = "ecs_plugins.evidence_result"
 
 _DECIDES = {"nq": "recall@2"}
-"""What a bench is decided by, where that is not F1 at k = |evidence|."""
+"""Main metric of a benchmark if it is not F1 at k = |evidence|."""
 _COLUMNS: Mapping[str, str] = {
     "F1": "f1",
     "R@2": "recall@2",
@@ -54,7 +54,7 @@ def load(path: Path) -> Result:
 
 
 def find_results(paths: Sequence[Path]) -> list[Path]:
-    """Result files: the paths themselves, and what lies in those that are folders.
+    """Return the result files of paths and folders.
 
     Raises:
         InvalidInputError: There is none.
@@ -84,13 +84,13 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 def title_of(result: Result) -> str:
-    """What was measured, in a few words."""
+    """Return a short description of the measurement."""
     provenance = result["provenance"]
     return f"{provenance['bench']} ({provenance['unit']})"
 
 
 def by_quality(result: Result) -> list[str]:
-    """Names of methods, best first by what decides."""
+    """Return the names of methods, best first by the main metric."""
     metric, methods = decisive(result), result["methods"]
     return sorted(methods, key=lambda name: -methods[name]["metrics"][metric]["mean"])
 

@@ -189,7 +189,7 @@ def _part(
 
 
 class _Counted:
-    """Tokens that a request takes by itself, with what its continuations share counted once.
+    """Return the tokens of a single request; shared parts of continuations count once.
 
     The engine feeds a few less: not the last token of a continuation, and an equal first token
     of two of them once.

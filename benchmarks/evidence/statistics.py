@@ -1,4 +1,4 @@
-"""How sure of a mean one can be: percentile bootstrap over questions.
+"""Intervals of means by percentile bootstrap over questions.
 
 For a difference, the same questions are drawn for both methods, so that what makes a question
 hard for all of them cancels (paired bootstrap).
@@ -31,7 +31,7 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What one method adds to another on the same questions.
+    """Difference of two methods on the same questions.
 
     Attributes:
         mean: ``mean(ours) - mean(theirs)``, with its interval.

@@ -26,7 +26,7 @@ def run_methods(
     seed: int = 42,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Measure what the journal does not hold yet, one question after another.
+    """Measure the questions that the journal lacks.
 
     Args:
         questions: With unique ids.
@@ -74,7 +74,7 @@ def run_reader(
     journal: EvidenceJournal,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Answer from what each method keeps, where the journal has no answer yet.
+    """Answer from the units of each method, if the journal has no answer.
 
     Args:
         questions: That have been measured.

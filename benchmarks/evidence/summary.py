@@ -24,14 +24,14 @@ DEPTHS = (1, 2, 5, 10)
 HOP_DEPTHS = (2, 5, 10)
 """The k of second-hop recall."""
 BASELINES = (PLAIN, "query_likelihood")
-"""What every added signal must beat for its tokens: the first that was measured."""
+"""Signal that every other one must beat for its tokens."""
 
 Measures = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A question and what was measured of it."""
+    """Question with its measurements."""
 
     question: EvidenceQuestion
     row: QuestionRow
@@ -148,7 +148,7 @@ def _means(
 
 
 def _compared_metrics(values: Mapping[str, Sequence[Measures]]) -> list[str]:
-    """Those that decide, where every method has them on some question."""
+    """Return the main metrics that every method has."""
     wanted = ("f1", "recall@2", "recall@5", "second_hop@5")
     there = [{name for found in rows for name in found} for rows in values.values()]
     shared = set.intersection(*there)

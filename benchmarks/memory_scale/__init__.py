@@ -1,1 +1,1 @@
-"""How a memory behaves as it grows, and what an add and a sleep phase cost."""
+"""Growth of a memory, and costs of adding and of sleep phases."""

@@ -1,4 +1,4 @@
-"""What a durable ``add`` costs beside a bare SQLite insert of the same rows, without embedding.
+"""Cost of a durable ``add`` compared with a bare SQLite insert, without embedding.
 
 The insert is the shortest loop over one table with the settings of a memory file. Both run by
 turns, because what a commit costs depends on what else the disk has to do; in turns of several

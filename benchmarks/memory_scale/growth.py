@@ -1,4 +1,4 @@
-"""How a memory behaves as it grows: recall, latency, throughput, bytes, opening and rebuilding.
+"""Growth of a memory: recall, latency, throughput, bytes, opening and rebuilding.
 
 Everything goes through `EntropicMemory` with precomputed vectors, so embedding is in no figure.
 Beside it, in the same run and on the same vectors: raw FAISS HNSW with the same parameters, a bare
@@ -195,7 +195,7 @@ class _Run:
             return figures | measure_adding(merging, texts, self._folder, label="merging_")
 
     def _by_words(self) -> Figures:
-        """The default recall, and by turns what it is made of: raw HNSW and a bare lexical search.
+        """Time the default recall and its parts by turns: raw HNSW and a bare lexical search.
 
         A memory under the default rule reads the file that the other has written.
         """
@@ -348,7 +348,7 @@ def _timed(call: Callable[[int], object], count: int) -> Times:
 
 
 def _by_turns(calls: Mapping[str, Callable[[int], object]], count: int) -> dict[str, Times]:
-    """The same for several calls, which take turns."""
+    """Time several calls that take turns."""
     times: dict[str, Times] = {name: [] for name in calls}
     for timed in (False, True):
         for number in range(count):

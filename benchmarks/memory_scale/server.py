@@ -28,7 +28,7 @@ QUERIES = 100
 TURNS = 5
 _SCHEMA = "ecs_benchmark"
 _TABLES = {"messages": "seq", "tiers": "row", "provenance": "message", "entries_384": "row"}
-"""Those whose rows are inserted bare, and a column that tells new rows from old ones."""
+"""Tables of the bare inserts, each with a column that marks new rows."""
 
 
 def measure_server(count: int, address: str) -> Figures:
@@ -57,7 +57,7 @@ def measure_server(count: int, address: str) -> Figures:
 
 
 def places_of(address: str, folder: Path) -> dict[str, str]:
-    """Where the two memories are."""
+    """Places of the two memories."""
     schema = f"{'&' if '?' in address else '?'}schema={_SCHEMA}"
     return {"file": str(folder / "memory.db"), "server": address + schema}
 

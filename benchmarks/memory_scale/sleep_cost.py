@@ -1,4 +1,4 @@
-"""What adding messages and sleeping over them costs beside embedding them.
+"""Cost of adding and sleeping compared with embedding.
 
 All is timed in the same stretch, by turns: 100 new messages embedded as a batch and one by one,
 added one by one, and the sleep phase that their number makes due, without a language model, in a
@@ -78,7 +78,7 @@ def measure_sleep(
     folder: Path | None = None,
     config: MemoryConfig | None = None,
 ) -> dict[str, float]:
-    """What 100 messages cost: sleeping over one embedding batch, and adding over embedding.
+    """Return the cost of 100 messages: sleeping and adding, over embedding.
 
     Args:
         embedder: Embeds the sentences; it is warmed up first.
