@@ -1,4 +1,4 @@
-"""Shared fixtures, and what ``-m "not model"`` leaves out."""
+"""Shared fixtures and marks."""
 
 import os
 import re
@@ -20,7 +20,7 @@ OF_ALL = re.compile(r"^pytestmark = (.+)", re.MULTILINE)
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave unread a file whose tests do not run: what it imports takes seconds."""
+    """Skip the import of a file whose tests do not run, because imports take seconds."""
     if collection_path.suffix != ".py":
         return None
     marks = re.findall(r"mark\.(\w+)", "".join(OF_ALL.findall(collection_path.read_text("utf-8"))))
@@ -29,7 +29,7 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what asks for a model by a fixture."""
+    """Mark tests that use a model fixture."""
     for item in items:
         if {"bundled_lm", "embedder", "tiny_lm"} & set(item.fixturenames):
             item.add_marker("model")
@@ -61,13 +61,13 @@ def postgres():
 
 @pytest.fixture
 def engine():
-    """What holds a memory."""
+    """Return the database engine of a memory."""
     return "sqlite"
 
 
 @pytest.fixture
 def located(engine, request):
-    """Where a memory is that a test would have at a path: there, or at an address of its own."""
+    """Return the place of a memory: the path, or an address on the server."""
     made = set()
 
     def located_(path):

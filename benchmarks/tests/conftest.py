@@ -12,7 +12,7 @@ __all__ = ["bench", "bundled_lm", "embedder", "located", "postgres", "processor"
 
 @pytest.fixture
 def bench(monkeypatch, capsys):
-    """Run ``python -m benchmarks``; returns what it showed, and checks the exit status."""
+    """Run ``python -m benchmarks``, check the exit status and return the output."""
 
     def run(*arguments, status=0):
         monkeypatch.setattr(sys, "argv", ["benchmarks", *map(str, arguments)])

@@ -1,4 +1,4 @@
-"""How the benchmark of citations makes statements and counts what was found."""
+"""Statements and counts of the citation benchmark."""
 
 import numpy as np
 import pytest

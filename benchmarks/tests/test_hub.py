@@ -1,4 +1,4 @@
-"""A file of a hub data set: what is asked of the hub, and what its refusals become."""
+"""Files of hub data sets: requests and refusals."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from ecs_plugins.errors import InvalidInputError, StorageError
 
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
-    """What the hub's client was asked for; it holds one file."""
+    """Hub client with one file that records requests."""
     calls = []
 
     def download(repo, file, *, repo_type, revision):

@@ -20,7 +20,7 @@ from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
 def told(n):
-    """What is said of one day."""
+    """Passage about one day."""
     weather = f"It rained on day {n}, and the bus was late."
     home = f"Ida{n} lives in Rome{n}."
     meal = "Soup was served to those who had come on foot."

@@ -1,4 +1,4 @@
-"""The benchmark of seconds, with a fake model: which passages it takes, and what it writes."""
+"""Benchmark of seconds with a fake model: its passages and output."""
 
 import json
 
@@ -14,7 +14,7 @@ LONG = " ".join(f"word{number}" for number in range(100))
 
 
 class Timed(FakeLanguageModel):
-    """With what the benchmark asks a loaded model."""
+    """Fake with the attributes of a loaded model."""
 
     placement = "nowhere"
 

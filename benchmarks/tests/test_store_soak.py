@@ -88,7 +88,7 @@ def test_sixteen_users_at_once_see_no_error_and_nothing_of_each_other(tmp_path):
 
 
 def write_for_a_while(path, number):
-    """What one of several processes adds to a namespace, and when it runs its sleep phases."""
+    """Add messages from one of several processes, with sleep phases."""
     config = MemoryConfig(sleep_every=20, hot_capacity=60, cold_capacity=40)
     open_ = partial(EntropicMemory.open, path, embedder=FakeEmbedder(32), config=config)
     added, slept = {}, []

@@ -1,4 +1,4 @@
-"""What users of a LangGraph store rely on, as tests; see README.md in this folder."""
+"""Conformance tests of a LangGraph store; see README.md in this folder."""
 
 import asyncio
 import time

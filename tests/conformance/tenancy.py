@@ -1,4 +1,4 @@
-"""What users of a memory for several people rely on, as tests; see README.md in this folder."""
+"""Conformance tests of a memory with several users; see README.md in this folder."""
 
 from concurrent.futures import ThreadPoolExecutor
 

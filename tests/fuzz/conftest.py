@@ -1,4 +1,4 @@
-"""How many cases are tried: a few by default, ``ECS_PLUGINS_FUZZ`` of each by ``make fuzz``.
+"""Number of cases: a few by default, ``ECS_PLUGINS_FUZZ`` of each with ``make fuzz``.
 
 The few are the same in each run: a change is judged by itself. Those of ``make fuzz`` are new.
 """

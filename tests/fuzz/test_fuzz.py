@@ -1,4 +1,4 @@
-"""Whatever comes in, an error is one of this package's, and what is promised holds."""
+"""Odd inputs: errors are those of this package, and promises hold."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What the doors of attribution are tried with: a question, its passages, and an answer."""
+"""Question, passages and answer for tests of attribution."""
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm import FakeLanguageModel
@@ -24,7 +24,7 @@ class Slow(WatchedModel):
 
 
 def faults():
-    """Fields with which no answer can be attributed, and what is said then."""
+    """Invalid fields and their error messages."""
     return [
         ({"model": Failing()}, "ScoringError: the log-probabilities are not finite"),
         ({"model": Slow(), "budget_s": 0.05}, "it took more than 0.05 seconds"),

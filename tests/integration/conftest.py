@@ -1,4 +1,4 @@
-"""What most adapters are tried with: an open memory in a file, and what is told about it."""
+"""Fixtures of adapters: an open memory in a file and its contents."""
 
 import threading
 
@@ -24,7 +24,7 @@ def db(memory):
 
 @pytest.fixture
 def threads(memory, monkeypatch):
-    """Where the memory's database and embedder work from now on: "loop" or "worker"."""
+    """Return a record of the threads of database and embedder: "loop" or "worker"."""
     seen = set()
 
     def watch(owner, name):
@@ -62,7 +62,7 @@ def dispatched():
 
 @pytest.fixture(params=["LangChain", "LlamaIndex"])
 def kind(request):
-    """How the routers of a framework are made and asked."""
+    """Return the constructor and caller of a framework's routers."""
     from tests.integration import routing_setup
 
     return getattr(routing_setup, request.param)()
@@ -70,7 +70,7 @@ def kind(request):
 
 @pytest.fixture
 def frontier():
-    """What the routers choose from."""
+    """Return the frontier of the routers."""
     from ecs_plugins.frontier import EfficiencyFrontier
     from tests.integration.routing_setup import points
 

@@ -1,4 +1,4 @@
-"""What the tests of both routers share: a small frontier, scripted models, one way to ask."""
+"""Shared setup of both routers: a small frontier, scripted models and a caller."""
 
 from dataclasses import dataclass
 from typing import Any

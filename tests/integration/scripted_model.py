@@ -62,7 +62,7 @@ def asked(text: str) -> dict[str, list[BaseMessage]]:
 
 
 def texts_of(messages) -> list[str]:
-    """What messages say."""
+    """Return the text of messages."""
     return [message.text for message in messages]
 
 
@@ -80,7 +80,7 @@ TALK = {
 
 
 def cached_share(prompts):
-    """How much of a prompt the one before it began with, byte for byte."""
+    """Return the length of the prefix that a prompt shares with the one before."""
     sent = ["".join(f"[{each.type}]{each.text}" for each in prompt) for prompt in prompts]
     shared = 0
     for pair in pairwise(sent):

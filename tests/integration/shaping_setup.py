@@ -1,4 +1,4 @@
-"""What the shaping integrations are tried with: four passages and models that misbehave."""
+"""Four passages and failing models for the shaping integrations."""
 
 import json
 import threading
@@ -43,7 +43,7 @@ def read_by(model: FakeLanguageModel) -> str:
 
 
 class CountingEmbedder(FakeEmbedder):
-    """Remembers what it was asked to embed."""
+    """Embedder that records its texts."""
 
     def __init__(self, **options) -> None:
         super().__init__(**options)

@@ -1,4 +1,4 @@
-"""What every adapter refuses when it is made: unknown fields, bad values, no namespaces."""
+"""Refusals of every adapter at construction: unknown fields, bad values, no namespace."""
 
 import pytest
 from langchain_core.documents import Document

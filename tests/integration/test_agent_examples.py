@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Run a script, as Python would from its folder; returns what it prints."""
+    """Run a script from its folder and return its output."""
     monkeypatch.syspath_prepend(EXAMPLES)
 
     def output(name: str, **constants) -> str:

@@ -41,7 +41,7 @@ def name_of(page: Path) -> str:
 
 @pytest.fixture
 def registries():
-    """What a page registers is gone after it."""
+    """Remove the registrations of a page after it."""
     found = (SIGNALS, RANKERS, STRATEGIES)
     before = [dict(registry) for registry in found]
     yield

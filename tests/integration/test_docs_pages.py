@@ -1,4 +1,4 @@
-"""What every page of the docs keeps to: links that lead somewhere, short guides, plain lines."""
+"""Rules of every page: working links, short guides, wrapped lines."""
 
 import re
 import sys
@@ -36,7 +36,7 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Of every heading, as Markdown's table of contents makes them."""
+    """Return the anchors of all headings, like Markdown's table of contents."""
     found = set()
     for heading in HEADING.findall(prose(page)):
         plain = re.sub(r"[^\w\s-]", "", heading).strip().lower()
@@ -137,7 +137,7 @@ def test_ten_questions_are_answered_within_two_clicks_where_a_page_begins() -> N
 
 
 def begins_with_an_answer(page: Path, anchor: str) -> bool:
-    """Whether a sentence, or code, stands right below the heading."""
+    """Return True if a sentence or code directly follows the heading."""
     lines = iter(page.read_text(encoding="utf-8").splitlines())
     for line in lines:
         heading = HEADING.match(line)

@@ -1,4 +1,4 @@
-"""Messages of other packages, with whatever they carry: nothing that was said is lost."""
+"""Messages of other packages: no text is lost."""
 
 import asyncio
 import datetime

@@ -1,4 +1,4 @@
-"""What only the router of LangChain has: configuration, batches, streams, traces, JSON."""
+"""Features of LangChain's router alone: configuration, batches, streams, traces, JSON."""
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
@@ -23,7 +23,7 @@ from tests.integration.routing_setup import (
 
 
 class SerialisableChat(Chat):
-    """As a partner's chat model that LangChain writes as JSON; counts its tokens."""
+    """Chat model of a partner that LangChain serialises; counts its tokens."""
 
     @classmethod
     def is_lc_serializable(cls):

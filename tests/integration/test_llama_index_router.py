@@ -1,4 +1,4 @@
-"""What only the routers of LlamaIndex have: its own routers, and events."""
+"""Features of LlamaIndex' routers alone: its own routers, and events."""
 
 import asyncio
 import contextlib

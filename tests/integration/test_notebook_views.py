@@ -1,4 +1,4 @@
-"""How results show themselves in a notebook: in columns, whole, and inert."""
+"""Results in a notebook: in columns, whole, and inert."""
 
 import html
 import re

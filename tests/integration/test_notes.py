@@ -1,4 +1,4 @@
-"""Blocks of notes in a prompt: who said what and when, in order of time, whole or in part."""
+"""Blocks of notes in a prompt: speaker, time, order and budget."""
 
 import pytest
 

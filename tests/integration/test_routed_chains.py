@@ -47,7 +47,7 @@ def reply_to(prompt, log):
 
 
 def summaries(kind):
-    """How often something was summarised."""
+    """Return the number of summaries."""
     return sum(prompt.startswith("Summarise") for prompt in kind.log)
 
 
@@ -213,7 +213,7 @@ def test_preparation_by_a_chain_is_paid_once(kind, tmp_path):
 
 
 def reports(kind, router):
-    """What three queries report: two of many, and one by itself."""
+    """Return the reports of three queries: two of many, and one alone."""
     told = []
     for reuse in (40, 40, 1):
         _, report = kind.ask(router, reuse)
@@ -362,7 +362,7 @@ def scripted_router():
 
 
 def checked(chunks):
-    """A stream came in pieces, and its last chunk has what both stages cost."""
+    """Check that a stream has pieces and that its last chunk has both costs."""
     assert len(chunks) > 2
     assert "".join(chunk.content for chunk in chunks) == "Hester Vane"
     actual = chunks[-1].response_metadata["frontier"]["settlement"]["actual"]

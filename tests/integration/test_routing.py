@@ -1,4 +1,4 @@
-"""What the routers of both frameworks do alike: choose, build, count, fall back, refuse."""
+"""Common behaviour of both routers: choose, build, count, fall back, refuse."""
 
 import asyncio
 import pickle

@@ -50,7 +50,7 @@ PICTURE = [
 
 
 class SessionMemory:
-    """What both frameworks' session memories are tried with."""
+    """Return the session memories of both frameworks."""
 
     def say(self, log, *pairs):
         self.put(log, self.messages(*pairs))

@@ -1,4 +1,4 @@
-"""What the compressor and the postprocessor do alike: keep, tell, refuse, copy, run async."""
+"""Common behaviour of compressor and postprocessor."""
 
 import asyncio
 import copy
@@ -317,7 +317,7 @@ REPLY = "Ben: A blue whale."
 
 
 def turns_of(given, metadata):
-    """The reply and what it replies to, each with its metadata."""
+    """Return a reply and its question, each with metadata."""
     turns = []
     for item, text, fields in zip(given, (REPLY, ASKED), metadata, strict=False):
         turn = with_text(item, text)

@@ -21,7 +21,7 @@ BOTH_ENGINES = True
 
 
 class Direct:
-    """The engine itself, and what the others have in common."""
+    """Common methods, and the engine itself."""
 
     def __init__(self, memory: EntropicMemory) -> None:
         self.memory = memory

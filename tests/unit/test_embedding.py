@@ -23,7 +23,7 @@ TEXTS = ["Ada feeds the cat.", "The boat leaves at noon.", "", "Feeding cats is 
 
 
 class LangChainLike:
-    """Answers every text with the same vector, whatever it is."""
+    """Embedder with the same vector for every text."""
 
     def __init__(self, vector):
         self.vector = vector

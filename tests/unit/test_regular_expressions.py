@@ -44,7 +44,7 @@ def expressions() -> dict[str, tuple[re.Pattern, str]]:
 
 
 def way_of(name: str, source: str) -> str:
-    """How a source applies the expression of this name: anchored, or all through a text."""
+    """Return the way a source applies an expression: anchored or throughout."""
     methods = set(re.findall(rf"\b{name}\.(\w+)\(", source))
     if methods and methods <= {"match", "fullmatch"}:
         return "match"
@@ -56,7 +56,7 @@ def some(characters: list[str], at_most: int) -> list[str]:
 
 
 def worst_cases(pattern: re.Pattern) -> set[tuple[str, str, str]]:
-    """What comes before, what is repeated, and what comes behind."""
+    """Prefix, repeated part and suffix."""
     named = set(pattern.pattern)
     letters = sorted(filter(str.isalnum, named))
     others = sorted(named.difference(letters))
@@ -97,7 +97,7 @@ def run(pattern: re.Pattern, way: str, text: str) -> None:
 
 
 def linear(length: int) -> float:
-    """What one pass over a text costs that yields something for each character."""
+    """Return the cost of one pass over a text with a match per character."""
     return least(3, run, re.compile(r"\w"), "finditer", "a" * length)
 
 
@@ -107,7 +107,7 @@ def found():
 
 
 def dearest(pattern: re.Pattern, way: str, limit: float) -> tuple[tuple[str, str, str], float]:
-    """The worst of the worst cases, and what it costs; it ends at the first above the limit."""
+    """Return the worst case and its cost, or the first one above the limit."""
     worst, most = ("", "a", ""), 0.0
     for case in worst_cases(pattern):
         text = text_of(case, SMALL)

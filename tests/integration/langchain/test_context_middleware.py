@@ -60,7 +60,7 @@ def compressor(**fields) -> ECSDocumentCompressor:
 
 
 def run(middleware, tool_call, tools=(search, read_page), question=QUERY) -> ToolMessage:
-    """What the tool gave, as the agent reads it."""
+    """Return the tool's result as the agent reads it."""
     model = ScriptedModel(replies=[tool_call, "done"])
     built = create_agent(model, tools, middleware=[middleware])
     state = built.invoke(asked(question))
@@ -119,7 +119,7 @@ def test_when_nothing_helps_the_result_says_so():
 
 
 def shown(documents, content, named=False, question=QUERY, **fields):
-    """What an agent reads of a tool that returns this, with and without documents."""
+    """Return the result as an agent reads it, with and without documents."""
     response_format = "content_and_artifact" if documents else "content"
 
     @tool(response_format=response_format)

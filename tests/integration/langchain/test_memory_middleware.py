@@ -63,7 +63,7 @@ def agent(model, memory, *, tools=(), first=(), then=(), **options):
 
 
 def ask(built, *said, user="u1", thread=None, **configurable):
-    """Run the agent on what is said, in a thread of its own unless one is named."""
+    """Run the agent on messages, in a new thread unless one is named."""
     configurable["thread_id"] = thread or uuid4().hex
     config = {"configurable": configurable}
     messages = convert_to_messages(said)

@@ -325,7 +325,7 @@ def test_a_memory_without_a_file_answers_about_messages():
 
 
 def run(store, tools, message, user="u1"):
-    """What the tools of an agent said."""
+    """Return the messages of an agent's tools."""
     model = ScriptedModel(replies=[message, "done"])
     agent = create_agent(model, tools, store=store)
     config = {"configurable": {"user_id": user}}
@@ -455,7 +455,7 @@ class Reference:
 
 
 def plain(result):
-    """A result in comparable form: which items have a score, and not what and in which order.
+    """Return a result in comparable form, without scores and order.
 
     Theirs is a cosine.
     """

@@ -1,4 +1,4 @@
-"""The endpoint that says what an answer rests on."""
+"""Endpoint of attribution."""
 
 import httpx
 import pytest

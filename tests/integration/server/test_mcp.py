@@ -45,7 +45,7 @@ def as_client(url, token):
 
 
 async def recalled(client, **arguments):
-    """What a client recalls about the question."""
+    """Recall about a question as a client."""
     found = await called(client, "recall", question=QUESTION, **arguments)
     return found["recollections"]
 

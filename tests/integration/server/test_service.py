@@ -1,4 +1,4 @@
-"""What a request may cost, and what silent, slow and vanished clients cannot do."""
+"""Limits of requests, and silent, slow and vanished clients."""
 
 import asyncio
 import socket

@@ -12,7 +12,7 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 
 @pytest.fixture
 def made() -> list[dict]:
-    """How the models were made that the last command asked for."""
+    """Return the arguments of the last command's models."""
     return []
 
 

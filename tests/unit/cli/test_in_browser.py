@@ -33,7 +33,7 @@ pytestmark = [
 
 @pytest.fixture
 def pages():
-    """The pages to play with, by what is asked of them."""
+    """Return the pages to play with, by query."""
     shaper = ContextShaper(FakeLanguageModel(), ShapingConfig(ranker="bm25"))
     notes = StrategyPoint("memory_compression+ecs", {"ratio": 0.3}, f1=0.8, stage1=9, stage2=9)
     full = StrategyPoint("full_context", {}, f1=0.9, stage1=0, stage2=99)
@@ -51,7 +51,7 @@ def pages():
 
 
 def width(page: str, tmp_path) -> int:
-    """How wide a page wants to be, in pixels, in a frame that is as wide as a phone."""
+    """Return the width of a page in pixels, in a frame as wide as a phone."""
     file = tmp_path / "page.html"
     frame = f'<iframe width="{PHONE}" srcdoc="{escape(page)}" onload="{MEASURE}"></iframe>'
     file.write_text(f"<meta charset='utf-8'>{frame}", encoding="utf-8")

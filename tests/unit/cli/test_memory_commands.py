@@ -17,7 +17,7 @@ from ecs_plugins.ranking.embedder import FakeEmbedder
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Runs a memory command on the test's file; returns what it printed."""
+    """Run a memory command on the test's file and return its output."""
     monkeypatch.setattr(embedders, "default_embedder", lambda: FakeEmbedder(32))
 
     def run_(

@@ -1,4 +1,4 @@
-"""The HTML pages of the command line: whole, inert, and true to what they show."""
+"""HTML pages of the command line: whole, inert and correct."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The page to play with: what it shows, what it refuses, and that nothing on it runs."""
+"""Page to play with: contents, refusals, and no scripts."""
 
 import pytest
 from starlette.testclient import TestClient

@@ -1,4 +1,4 @@
-"""What is of the wrong kind is refused with an error of the package, and nothing is written."""
+"""Arguments of the wrong type raise errors of the package and write nothing."""
 
 import math
 from decimal import Decimal

@@ -7,7 +7,7 @@ LONGEST = 3000
 
 
 def spent(slopes, plan):
-    """What a plan has cost after 1, 2, ... queries."""
+    """Return the cost of a plan after 1, 2, ... queries."""
     paid = np.zeros(LONGEST)
     for start, choice in zip(plan.starts, plan.choices, strict=True):
         if start <= LONGEST:
@@ -19,7 +19,7 @@ def spent(slopes, plan):
 
 
 def optimum(slopes):
-    """What one that knows the end has paid after 1, 2, ... queries."""
+    """Return the cost of the offline optimum after 1, 2, ... queries."""
     queries = np.arange(1, LONGEST + 1)
     costs = [price + queries * rate for price, rate in slopes]
     return np.min(costs, axis=0)

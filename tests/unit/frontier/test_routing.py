@@ -208,7 +208,7 @@ def recorded_trace():
 
 
 def billed_by_hand(usage):
-    """What the provider of the trace asks for a call, in USD."""
+    """Return the provider's price of a call in USD."""
     details = usage["input_token_details"]
     read = details.get("cache_read", 0)
     written = details.get("cache_creation", 0)

@@ -1,4 +1,4 @@
-"""What routers share through their ledger, and what they do not."""
+"""Shared state of routers with one ledger."""
 
 import pytest
 

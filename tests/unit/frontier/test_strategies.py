@@ -30,7 +30,7 @@ CONTEXT = Context(
 
 
 class Notes:
-    """Writes numbered notes and remembers what it was asked."""
+    """Model that writes numbered notes and records prompts."""
 
     name = "notes"
 

@@ -48,7 +48,7 @@ def row_of(rows, width=WIDTH):
 
 
 def dense(groups, query, key, value):
-    """Attention in which a row sees its prefix and what stands before it on its paths."""
+    """Attention in which a row sees its prefix and its ancestors."""
     rows, width = query.shape[2:]
     out = torch.zeros(rows, HEADS, width, dtype=torch.float64)
     offset = 0
@@ -99,7 +99,7 @@ def attention(
     width=WIDTH,
     kind=CascadePlan,
 ):
-    """What a row of groups gets on a device, and what it should get, both in float64."""
+    """Return result and reference of a row of groups on a device, in float64."""
     there = []
     for forest, prefix in groups:
         there.append((forest, moved(prefix, device, dtype)))
@@ -114,7 +114,7 @@ def attention(
 
 
 def moved(prefix, device, dtype):
-    """The same prefix on a device, in a dtype."""
+    """Return the prefix on a device, in a dtype."""
     out = PrefixState()
     for piece in prefix.pieces:
         states = piece.layer(0)

@@ -33,7 +33,7 @@ def each_of(body):
 
 
 def holds_several(body):
-    """Whether a request sends a list of prompts."""
+    """Return True if a request has a list of prompts."""
     first, *_ = body.get("input_ids") or [0]
     return isinstance(first, list)
 

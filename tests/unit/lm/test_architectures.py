@@ -59,7 +59,7 @@ def plain(model, asked):
 
 
 def off_by(model, under_test, asked=ASKED):
-    """The largest error, also of a second call, which finds what the first one kept."""
+    """Return the largest error, also of a second call with a warm cache."""
     wanted = plain(model, asked)
     logprobs = np.concatenate(list(wanted.values()))
     assert np.std(logprobs) > 0.05

@@ -164,7 +164,7 @@ def test_no_file_and_too_small_a_disk_are_refused_before_anything_is_written(whe
 
 
 class SafetensorError(Exception):
-    """As the native writer raises it: no errno, only text."""
+    """Error of the native writer: text without errno."""
 
 
 @pytest.mark.parametrize(

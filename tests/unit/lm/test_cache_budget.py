@@ -1,4 +1,4 @@
-"""How much memory what is kept may take where nobody has said it."""
+"""Default memory budget of the cache."""
 
 from types import SimpleNamespace
 

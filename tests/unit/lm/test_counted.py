@@ -1,4 +1,4 @@
-"""What a call asks of a card, counted without one: on shapes alone, through torch's own operators.
+"""Kernels of a call, counted without a card on shapes alone.
 
 A device that is no processor takes the path of a card, and "meta" computes nothing.
 """
@@ -31,7 +31,7 @@ SCORED = 8
 
 
 class Counted(TorchDispatchMode):
-    """Counts what is dispatched.
+    """Counter of dispatched operations.
 
     Attributes:
         started: Operations that start something on the device.
@@ -57,7 +57,7 @@ class Counted(TorchDispatchMode):
 
 
 def crosses(args, out) -> bool:
-    """Whether an operation takes a tensor from the processor to the device."""
+    """Return True if an operation copies a tensor to the device."""
     source = args[0] if args else None
     if not isinstance(source, torch.Tensor) or not isinstance(out, torch.Tensor):
         return False
@@ -98,7 +98,7 @@ def forward():
 
 
 def batch_of(passages, context, seed=0, divergence=False):
-    """As many passages, the empty one before them, behind a context, with one question."""
+    """Return a request with the empty and further passages, a context and one question."""
     question = ids(1000 + seed, BEHIND)
     comparison = Comparison(question) if divergence else None
     paths = []

@@ -41,7 +41,7 @@ def timed(**seconds):
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """What was logged and warned of before is news again."""
+    """Reset the record of earlier warnings."""
     devices._best_of_cpu.cache_clear()
     devices._warn_if_slow.cache_clear()
 

@@ -1,4 +1,4 @@
-"""What was read is kept: never a wrong score, never more than the budget."""
+"""Cache of keys and values: scores stay right, and the budget holds."""
 
 import copy
 import os

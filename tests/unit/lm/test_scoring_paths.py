@@ -1,4 +1,4 @@
-"""Every path, family and way to be cut gives what plain forwards of the model say."""
+"""Every path and family equals plain forward passes."""
 
 import copy
 import warnings
@@ -85,7 +85,7 @@ def found(result):
 
 
 def run(under_test, path, asked, budget=None):
-    """What a path says of a request that asks for divergences."""
+    """Return a path's result for a request with divergences."""
     everything = range(len(asked.candidates))
     tokens = TokenBudget(budget or 2048)
     scores, computed = under_test.run(path, asked, everything, tokens)

@@ -1,4 +1,4 @@
-"""What a process sets does not change scores, and stays set."""
+"""Settings of the process do not change scores, and stay."""
 
 import threading
 

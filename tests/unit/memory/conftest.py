@@ -18,7 +18,7 @@ def db(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_memory(tmp_path: Path, located) -> Iterator[Opener]:
-    """Opens the test's file with a fake embedder, to sleep when told; closes what is left open."""
+    """Open the test's file with a fake embedder, and close all memories afterwards."""
     opened: list[EntropicMemory] = []
 
     def open_(**options) -> EntropicMemory:

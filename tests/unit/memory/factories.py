@@ -1,4 +1,4 @@
-"""What memory tests share: unit vectors on named axes, small items, files, processes."""
+"""Shared helpers of memory tests: unit vectors, small items, files, processes."""
 
 import os
 from pathlib import Path
@@ -61,12 +61,12 @@ def cold(name, vector, *, pinned=False, entropy=0.0, **changes):
 
 
 def is_on_server(memory) -> bool:
-    """Whether a server holds it, of whose files nothing can be promised at once."""
+    """Return True for a server, whose files change later."""
     return is_address(memory.path)
 
 
 def contents(memory) -> dict[str, str]:
-    """The files, or the tables, of a memory, and what is in them; bytes also as digits."""
+    """Return the contents of a memory's files or tables; bytes also as digits."""
     if is_on_server(memory):
         return contents_of_tables(memory)
     held = {}
@@ -113,7 +113,7 @@ def leftovers(memory, text: str = SECRET) -> list[str]:
 
 
 def expire(memory, name=None):
-    """Time passes: what has a time to live has expired, or a message of a name."""
+    """Let time pass, so that items with a time to live expire."""
     with memory._store.database.write() as connection:
         for table, key in (("messages", "id"), ("tiers", "row")):
             columns = inspection.CHECKED[table][1]["metadata"]
@@ -129,7 +129,7 @@ def expire(memory, name=None):
 
 
 def in_child(action) -> str:
-    """What ``action`` returns or raises in a forked child, as text."""
+    """Return the result or error of ``action`` in a forked child, as text."""
     source, sink = os.pipe()
     child = os.fork()
     if child == 0:
@@ -148,7 +148,7 @@ def in_child(action) -> str:
 
 
 def assert_current(memory, namespace=("default",)):
-    """An index that followed every change holds what one that reads the file anew does."""
+    """Check that an updated index equals a rebuilt one."""
     store = memory._store
     memory.recall("red", namespace=namespace, threshold=0.0, record=False)
     with store.reading(namespace) as (connection, space):

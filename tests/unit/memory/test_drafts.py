@@ -1,4 +1,4 @@
-"""What people hand to a memory: the forms of a message, times, and filters with joints."""
+"""Forms of messages, times and combined filters."""
 
 from datetime import UTC, datetime
 

@@ -287,7 +287,7 @@ def test_a_repeat_that_expires_hides_nothing_that_stays(open_memory, where):
 
 
 def assert_left_alone(memory, where):
-    """One message is left behind what is recalled, which stands where it stood."""
+    """Check that one source is left and the item stays."""
     (left,) = memory.recall(MILL)
     assert left.text == MILL
     assert left.support == 1

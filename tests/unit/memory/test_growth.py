@@ -1,4 +1,4 @@
-"""What an operation costs as a memory grows, counted in steps of SQLite's machine and in pages."""
+"""Cost of operations in a growing memory, in steps of SQLite and pages."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def opened(tmp_path):
 
 
 def instructions(memory, action):
-    """How many instructions of SQLite an action takes."""
+    """Count the SQLite instructions of an action."""
     count = 0
 
     def tick():

@@ -1,4 +1,4 @@
-"""What a search among key-value items finds: by the rule of a recall, after every kind of write."""
+"""Search among key-value items after every kind of write."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_a_reply_is_found_by_the_question_before_it_until_that_is_gone(open_memo
 
 
 def assert_as_anew(memory, open_memory):
-    """A search finds what it finds in a memory that has just been opened."""
+    """Check that a search equals the search after reopening."""
     with open_memory(embedder=memory._store.embedder) as anew:
         for prefix in (ABOVE, (*ABOVE, "u1"), ()):
             assert search(memory, prefix=prefix) == search(anew, prefix=prefix)

@@ -1,4 +1,4 @@
-"""Writers and servers are killed at random points; whatever was acknowledged is there afterwards.
+"""Kills of writers and servers at random points lose nothing acknowledged.
 
 After each kill the memory is opened and checked: every acknowledged message is there, every
 acknowledged deletion holds, and `verify` is clean. A sleep phase moves messages from the hot tier
@@ -74,7 +74,7 @@ def kill_writer(child: int) -> None:
 def said_until_killed(
     path, seed: int, delay: float, *, opening=False, kill=kill_writer
 ) -> list[dict]:
-    """What a writer acknowledged, each by one system call, before it, or its server, was killed.
+    """Return the acknowledged writes of a killed writer.
 
     The delay counts from the fork for a kill that is to hit the opening, else from the first
     acknowledgement, however slow the machine is. ``kill`` may kill its server instead.
@@ -105,7 +105,7 @@ def said_until_killed(
 
 
 class Promises:
-    """What the writers of one file have acknowledged."""
+    """Return the acknowledged writes of one file."""
 
     def __init__(self) -> None:
         self.kept: dict[str, str] = {}

@@ -162,7 +162,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged_and_leaves_the_tiers(op
 
 @contextmanager
 def locked(db):
-    """As if another process were writing."""
+    """Simulate a write of another process."""
     with closing(sqlite3.connect(db, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield

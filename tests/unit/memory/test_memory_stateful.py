@@ -1,4 +1,4 @@
-"""Any sequence of operations against a model in plain Python: what is said, where, what is gone."""
+"""Random sequences of operations compared with a model in plain Python."""
 
 import shutil
 import tempfile

@@ -1,4 +1,4 @@
-"""What a memory holds goes into an export and out of it; so do its key-value items."""
+"""Export and import of memories and key-value items."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ def put(memory, namespace=NOTES, key="k", text="the boat is blue", **options):
 
 
 class Shown:
-    """What a search shows of an item; two are equal that show the same."""
+    """Return the visible fields of an item."""
 
     def __init__(self, item, score):
         self.namespace = item.namespace
@@ -79,7 +79,7 @@ def exported(memory, folder, **options):
 
 
 def dump_of(memory, folder):
-    """What an export says, but for when it was made."""
+    """Return an export without its time."""
     lines = exported(memory, folder).read_text().splitlines()
     return lines[1:-1]
 

@@ -1,4 +1,4 @@
-"""What a file may be; one opened several times, by readers, after a fork, by several processes.
+"""Openings of files: valid files, several openings, readers, forks and processes.
 
 POSIX locks belong to a process and a file: closing any descriptor of the file drops all of them,
 and a forked child inherits SQLite's note of the locks without the locks.
@@ -419,7 +419,7 @@ def test_an_opening_changes_the_mode_of_no_file(path, tmp_path):
 
 
 def locks_on(path: Path) -> int:
-    """How many POSIX locks this process holds on a file, by the kernel's table."""
+    """Count the POSIX locks of this process on a file."""
     inode = path.stat().st_ino
     mine = str(os.getpid())
     held = 0

@@ -1,4 +1,4 @@
-"""What only a memory on PostgreSQL can meet: its server, its graph, and clients that die."""
+"""Memory on PostgreSQL: server, graph, and dying clients."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -225,7 +225,7 @@ def told_everything(where, name):
 
 
 def assert_sees_a_third(role, on_server, schema):
-    """Of three tenants a role sees one, in every table of theirs."""
+    """Check that a role sees one of three tenants in every table."""
     tables = on_server(f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")
     for (name,) in tables:
         count = f"SELECT count(*) FROM {name}"

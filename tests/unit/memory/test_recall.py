@@ -1,4 +1,4 @@
-"""What a recall finds: against everything scored one by one, and after every kind of write."""
+"""Recall compared with scoring everything, after every kind of write."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Whether there is anything to recall: what a question asks, and what it meets."""
+"""Probability that anything is relevant to a question."""
 
 from dataclasses import replace
 

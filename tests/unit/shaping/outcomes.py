@@ -1,13 +1,13 @@
-"""What tests read off a shaped context."""
+"""Helpers to read shaped contexts in tests."""
 
 
 def kept(shaped):
-    """Indices of what stays, in the order of the input."""
+    """Return kept indices in input order."""
     return indices(shaped.kept)
 
 
 def accepted(shaped):
-    """Indices of what stays, in the order of acceptance."""
+    """Return kept indices in order of acceptance."""
     return indices(shaped.accepted)
 
 
@@ -17,17 +17,17 @@ def indices(verdicts_on_passages):
 
 
 def verdicts(shaped):
-    """What is said of every passage, as texts."""
+    """Return the verdict of every passage as text."""
     return [str(verdict.verdict) for verdict in shaped.verdicts]
 
 
 def scores(shaped):
-    """What every passage is ordered by."""
+    """Return the order value of every passage."""
     return [verdict.score for verdict in shaped.verdicts]
 
 
 def probabilities(shaped):
-    """That each passage helps."""
+    """Return the probability of each passage."""
     return [verdict.probability for verdict in shaped.verdicts]
 
 

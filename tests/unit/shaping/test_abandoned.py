@@ -1,4 +1,4 @@
-"""Work that nobody waits for any more, and what the question costs."""
+"""Abandoned work, and the cost of the question."""
 
 import asyncio
 import contextvars

@@ -1,4 +1,4 @@
-"""How much is left of kept passages: shares, tokens, characters, and shaping without a model."""
+"""Budgets of kept text: shares, tokens, characters, and shaping without a model."""
 
 import pytest
 from hypothesis import given, settings

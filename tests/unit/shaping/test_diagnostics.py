@@ -30,7 +30,7 @@ EXAMPLES = [example(n) for n in range(QUESTIONS)]
 
 
 def by_overlap(context, scored):
-    """As the default of the fake, a little different for every context, so that nothing ties."""
+    """Fake whose scores differ a little by context, so that nothing ties."""
     words = {word.lower() for word in context.split()}
     jitter = (sum(map(ord, context)) % 97) / 1e4
     nats = 0.0
@@ -246,7 +246,7 @@ class OrderedOnly(QueryLikelihood):
     name = "ordered_only"
 
     def utilities(self, task, results):
-        """As a signal whose order says more than its utility."""
+        """Signal whose order differs from its utility."""
         ordered = super().utilities(task, results)
         utilities = []
         for text, unit in zip(task.passages, ordered, strict=True):

@@ -84,7 +84,7 @@ def test_names_of_speakers_are_no_titles():
 
 
 class Known:
-    """A signal that says what it is told of each passage."""
+    """Signal with given values for each passage."""
 
     name = "known"
     unit = "nats"
@@ -126,7 +126,7 @@ RIVER = (-6.0, -1.5)
 
 
 def fused(by_token, **settings):
-    """What is said of three passages by a signal that gives each its row, and no ranker."""
+    """Return the verdicts of three passages by given rows, without a ranker."""
     indifferent = Scoring(lambda *_: 0.0)
     signal = RankFused(Known(by_token), indifferent, **settings)
     return signal.utilities(ScoringTask("Castle, river?", tuple("abc")), [])

@@ -1,4 +1,4 @@
-"""Where a passage holds the question that was asked, and behind it what was replied."""
+"""Passages with the question and its reply."""
 
 import pytest
 
@@ -45,7 +45,7 @@ CHATS = {
 
 
 def shaped(question, passage, known, *, share=0.7):
-    """What stays if the question is likely behind what holds itself and what is ``known``."""
+    """Return the kept passages if the question is likely after itself and ``known``."""
 
     def logprob(context, text):
         holds = [part in context for part in (question, known)]

@@ -14,7 +14,7 @@ LIST = "The crew:\n\n- Ada steers.\n  - Bo helps her.\n- Cy cooks.\n"
 
 
 def kept_for(wanted, text):
-    """What stays if only the piece with ``wanted`` is chosen: all others score less."""
+    """Return the kept text if only the piece with ``wanted`` is chosen."""
     (spans,) = prune(
         "", [text], lambda read: [float(wanted in each) for each in read], [0], Budget(0.0)
     )

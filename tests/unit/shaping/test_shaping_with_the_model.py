@@ -1,4 +1,4 @@
-"""What the real model must do, on sentences that it cannot know."""
+"""Behaviour of the real model on invented sentences."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What stays of texts of many formats and scripts if one piece of them is chosen, read by people.
+"""Kept text of many formats and scripts, reviewed by people.
 
 ``snippets.txt`` lists texts behind ``===`` and their name, and behind each ``---`` what stays if
 the next piece that says something is chosen. None of it says anything else than its text.
@@ -15,7 +15,7 @@ FILE = Path(__file__).parent / "snippets.txt"
 
 
 def snippets():
-    """By name: a text, and what stays of it for each piece."""
+    """Return texts by name, with the kept text for each piece."""
     listed = {}
     for part in FILE.read_text("utf-8").removeprefix("=== ").split("\n=== "):
         name, _, body = part.partition("\n")

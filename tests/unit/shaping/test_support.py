@@ -1,4 +1,4 @@
-"""How likely passages make a statement: what supports it, what does not, and on which words."""
+"""Support of statements by passages, and unsupported words."""
 
 import json
 import math
@@ -19,7 +19,7 @@ TRUE = "The company of Gustave Eiffel built it in 1889."
 
 
 def sure(context, scored):
-    """Nats of a model that expects what it has read and nothing else."""
+    """Return the nats of a model that expects only text it has read."""
     read = context.lower()
     words = scored.lower().replace(".", "").split()
     return -sum(0.2 if word in read else 7.0 for word in words)
