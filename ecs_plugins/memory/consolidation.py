@@ -18,11 +18,10 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import merged, moved_centroid
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import ColdContest
-from ecs_plugins.memory.energy import cluster_variance, embedding_entropy, free_energy
+from ecs_plugins.memory.energy import Energies, cluster_variance, embedding_entropy
 from ecs_plugins.memory.types import (
     ColdMemory,
     Evidence,
-    FreeEnergy,
     HotItem,
     Matrix,
     Proposal,
@@ -70,25 +69,61 @@ def consolidate(
             a wrong number of values or a value that is not finite.
     """
     vectors = _checked_matrix(hot, cold)
+    proposals, supported = _proposals(hot, vectors, config, seed, summarise)
+    terms = free_energies(
+        [*cold, *(proposal.memory for proposal in proposals)],
+        config=config,
+        step=step,
+        queries=queries,
+        utility=utility,
+    )
+    contest = ColdContest(
+        cold, proposals, terms, vectors=vectors[len(hot) :], config=config, seed=seed
+    )
+    contest.shrink()
+    for number in range(len(proposals)):
+        contest.judge(number, supported=number < supported)
+    return contest.plan(hot)
+
+
+def fill(
+    hot: Sequence[HotItem],
+    near: Sequence[ColdMemory],
+    *,
+    config: MemoryConfig,
+    seed: int,
+    summarise: Summarise | None = None,
+) -> SleepPlan:
+    """Return the plan of a sleep phase with room for every hot item in the cold store.
+
+    Nothing competes, and no free energy is computed; ``near`` are the memories that a hot item may
+    repeat. For the other arguments see `consolidate`.
+    """
+    vectors = _checked_matrix(hot, near)
+    proposals, supported = _proposals(hot, vectors, config, seed, summarise)
+    contest = ColdContest(
+        near, proposals, None, vectors=vectors[len(hot) :], config=config, seed=seed
+    )
+    for number in range(len(proposals)):
+        contest.judge(number, supported=number < supported)
+    return contest.plan(hot)
+
+
+def _proposals(
+    hot: Sequence[HotItem],
+    vectors: Matrix,
+    config: MemoryConfig,
+    seed: int,
+    summarise: Summarise | None,
+) -> tuple[list[Proposal], int]:
+    """Return the proposals of the clusters, supported ones first, and the number of these."""
     supported, unsupported = _split(hot, vectors[: len(hot)], config, seed)
     if config.rule == "default":
         proposed = sum(len(members) for members in supported)
         unsupported = _leaving(unsupported, len(hot) - proposed, config)
     proposals = [_propose(each, config, seed, summarise) for each in supported]
     proposals += [_propose(each, config, seed, None) for each in unsupported]
-    candidates = [proposal.memory for proposal in proposals]
-    terms = free_energies(
-        [*cold, *candidates],
-        config=config,
-        step=step,
-        queries=queries,
-        utility=utility,
-    )
-    contest = ColdContest(cold, proposals, terms, config=config, seed=seed)
-    contest.shrink()
-    for number in range(len(proposals)):
-        contest.judge(number, supported=number < len(supported))
-    return contest.plan(hot)
+    return proposals, len(supported)
 
 
 def free_energies(
@@ -98,13 +133,10 @@ def free_energies(
     step: int,
     queries: Sequence[QueryEvent],
     utility: UtilityFunction | None,
-) -> list[FreeEnergy]:
+) -> Energies:
     """Return F, E and S of each memory among the others; for the arguments see `consolidate`."""
     values = utilities(memories, config=config, step=step, queries=queries, utility=utility)
-    disorder = entropies(memories, config)
-    weight = config.entropy_weight
-    pairs = zip(values.tolist(), disorder.tolist(), strict=True)
-    return [free_energy(value, entropy, weight) for value, entropy in pairs]
+    return Energies(-values, entropies(memories, config), config.entropy_weight)
 
 
 def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matrix:

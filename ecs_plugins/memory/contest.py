@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 from ecs_plugins.memory.admission import joined, merged
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.energy import acceptance_probability, scaled_temperature
+from ecs_plugins.memory.energy import Energies, acceptance_probability, scaled_temperature
 from ecs_plugins.memory.types import (
     ColdMemory,
     DecisionKind,
     FreeEnergy,
     HotItem,
+    Matrix,
     Proposal,
     SleepDecision,
     SleepPlan,
@@ -34,15 +35,16 @@ class ColdContest:
 
     Memories and proposals stand side by side, the memories first, and keep their positions; so do
     their free energies, ``terms``. A proposal is *there* once it is inserted; a displaced memory no
-    longer is.
+    longer is. Without ``terms`` there is room for every proposal, and nothing competes.
     """
 
     def __init__(
         self,
         cold: Sequence[ColdMemory],
         proposals: Sequence[Proposal],
-        terms: Sequence[FreeEnergy],
+        terms: Energies | None,
         *,
+        vectors: Matrix,
         config: MemoryConfig,
         seed: int,
     ) -> None:
@@ -53,25 +55,24 @@ class ColdContest:
         self._cold = cold
         self._proposals = proposals
         self._memories = [*cold, *(proposal.memory for proposal in proposals)]
-        self._vectors = np.array([memory.vector for memory in self._memories])
-        self._terms = list(terms)
+        proposed = [proposal.memory.vector for proposal in proposals]
+        self._vectors = np.concatenate([vectors, np.array(proposed)]) if proposed else vectors
+        self._terms = terms
         self._there = np.arange(len(self._memories)) < len(cold)
         self._pinned = np.array([memory.pinned for memory in self._memories], dtype=bool)
-        self._weakness = np.array([self._weakness_of(each) for each in terms])
         self._fills = self._fillers(self._memories)
-        self._temperature = self._temperature_of(terms)
+        self._temperature = 0.0 if terms is None else self._temperature_of(terms)
         self._decisions: list[SleepDecision] = []
         self._changed: set[int] = set()
         self._consumed: set[str] = set()
         self._judged: set[str] = set()
 
-    def _temperature_of(self, terms: Sequence[FreeEnergy]) -> float:
+    def _temperature_of(self, terms: Energies) -> float:
         """Return T; by the default rule it is in standard deviations of F over the cold store."""
         config = self._config
         if config.rule == "paper":
             return config.temperature
-        totals = [each.total for each in terms[: len(self._cold)]]
-        return scaled_temperature(config.temperature, totals)
+        return scaled_temperature(config.temperature, terms.totals[: len(self._cold)])
 
     def shrink(self) -> None:
         """Evict the weakest memories while the store exceeds its capacity."""
@@ -80,7 +81,7 @@ class ColdContest:
             if weakest is None:
                 return
             self._there[weakest] = False
-            victim = self._terms[weakest]
+            victim = self._terms_of(weakest)
             self._record("evict", None, target_id=self._memories[weakest].id, victim=victim)
 
     def judge(self, number: int, *, supported: bool) -> None:
@@ -96,7 +97,7 @@ class ColdContest:
             return
         if supported and not by_paper and self._reinforce(number):
             return
-        if self._there.sum() < self._config.cold_capacity:
+        if self._terms is None or self._there.sum() < self._config.cold_capacity:
             self._insert(number)
             self._record("insert", number)
             return
@@ -136,8 +137,8 @@ class ColdContest:
             config_version=self._version,
         )
 
-    def _weakness_of(self, terms: FreeEnergy) -> float:
-        return terms.energy if self._config.rule == "paper" else terms.total
+    def _terms_of(self, at: int) -> FreeEnergy | None:
+        return None if self._terms is None else self._terms[at]
 
     def _fillers(self, memories: Sequence[ColdMemory]) -> npt.NDArray[np.bool_]:
         """Return a mask of memories with too little support: they only fill the store."""
@@ -152,9 +153,11 @@ class ColdContest:
         fillers = free & self._fills
         rivals = fillers if fillers.any() else free
         positions = np.flatnonzero(rivals)
-        if not len(positions):
+        if not len(positions) or self._terms is None:
             return None
-        weakest = np.argmax(self._weakness[positions])
+        by_paper = self._config.rule == "paper"
+        weakness = self._terms.energies if by_paper else self._terms.totals
+        weakest = np.argmax(weakness[positions])
         return int(positions[weakest])
 
     def _insert(self, number: int) -> None:
@@ -174,10 +177,9 @@ class ColdContest:
         memory = joined(memory, proposal.memory, evidence, self._config)
         self._memories[at] = memory
         self._vectors[at] = memory.vector
-        own = self._terms[at]
-        new = self._terms[len(self._cold) + number]
-        self._terms[at] = min(own, new, key=lambda terms: terms.total)
-        self._weakness[at] = self._weakness_of(self._terms[at])
+        own = len(self._cold) + number
+        if self._terms is not None and self._terms.totals[own] < self._terms.totals[at]:
+            self._terms.take(at, own)
         self._fills[at] = self._fillers([memory])[0]
         self._changed.add(at)
         self._consumed.update(proposal.sources)
@@ -198,6 +200,7 @@ class ColdContest:
 
     def _compete(self, number: int, at: int) -> None:
         """Let a proposal compete with the memory at a position."""
+        assert self._terms is not None
         victim = self._terms[at]
         candidate = self._terms[len(self._cold) + number]
         delta = candidate.total - victim.total
@@ -226,7 +229,7 @@ class ColdContest:
                 "candidate_id": proposal.memory.id,
                 "members": proposal.members,
                 "support": proposal.memory.evidence.support,
-                "candidate": self._terms[len(self._cold) + number],
+                "candidate": self._terms_of(len(self._cold) + number),
             }
         decision = SleepDecision(
             index=len(self._decisions),

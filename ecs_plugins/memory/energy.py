@@ -8,18 +8,40 @@ each reading is a function of its own here. All logarithms are natural.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ecs_plugins.memory.types import Floats, FreeEnergy, Matrix, Vector
 
 
-def free_energy(utility: float, entropy: float, entropy_weight: float) -> FreeEnergy:
-    """Return ``F = E + lambda * S`` with ``E = -utility`` (paper, section 2)."""
-    energy = -utility
-    total = energy + entropy_weight * entropy
-    return FreeEnergy(energy, entropy, total)
+class Energies:
+    """``F = E + lambda * S`` of several memories, with ``E = -utility`` (paper, section 2).
+
+    Attributes:
+        energies: E [n].
+        totals: F [n].
+    """
+
+    def __init__(self, energies: Floats, entropies: Floats, entropy_weight: float) -> None:
+        self.energies = energies
+        self.totals = energies + entropy_weight * entropies
+        self._entropies = entropies
+
+    def __len__(self) -> int:
+        return len(self.totals)
+
+    def __getitem__(self, at: int) -> FreeEnergy:
+        terms = self.energies[at], self._entropies[at], self.totals[at]
+        return FreeEnergy(*map(float, terms))
+
+    def __iter__(self) -> Iterator[FreeEnergy]:
+        return (self[at] for at in range(len(self)))
+
+    def take(self, at: int, other: int) -> None:
+        """Give a memory the terms of another one."""
+        for terms in (self.energies, self._entropies, self.totals):
+            terms[at] = terms[other]
 
 
 def acceptance_probability(delta: float, temperature: float) -> float:

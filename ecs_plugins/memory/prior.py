@@ -75,13 +75,22 @@ def worth(text: str) -> float:
     return only
 
 
+_known: dict[int, float] = {}
+"""Worth of texts that were read, by hash, so that no erased text stays in memory."""
+
+_MOST_KNOWN = 1 << 18
+
+
 def worths(texts: Sequence[str]) -> list[float]:
-    """Return `worth` of each of several texts."""
-    found = []
-    for statement in _read(texts):
+    """Return `worth` of each of several texts, computed once per text."""
+    new = {key: text for text in texts if (key := hash(text)) not in _known}
+    if len(_known) + len(new) > _MOST_KNOWN:
+        _known.clear()
+        new = {hash(text): text for text in texts}
+    for key, statement in zip(new, _read([*new.values()]), strict=True):
         known, values = _features(statement)
-        found.append(log_odds(values, WEIGHTS[known], MOST))
-    return found
+        _known[key] = log_odds(values, WEIGHTS[known], MOST)
+    return [_known[hash(text)] for text in texts]
 
 
 def log_odds(

@@ -21,7 +21,7 @@ from typing import Final
 
 from ecs_plugins.errors import EcsPluginsError, ModelError
 from ecs_plugins.lm.base import Generation, LanguageModel, Segment, Segments
-from ecs_plugins.memory.consolidation import consolidate
+from ecs_plugins.memory.consolidation import consolidate, fill
 from ecs_plugins.memory.outdating import OutdatingRunner
 from ecs_plugins.memory.records import SleepReport
 from ecs_plugins.memory.store import sleeps
@@ -109,6 +109,7 @@ class SleepRunner:
         self._model = model
         self._utility = utility
         self._outdating = outdating
+        self._competes = utility is not None
         self._retention_due = 0.0
         self.judging = BackgroundThread()
         self.background = BackgroundThread()
@@ -170,7 +171,7 @@ class SleepRunner:
                 if space is None:
                     return None
                 if plan is None:
-                    view = sleeps.view(connection, space, store.dimension)
+                    view = sleeps.view(store, connection, space, competes=self._competes)
                     plan = self._decide(view, summariser)
                 elif view.space.revision != space.revision:
                     continue  # others wrote since: nothing has changed
@@ -187,12 +188,17 @@ class SleepRunner:
         space = view.space
         seed = f"{self._store.settings.seed}:{key_of(space.namespace)}:{space.cycle}"
         digest = hashlib.sha256(seed.encode()).digest()
+        hot = [row.hot for row in view.hot]
+        cold = [*view.cold.values()]
+        number = int.from_bytes(digest[:6])
+        if view.has_room:
+            return fill(hot, cold, config=config, seed=number, summarise=summariser)
         return consolidate(
-            [row.hot for row in view.hot],
-            [*view.cold.values()],
+            hot,
+            cold,
             config=config,
             step=space.step,
-            seed=int.from_bytes(digest[:6]),
+            seed=number,
             queries=view.queries,
             utility=self._utility,
             summarise=summariser,
@@ -202,7 +208,7 @@ class SleepRunner:
         with self._store.reading(namespace) as (connection, space):
             if space is None:
                 return None
-            return sleeps.view(connection, space, self._store.dimension)
+            return sleeps.view(self._store, connection, space, competes=self._competes)
 
     def _since(self, namespace: Namespace) -> int:
         with self._store.reading(namespace) as (_, space):

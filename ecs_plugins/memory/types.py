@@ -151,7 +151,8 @@ class SleepDecision:
             ``evict``.
         members: Message ids behind the candidate.
         support: Observations behind the candidate.
-        candidate: Its free energy; None for ``discard`` and ``evict``.
+        candidate: Its free energy; None for ``discard`` and ``evict``, and where nothing competes
+            because there is room for all.
         target_id: The victim, or the reinforced memory; None if there was none (an empty slot,
             or every memory is pinned).
         victim: The victim's free energy.

@@ -127,6 +127,15 @@ def _wide(width: int) -> Any:
     return _faiss().SearchParametersHNSW(efSearch=width)
 
 
+def best_places(scores: Vector, k: int) -> Rows:
+    """Return the places of the ``k`` highest scores, best first; ties keep their order."""
+    places = np.arange(len(scores))
+    if 4 * k < len(scores):
+        least = np.partition(scores, -k)[-k]
+        places = np.flatnonzero(scores >= least)
+    return places[np.argsort(-scores[places], kind="stable")[:k]]
+
+
 # Vectors
 
 
@@ -243,7 +252,7 @@ class VectorIndex:
                 live = [row for row in allowed.tolist() if row in self]
                 rows = numbers(live)
                 scores = self._vectors(rows) @ query
-        best = np.argsort(-scores, kind="stable")[:k]
+        best = best_places(scores, k)
         return rows[best], scores[best]
 
     def _search_linked(self, query: Vector, k: int) -> tuple[Rows, Vector]:
@@ -253,8 +262,10 @@ class VectorIndex:
         found = self._search_graph(query, k) if is_large else None
         if found is not None:
             return found
-        live = self._rows >= 0
         scores = self._linked_vectors() @ query
+        if live_count == len(self._rows):
+            return self._rows, scores
+        live = self._rows >= 0
         return self._rows[live], scores[live]
 
     def _search_graph(self, query: Vector, k: int) -> tuple[Rows, Vector] | None:

@@ -201,8 +201,9 @@ class Intake:
         self._now = time.time()
         self._pinned = pinned
         self._joined: list[tuple[str, str, int]] = []
-        self._unwritten: list[TierRow] = []
+        self._unwritten: dict[int, TierRow] = {}
         self._replaced: set[int] = set()  # rows of before
+        self._known: dict[int, TierRow] = {}  # rows that were read or written here
         self._index: SpaceIndex | None = None
         if not pinned and store.config.rule != "paper":
             self._index = store.indexes.current(connection, space)
@@ -256,11 +257,7 @@ class Intake:
         self, old: TierRow, item: HotItem | ColdMemory, new: TierRow, message: str
     ) -> None:
         """Let an item stand where a message repeats it; a memory gets a version by that."""
-        tiers.delete(self._connection, self._space, [old])
-        if self._index is not None and old.row in self._space.written:
-            self._index.take_back(old.row)
-        else:
-            self._replaced.add(old.row)
+        self._remove(old)
         version = old.version
         if old.tier == "cold":
             version += 1
@@ -274,6 +271,18 @@ class Intake:
             born=None,
         )
         self._write(changed, message)
+
+    def _remove(self, old: TierRow) -> None:
+        """Remove a row that another replaces."""
+        if self._index is not None and old.row in self._space.written:
+            self._index.take_back(old.row)
+        else:
+            self._replaced.add(old.row)
+        if self._unwritten.pop(old.row, None) is None:
+            tiers.delete(self._connection, self._space, [old])
+        else:
+            del self._space.written[old.row]
+        self._known.pop(old.row, None)
 
     def _near(self, opened: SpaceIndex, vector: Vector) -> dict[Tier, _Near]:
         """The item of each tier nearest to a vector, if it is near enough to be repeated."""
@@ -293,17 +302,16 @@ class Intake:
 
     def _stored(self, rows: Sequence[int], dimension: int) -> list[TierRow]:
         """The live items of rows, in the order of these."""
-        near = [row for row in rows if row not in self._replaced]
-        self._flush()
-        if not near:
-            return []
-        stored = tiers.by_rows(self._connection, self._space.id, near, dimension)
-        return sorted(stored.values(), key=lambda each: each.row)
+        near = sorted(row for row in rows if row not in self._replaced)
+        unread = [row for row in near if row not in self._known]
+        if unread:
+            self._known |= tiers.by_rows(self._connection, self._space.id, unread, dimension)
+        return [self._known[row] for row in near if row in self._known]
 
     def _write(self, new: TierRow, message: str) -> None:
         row = next(self._rows)
         item = new.item
-        self._unwritten.append(replace(new, row=row))
+        self._unwritten[row] = self._known[row] = replace(new, row=row)
         self._joined.append((message, item.id, new.version))
         if self._index is not None:
             self._index.add(row, item.vector)
@@ -312,8 +320,8 @@ class Intake:
     def _flush(self) -> None:
         """Write the new rows together: a server would be waited for once for each."""
         if self._unwritten:
-            tiers.insert_numbered(self._connection, self._space, self._unwritten)
-            self._unwritten = []
+            tiers.insert_numbered(self._connection, self._space, [*self._unwritten.values()])
+            self._unwritten = {}
 
 
 def _best_of_each_tier(rows: Sequence[TierRow], vector: Vector) -> dict[Tier, _Near]:

@@ -9,6 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from ecs_plugins.memory.relevance import DEFAULT
 from ecs_plugins.memory.store import reembedding
 from ecs_plugins.memory.store.calibration import recorded_scale
 from ecs_plugins.memory.store.identity import epoch_of, record, recorded
+from ecs_plugins.memory.store.index import IndexCache
 from ecs_plugins.memory.store.namespaces import (
     Space,
     checked,
@@ -28,7 +30,7 @@ from ecs_plugins.memory.store.namespaces import (
 )
 from ecs_plugins.memory.store.queries import Access, write_accesses
 from ecs_plugins.memory.store.seam import SpaceIndexes
-from ecs_plugins.memory.types import Matrix, Namespace, Vector
+from ecs_plugins.memory.types import Matrix, Namespace, Tier, Vector
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.storage.base import Connection, Scope, SqlDatabase
 
@@ -42,6 +44,7 @@ _COUNT = """
     INSERT INTO meta VALUES (?, '1')
     ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(meta.value AS INTEGER) + 1 AS TEXT)
 """
+_TIERS_BUDGET = 1 << 28  # bytes of the tiers that are kept between sleep phases
 FLUSH_AT = 256
 """Pending recalls of a namespace from which on they are written."""
 
@@ -132,6 +135,7 @@ class MemoryStore:
     def reset(self) -> None:
         """Begin with no index and nothing pending, also in a forked child."""
         self.indexes = self._make_indexes(self.dimension)
+        self.tier_caches: IndexCache[tuple[int, Tier], Any] = IndexCache(_TIERS_BUDGET)
         self.pending = PendingAccesses()
 
     # The embedder
@@ -332,6 +336,7 @@ class MemoryStore:
             Whether the log is empty; see `SqlDatabase.scrub`.
         """
         self.forget_read()
+        self.tier_caches = IndexCache(_TIERS_BUDGET)
         done = self.database.scrub(vacuum=vacuum)
         if done:
             with self.database.write() as connection:

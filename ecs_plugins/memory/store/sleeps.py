@@ -6,45 +6,150 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 from pydantic import TypeAdapter
 
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
 from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.tiers import NO_LIMIT, Metadata, TierRow, earliest, shared
 from ecs_plugins.memory.store.values import check, crc, dump
-from ecs_plugins.memory.types import ColdMemory, FreeEnergy, QueryEvent, SleepDecision, SleepPlan
+from ecs_plugins.memory.types import (
+    ColdMemory,
+    FreeEnergy,
+    QueryEvent,
+    SleepDecision,
+    SleepPlan,
+    Tier,
+)
 from ecs_plugins.storage.base import Connection
 
 
 @dataclass(frozen=True, slots=True)
 class SleepView:
-    """What a sleep phase decides on: a namespace as of one transaction, with vectors.
+    """A namespace as of one transaction, with vectors: the input of a sleep phase.
 
-    Of the cold tier it knows memories by row number: few of the rows will change.
+    Attributes:
+        cold: Cold memories by row number; with room for every hot item, only those near to one.
+        has_room: Whether the cold tier has room for every hot item.
     """
 
     space: Space
     hot: Sequence[TierRow]
     cold: Mapping[int, ColdMemory]
     queries: Sequence[QueryEvent]
+    has_room: bool = False
 
 
 DECISION = TypeAdapter(SleepDecision)
 _REPORT = TypeAdapter(SleepReport)
 
 
-def view(connection: Connection, space: Space, dimension: int) -> SleepView:
-    """Both tiers and the recent queries of a namespace."""
-    hot = tiers.tier_rows(connection, space.id, "hot", dimension)
-    cold = tiers.tier_rows(connection, space.id, "cold", dimension)
-    numbered = {row.row: row.memory for row in cold}
-    queries = recent_queries(connection, space.id)
-    return SleepView(space, hot, numbered, queries)
+_NEAR = 16
+"""Most memories near to a hot item that a sleep phase compares with it."""
+
+_RECORD = 1000
+"""Approximate bytes of a memory without its vector."""
+
+_MARGIN = 0.1
+"""The mean of a cluster may be nearer to a memory than each of its items, by this cosine."""
+
+_STATES = """
+    SELECT row, evidence, pinned, judged FROM tiers
+    WHERE namespace = ? AND live = 1 AND tier = ?
+    ORDER BY row
+"""
+
+
+class TierCache:
+    """One tier of a namespace as it was last read, with vectors and members.
+
+    A row never changes but in its evidence, its pin and its judgement, so only rows in which these
+    differ are read again.
+
+    Attributes:
+        size: Approximate bytes in memory.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.size = 0
+        self._states: dict[int, tuple[Any, ...]] = {}
+        self._rows: dict[int, TierRow] = {}
+
+    def read(
+        self, connection: Connection, space: Space, tier: Tier, dimension: int
+    ) -> list[TierRow]:
+        """Return the rows of the tier, oldest row first."""
+        states = {state[0]: state for state in connection.execute(_STATES, (space.id, tier))}
+        known = self._states
+        changed = [row for row, state in states.items() if known.get(row) != state]
+        read = tiers.by_rows(connection, space.id, changed, dimension, members=tier == "hot")
+        self._rows = {row: read.get(row) or self._rows[row] for row in states}
+        self._states = states
+        self.size = len(states) * (_RECORD + 4 * dimension)
+        return [*self._rows.values()]
+
+
+def _tier(store: MemoryStore, connection: Connection, space: Space, tier: Tier) -> list[TierRow]:
+    """Return the rows of a tier, oldest row first; unchanged ones are not read again."""
+    cache = store.tier_caches.get(
+        (space.id, tier), lambda: TierCache(space.epoch), lambda known: known.epoch == space.epoch
+    )
+    rows: list[TierRow] = cache.read(connection, space, tier, store.dimension)
+    return rows
+
+
+def view(
+    store: MemoryStore, connection: Connection, space: Space, *, competes: bool = False
+) -> SleepView:
+    """Return the hot tier, the cold memories that matter, and the recent queries of a namespace.
+
+    Args:
+        store: The memory.
+        connection: In a transaction.
+        space: The namespace.
+        competes: Whether free energies are computed even if there is room.
+    """
+    config = store.config
+    hot = _tier(store, connection, space, "hot")
+    hot.sort(key=lambda each: (each.item.evidence.created, each.row))
+    has_room = (
+        config.rule == "default"
+        and not competes
+        and space.count["cold"] + len(hot) <= config.cold_capacity
+    )
+    if has_room:
+        return SleepView(space, hot, _near(store, connection, space, hot), (), has_room=True)
+    cold = {row.row: row.memory for row in _tier(store, connection, space, "cold")}
+    return SleepView(space, hot, cold, recent_queries(connection, space.id))
+
+
+def _near(
+    store: MemoryStore, connection: Connection, space: Space, hot: Sequence[TierRow]
+) -> dict[int, ColdMemory]:
+    """Return the cold memories near to a hot item."""
+    if not hot or not space.count["cold"]:
+        return {}
+    index = store.indexes.current(connection, space)
+    vectors = np.stack([row.item.vector for row in hot])
+    index.expect(vectors, _NEAR)
+    floor = store.config.merge_threshold - _MARGIN
+    found: set[int] = set()
+    for vector in vectors:
+        rows, cosines = index.nearest(vector, _NEAR)
+        found.update(rows[cosines >= floor].tolist())
+    found.difference_update(row.row for row in hot)
+    if not found:
+        return {}
+    near = tiers.by_rows(connection, space.id, found, store.dimension, among=["cold"])
+    return {row: near[row].memory for row in sorted(near)}
 
 
 _BEGUN = """

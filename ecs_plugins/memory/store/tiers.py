@@ -221,10 +221,13 @@ def by_rows(
     dimension: int = 0,
     *,
     among: Collection[Tier] = TIERS,
+    members: bool = False,
 ) -> dict[int, TierRow]:
-    """Live items of some tiers by row number, hot ones without members."""
+    """Return live items of some tiers by row number, hot ones perhaps with members."""
+    if not rows:
+        return {}
     values = (dump(list(rows)), space)
-    stored = select(connection, _BY_ROWS, values, dimension=dimension)
+    stored = select(connection, _BY_ROWS, values, dimension=dimension, members=members)
     return {each.row: each for each in stored if each.tier in among}
 
 
