@@ -1,4 +1,4 @@
-"""Results as self-contained HTML pages: what shaping found, and the life of a memory."""
+"""Results as self-contained HTML pages: shaped passages, and the life of a memory."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Coloured = Mapping[int, list[tuple[str, float | None]]]
 
 
 def shape_page(shaped: ShapedContext, sentences: Coloured) -> str:
-    """The passages with their verdicts, kept ones first, coloured sentence by sentence."""
+    """Return a page of passages with their verdicts, coloured sentence by sentence."""
     order = ordered(shaped)
     return rendered("shape.html.j2", shaped.query, shaped=shaped, order=order, sentences=sentences)
 
 
 def ordered(shaped: ShapedContext) -> list[PassageVerdict]:
-    """Verdicts as pages show them: what is kept first, then by score."""
+    """Return verdicts in the order of a page: kept ones first, then by score."""
 
     def place(verdict: PassageVerdict) -> tuple[bool, bool, float, int]:
         score = verdict.score
@@ -42,7 +42,7 @@ def ordered(shaped: ShapedContext) -> list[PassageVerdict]:
 
 
 def coloured(shaper: ContextShaper, shaped: ShapedContext) -> Coloured:
-    """What each sentence adds by itself, relative to the strongest of them.
+    """Return the score of each sentence by itself, relative to the strongest one.
 
     Scores every sentence of the passages that were scored, best first, in one more call.
     """
@@ -55,7 +55,7 @@ def coloured(shaper: ContextShaper, shaped: ShapedContext) -> Coloured:
 
 
 def _sentences(shaped: ShapedContext) -> dict[int, list[str]]:
-    """The sentences of the best passages by the passage's index, `SENTENCES` at most."""
+    """Return the sentences of the best passages by index, `SENTENCES` at most."""
     pieces: dict[int, list[str]] = {}
     room = SENTENCES
     for verdict in shaped.ranked:
@@ -68,7 +68,7 @@ def _sentences(shaped: ShapedContext) -> dict[int, list[str]]:
 
 
 def _shades(scores: Mapping[str, float | None]) -> dict[str, float]:
-    """Scores relative to their mean, the largest difference being 1; None is left out."""
+    """Return scores relative to their mean, the largest difference being 1; None is left out."""
     finite = {text: score for text, score in scores.items() if score is not None}
     if not finite:
         return {}
@@ -80,7 +80,7 @@ def _shades(scores: Mapping[str, float | None]) -> dict[str, float]:
 def memory_page(
     memory: EntropicMemory, namespaces: Sequence[Namespace], below: Namespace = ()
 ) -> str:
-    """The memories of some namespaces on a timeline of sleep phases, with every decision.
+    """Return a page of namespaces: memories on a timeline of sleep phases, and every decision.
 
     Behind them come the items by key, `ITEMS` at most, of a namespace and those below it.
     """
@@ -95,7 +95,7 @@ def memory_page(
 
 
 def _items(memory: EntropicMemory, below: Namespace) -> list[dict[str, str]]:
-    """Where each item by key stands, and its value as JSON."""
+    """Return the place of each item by key, and its value as JSON."""
     with memory.items.view() as view:
         found = view.find(below, limit=ITEMS)
     return [
@@ -108,7 +108,7 @@ def _items(memory: EntropicMemory, below: Namespace) -> list[dict[str, str]]:
 
 
 def life_of(memory: EntropicMemory, namespace: Namespace) -> dict[str, Any]:
-    """The lives of all memories of a namespace, and its sleep phases with their decisions."""
+    """Return the lives of all memories of a namespace, and its sleep phases with decisions."""
     reports = memory.sleeps(namespace)
     decisions = memory.decisions(namespace)
     first = min((report.id for report in reports), default=0)
@@ -122,7 +122,7 @@ def life_of(memory: EntropicMemory, namespace: Namespace) -> dict[str, Any]:
 def _ids(
     memory: EntropicMemory, namespace: Namespace, decisions: Sequence[RecordedDecision]
 ) -> list[str]:
-    """Ids of every memory that there is or was, once each."""
+    """Return the ids of all memories, present and past, once each."""
     ids = [each.id for each in memory.memories(namespace)]
     for each in decisions:
         ids += [each.decision.target_id or "", each.decision.candidate_id]
@@ -130,7 +130,7 @@ def _ids(
 
 
 def _bar(versions: Sequence[Memory], first: int, last: int) -> dict[str, Any]:
-    """One memory on the timeline from one sleep phase to another, in percent of its width."""
+    """Return the bar of a memory on the timeline, in percent of its width."""
     newest = versions[-1]
     born = versions[0].born or first
     end = newest.died or last
@@ -148,7 +148,7 @@ def _bar(versions: Sequence[Memory], first: int, last: int) -> dict[str, Any]:
 
 
 def _phase(report: SleepReport, decisions: Sequence[RecordedDecision]) -> dict[str, Any]:
-    """One sleep phase, when it was, and what it decided."""
+    """Return a sleep phase with its time and its decisions."""
     when = datetime.fromtimestamp(report.at, UTC)
     return {
         "report": report,

@@ -47,13 +47,13 @@ Form = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Played:
-    """What there is to play with.
+    """Engines behind the pages.
 
     Attributes:
-        shaper: Gives the shaper, loaded at its first use.
+        shaper: Function that returns the shaper; it loads on first use.
         memory: A memory to look into; None shows how to open one.
         frontier: A frontier to move N on; None shows how to measure one.
-        passages: What stands in the form when the page is opened.
+        passages: Text in the form when the page is opened.
     """
 
     shaper: Callable[[], ContextShaper]
@@ -64,7 +64,7 @@ class Played:
 
 @dataclass(frozen=True)
 class SizeRow:
-    """What is sent if so many passages are kept."""
+    """Tokens that are sent if a number of passages is kept."""
 
     passages: int
     tokens: int
@@ -72,7 +72,7 @@ class SizeRow:
 
 
 def play_app(played: Played, bounds: Bounds | None = None) -> Service:
-    """The pages as an ASGI application that answers this machine alone."""
+    """Return the pages as an ASGI application that answers only this machine."""
 
     async def shape(request: Request) -> HTMLResponse:
         form = await form_of(request)
@@ -97,7 +97,7 @@ def play_app(played: Played, bounds: Bounds | None = None) -> Service:
 
 
 async def form_of(request: Request) -> Form:
-    """The fields of a form that was sent, and of none where the page is opened."""
+    """Return the fields of a form; empty when the page is opened."""
     body = (await request.body()).decode("utf-8", errors="replace")
     return {name: values[-1] for name, values in parse_qs(body).items()}
 
@@ -108,7 +108,7 @@ def answered(
     played: Played,
     values: Callable[[Form, Played], Mapping[str, object]],
 ) -> HTMLResponse:
-    """A page of what was asked; what cannot be answered is said on it."""
+    """Return the page that a form asks for; an error is shown on it."""
     error = ""
     found: Mapping[str, object] = {}
     try:
@@ -120,7 +120,7 @@ def answered(
 
 
 def shape_values(form: Form, played: Played) -> Mapping[str, object]:
-    """What was kept, coloured, at each size, and the citations of an answer."""
+    """Return the shaped passages, coloured, for each size, and the citations of an answer."""
     if not form:
         return {"form": {"passages": played.passages}}
     question = form.get("question", "").strip()
@@ -142,7 +142,7 @@ def shape_values(form: Form, played: Played) -> Mapping[str, object]:
 
 
 def cited(shaper: ContextShaper, shaped: ShapedContext, answer: str) -> Attribution | None:
-    """The citations of an answer among all passages; None without one."""
+    """Return the citations of an answer among all passages; None without an answer."""
     if not answer:
         return None
     passages = [verdict.text for verdict in shaped.verdicts]
@@ -150,7 +150,7 @@ def cited(shaper: ContextShaper, shaped: ShapedContext, answer: str) -> Attribut
 
 
 def passages_of(text: str) -> list[str]:
-    """What empty lines part; where there are none, every line.
+    """Return the parts between blank lines, or all lines if there are none.
 
     Raises:
         InvalidInputError: There are more than `MOST_PASSAGES`.
@@ -166,7 +166,7 @@ def passages_of(text: str) -> list[str]:
 
 
 def sizes_of(shaped: ShapedContext) -> list[SizeRow]:
-    """Tokens that are sent for each size, by the order that was found."""
+    """Return the tokens that are sent for each size."""
     tokens = list(accumulate(verdict.tokens for verdict in shaped.ranked))
     whole = max(shaped.tokens_before, 1)
     counts = [size for size in SIZES if size <= len(tokens)]
@@ -174,7 +174,7 @@ def sizes_of(shaped: ShapedContext) -> list[SizeRow]:
 
 
 def memory_values(form: Form, played: Played) -> Mapping[str, object]:
-    """Namespaces, the timeline of the chosen one, and what a question recalls."""
+    """Return the namespaces, the timeline of the chosen one, and the answers to a question."""
     memory = played.memory
     if memory is None:
         return {}
@@ -193,7 +193,7 @@ def memory_values(form: Form, played: Played) -> Mapping[str, object]:
 
 
 def frontier_values(form: Form, played: Played) -> Mapping[str, object]:
-    """What is cheapest for a target, at the slider's N and at powers of ten."""
+    """Return the cheapest strategy for a target, at the slider's N and at powers of ten."""
     frontier = played.frontier
     if frontier is None:
         return {}
@@ -213,7 +213,7 @@ def frontier_values(form: Form, played: Played) -> Mapping[str, object]:
 
 
 def number(form: Form, name: str, default: int) -> int:
-    """A whole number of a form, at least 0.
+    """Return a whole number of a form, at least 0.
 
     Raises:
         InvalidInputError: It is something else.

@@ -1,1 +1,1 @@
-"""What the adapters of LangChain, LangGraph and LlamaIndex share."""
+"""Code that the adapters of LangChain, LangGraph and LlamaIndex share."""

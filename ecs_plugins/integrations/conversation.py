@@ -1,4 +1,4 @@
-"""Conversations: their turns, their stable log by key, and the memory that is made of them.
+"""Conversations: turns, a log of entries by key, and their messages in a memory.
 
 A log entry is an item (`ecs_plugins.memory.store.items`); its text, if it has one, is a message
 that goes through hot tier, sleep phases and cold tier. The text is stored once, in the message, so
@@ -35,7 +35,7 @@ def last_index(
     messages: Sequence[MessageT],
     wanted: Callable[[MessageT], bool],
 ) -> int | None:
-    """Index of the last message that is wanted, such as the user's latest."""
+    """Return the index of the last message that is wanted, such as the user's latest."""
     for index in reversed(range(len(messages))):
         if wanted(messages[index]):
             return index
@@ -46,7 +46,7 @@ def turns(
     messages: Sequence[MessageT],
     begins: Callable[[MessageT], bool],
 ) -> list[list[int]]:
-    """Indices of messages, cut before each that begins a turn; tool calls keep their results."""
+    """Return the indices of messages by turn; tool calls stay with their results."""
     cut: list[list[int]] = []
     for index, message in enumerate(messages):
         if not cut or begins(message):
@@ -61,7 +61,7 @@ def _new_key() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry to be logged.
+    """New entry of a log.
 
     Attributes:
         value: What is logged, a JSON object.
@@ -109,13 +109,13 @@ def append(
 
 
 def foreseen(memory: EntropicMemory, namespace: Namespace, entries: Sequence[Entry]) -> list[str]:
-    """The texts that are embedded when entries are logged."""
+    """Return the texts that logging some entries would embed."""
     drafts = [_draft(entry) for entry in entries if _is_remembered(entry)]
     return memory.items.foreseen(namespace, drafts)
 
 
 def _is_remembered(entry: Entry) -> bool:
-    """Whether a text can be remembered; one that is too long is logged alone."""
+    """Return True if a text can be remembered; one that is too long is only logged."""
     if len(entry.text) > MAX_TEXT:
         return False
     return bool(entry.text.strip())
@@ -131,9 +131,9 @@ def _draft(entry: Entry) -> NewMessage:
 
 
 class Session:
-    """One conversation of a user: a log of its own, in a memory that all of the user's share.
+    """One conversation of a user, with its own log. All conversations share a memory.
 
-    ``kind`` is whose form the log has: what one framework logs, another does not see.
+    ``kind`` names the framework that wrote the log; others do not see it.
     """
 
     def __init__(
@@ -158,21 +158,21 @@ class Session:
         append(self.memory, self.namespace, marked, log=self._log, kind=self._kind)
 
     def entries(self) -> list[StoredItem]:
-        """The log, oldest first."""
+        """Return the log, oldest entry first."""
         with self.memory.items.view(kind=self._kind) as view:
             items = view.find(self._log)
         return [item for item in items if item.namespace == self._log]
 
     def drop(self, entries: Sequence[StoredItem]) -> None:
-        """Take entries out of the log; what is remembered of them stays."""
+        """Remove entries from the log; their messages stay in the memory."""
         addresses = [(entry.namespace, entry.key) for entry in entries]
         if addresses:
             self.memory.items.write(deletes=addresses)
 
     def clear(self) -> ErasureReceipt:
-        """Erase the log, its messages and all that rests on them alone.
+        """Erase the log, its messages and everything that rests on them alone.
 
-        What a memory made of messages of several sessions is derived anew from the others.
+        A memory of messages of several sessions is derived anew from the others.
         """
         own = {SESSION: self.session_id}
         receipt = self.memory.forget(self.namespace, filter=own)
@@ -188,7 +188,7 @@ _open_memories: weakref.WeakValueDictionary[str, EntropicMemory] = weakref.WeakV
 
 
 def known_path(memory: EntropicMemory) -> str:
-    """Make an open memory known by its path; returns the path."""
+    """Register an open memory under its path, and return the path."""
     if not isinstance(memory, EntropicMemory):
         raise ConfigurationError(f"memory is an EntropicMemory, got {memory!r:.80}; open it first")
     key = _real_path(memory.path)
@@ -198,7 +198,7 @@ def known_path(memory: EntropicMemory) -> str:
 
 
 def memory_of(path: str | os.PathLike[str]) -> EntropicMemory:
-    """The open memory of a path; opened with the default embedder and settings if need be.
+    """Return the open memory of a path; open it with the default embedder if necessary.
 
     A memory that is opened here is closed at exit. One that was written with another embedder has
     to be opened with that, and made known, first.

@@ -1,4 +1,4 @@
-"""Whose memory a run uses: templates of namespaces, and what fills their fields."""
+"""Namespaces of runs: templates and the values of their fields."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_template(template: Sequence[str]) -> Namespace:
 
 
 def fill_namespace(template: Sequence[str], *sources: object) -> Namespace:
-    """A template whose ``"{user_id}"`` is filled from the first source that has ``user_id``.
+    """Fill ``"{user_id}"`` in a template from the first source that has ``user_id``.
 
     A source that has it and leaves it empty names nobody: the next one is not asked then.
     """
@@ -67,7 +67,7 @@ def _value(source: object, name: str) -> Any:
 
 
 def _checked_label(name: str, value: object) -> str:
-    """The label that a source gives; refused if it can name nobody."""
+    """Return the label of a source; refuse a value that names nobody."""
     if isinstance(value, bool) or not isinstance(value, str | int | UUID):
         raise ConfigurationError(
             f"{name} is {value!r}; whose memory it is must be a text or an integer"

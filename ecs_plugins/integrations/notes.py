@@ -84,12 +84,12 @@ class Note:
 
     @property
     def text(self) -> str:
-        """The whole text."""
+        """Whole text, also where a part is shown."""
         return self.statements[0].text
 
     @property
     def at(self) -> float:
-        """The last time that a user said it; an assistant's echo does not make it newer."""
+        """Last time that a user said it; an assistant's echo does not make it newer."""
         by_users = [each.at for each in self.statements if each.role != "assistant"]
         return max(by_users or [each.at for each in self.statements])
 

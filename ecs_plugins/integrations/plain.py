@@ -1,4 +1,4 @@
-"""Values of frameworks as JSON that a memory can hold: nothing is lost because of one odd value."""
+"""Values of frameworks as JSON; one odd value does not lose the others."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ecs_plugins.common.text import well_formed
 
 
 def as_json(value: Any) -> Any:
-    """A value in JSON types.
+    """Return a value in JSON types.
 
-    Numbers that are not finite become None, dates and the like texts, objects of pydantic mappings,
-    and what has no such form its ``repr``. Halves of surrogate pairs become U+FFFD.
+    Numbers that are not finite become None, dates become texts, objects of pydantic become
+    mappings, and all others their ``repr``. Halves of surrogate pairs become U+FFFD.
 
     Raises:
         RecursionError: The value contains itself.
@@ -42,7 +42,7 @@ def _key(key: object) -> str:
 
 
 def _plain(value: object) -> Any:
-    """What pydantic makes of an object, or its ``repr``."""
+    """Return an object as pydantic writes it, or its ``repr``."""
     try:
         plain = to_jsonable_python(
             value,
@@ -58,7 +58,7 @@ def _plain(value: object) -> Any:
 
 
 def _named(value: Any) -> Any:
-    """What NumPy and torch make of their numbers, or the ``repr``."""
+    """Return numbers of NumPy and torch as lists, and others as their ``repr``."""
     to_list = getattr(value, "tolist", None)
     if callable(to_list) and not isinstance(value, type):
         return to_list()

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class EntropicChatMessageHistory(BaseChatMessageHistory):
-    """The messages of one session, all of them and in order, and a memory made of them.
+    """All messages of one session in order, and a memory of them.
 
     ```python
     chain = RunnableWithMessageHistory(
@@ -36,13 +36,13 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
     ```
 
     ``messages`` is the full log of the session, verbatim, tool calls included. The
-    memory holds what was said in every session of the namespace by the user and by the
-    assistant, within its bounds.
+    memory holds the words of the user and of the assistant in every session of the namespace,
+    within its bounds.
 
     Args:
         memory: The open memory; stays the caller's to close.
-        namespace: Whose memory.
-        session_id: Which conversation.
+        namespace: Namespace of the memory.
+        session_id: Id of the conversation.
 
     Raises:
         InvalidInputError: The namespace or the session id cannot be one.
@@ -62,7 +62,7 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
     @property
     @override
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]
-        """The log of the session, oldest message first."""
+        """Log of the session, oldest message first."""
         logged = [item.value for item in self._session.entries()]
         dumped = []
         for value in logged:
@@ -72,7 +72,7 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
 
     @override
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Log messages, and remember what the user and the assistant said in them.
+        """Log messages, and remember the words of the user and the assistant.
 
         A message that has an id, and is in the log with it, is not logged again: a turn that is
         tried anew is stored once.
@@ -85,16 +85,16 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
 
     @override
     def clear(self) -> None:
-        """Erase the session: its log, its messages, and what is remembered of them alone."""
+        """Erase the session: its log, its messages and everything that rests on them alone."""
         self.erase()
 
     def erase(self) -> ErasureReceipt:
-        """`clear`, with a receipt."""
+        """Do as `clear`, and return a receipt."""
         return self._session.clear()
 
 
 def _identity(message: BaseMessage) -> tuple[str, str]:
-    """The id of a message and what it says: an edited one may keep its id."""
+    """Return the id and the text of a message: an edited one may keep its id."""
     return message.id or "", text_of(message)
 
 
@@ -116,7 +116,7 @@ _ALWAYS_KEPT = ("content", "type", "id", "name", "tool_call_id", "role")
 
 
 def _data_of(message: BaseMessage) -> dict[str, Any]:
-    """The fields of a message in JSON types; at least what was said, and by whom."""
+    """Return the fields of a message in JSON types; at least its text and its author."""
     fields: dict[str, Any] = message_to_dict(message)["data"]
     try:
         data: dict[str, Any] = as_json(fields)

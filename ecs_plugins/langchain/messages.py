@@ -14,19 +14,19 @@ from ecs_plugins.integrations.fields import METADATA_KEY
 from ecs_plugins.integrations.notes import TextLength, without_notes
 
 UNMARKED = "unmarked"
-"""Under which a message's ``ecs`` metadata hold its text before marks were put into it."""
+"""Key of a message's ``ecs`` metadata for its text before marks were put into it."""
 
 Block = str | dict[str, Any]
-"""A part of a message's content."""
+"""Part of a message's content."""
 
 _BYTES_OF_A_TOKEN = 3  # few: an estimate of tokens is to be too high rather than too low
 
 REMEMBERED = ("user", "assistant")
-"""Whose words may be remembered. Anybody may have written what tools return, or its summary."""
+"""Roles whose words may be remembered. Results of tools and summaries are untrusted."""
 
 
 def role_of(message: BaseMessage) -> str:
-    """Who a message is from: ``user``, ``assistant``, ``tool``, ``summary`` or ``system``.
+    """Return the author of a message: ``user``, ``assistant``, ``tool``, ``summary`` or ``system``.
 
     LangChain's middlewares write summaries and notices as messages of the user, and mark them.
     What an assistant says beside a call of a tool belongs to the call.
@@ -42,12 +42,12 @@ def role_of(message: BaseMessage) -> str:
 
 
 def is_user(message: BaseMessage) -> bool:
-    """Whether the user said it."""
+    """Return True if the user said it."""
     return role_of(message) == "user"
 
 
 def text_of(message: BaseMessage) -> str:
-    """The text of a message; its blocks of text, parted by spaces."""
+    """Return the text of a message, its blocks of text separated by spaces."""
     content = message.content
     if isinstance(content, str):
         return content
@@ -60,14 +60,14 @@ def text_of(message: BaseMessage) -> str:
 
 
 def own_words(message: BaseMessage) -> str | None:
-    """What the user or the assistant said in a message; None for nothing."""
+    """Return the words of the user or the assistant in a message; None if there are none."""
     if role_of(message) not in REMEMBERED:
         return None
     return without_notes(as_written(message))
 
 
 def as_written(message: BaseMessage) -> str:
-    """The text of a message before marks of citations were put into it."""
+    """Return the text of a message before marks of citations were put into it."""
     details = message.response_metadata.get(METADATA_KEY)
     if isinstance(details, dict) and isinstance(details.get(UNMARKED), str):
         return str(details[UNMARKED])
@@ -75,7 +75,7 @@ def as_written(message: BaseMessage) -> str:
 
 
 def speaker_metadata(message: BaseMessage) -> dict[str, object]:
-    """Who said it: ``role``, and ``name`` where the message has one."""
+    """Return the speaker: ``role``, and ``name`` if the message has one."""
     metadata: dict[str, object] = {"role": role_of(message)}
     if message.name:
         metadata["name"] = well_formed(message.name)
@@ -83,7 +83,7 @@ def speaker_metadata(message: BaseMessage) -> dict[str, object]:
 
 
 def without_marks_in(message: AnyMessage) -> AnyMessage:
-    """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
+    """Return a message in which nothing looks like the tags of recalled notes."""
     content = message.content
     changed: str | list[Block]
     if isinstance(content, str):
@@ -105,7 +105,7 @@ def _inert_part(part: Block) -> Block:
 
 
 def with_note(message: AnyMessage, note: str) -> AnyMessage:
-    """A copy of a message with a note before what it says."""
+    """Return a copy of a message with a note before its text."""
     content = message.content
     before = f"{note}\n\n"
     if isinstance(content, str):
@@ -115,7 +115,7 @@ def with_note(message: AnyMessage, note: str) -> AnyMessage:
 
 
 def token_counter(model: BaseChatModel) -> TextLength:
-    """Tokens by a model's own tokenizer, or, if it has none, three bytes to a token: many.
+    """Return a counter of tokens by the model's tokenizer, or else an upper estimate.
 
     LangChain's own default would download the tokenizer of another model.
     """
@@ -134,7 +134,7 @@ def _upper_estimate(text: str) -> int:
 
 
 def special_tokens_of(model: BaseChatModel) -> tuple[str, ...]:
-    """The special tokens of a model that has its tokenizer here; none of one behind a server."""
+    """Return the special tokens of a model whose tokenizer is at hand."""
     tokenizer = getattr(model, "tokenizer", None)
     names = getattr(tokenizer, "all_special_tokens", None)
     if not isinstance(names, list | tuple):

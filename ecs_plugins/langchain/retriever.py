@@ -21,15 +21,16 @@ from ecs_plugins.memory.statements import texts_behind
 
 
 class EntropicMemoryRetriever(RecallFields, BaseRetriever):
-    """What a user's memory holds about a question, as documents, best first.
+    """Retriever that returns the memories about a question as documents, best first.
 
     ```python
     retriever = EntropicMemoryRetriever(memory=memory, namespace=("memories", "u1"), k=5)
     retriever.invoke("Where does Ada live?", k=3)
     ```
 
-    Its text is what was said in the messages behind it, word for word: the first of them and the
-    latest ones. It is data from earlier conversations: show it to a model as such. Its metadata
+    The text of a document is that of the messages behind it, the first and the latest ones, with
+    special tokens and invisible characters made inert. It is data from earlier conversations: show
+    it to a model as such. Its metadata
     hold every field of a `Memory`, such as ``tier``, ``support``, ``provenance`` (ids of the
     messages behind it), ``created`` and ``why``; its score (0 to 1) as ``relevance_score``, and
     under ``memory`` what those messages agree on.
@@ -42,7 +43,7 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
         tiers: ``both``, ``hot`` or ``cold``; None is the memory's own setting.
     """
 
-    memory: EntropicMemory = Field(exclude=True, repr=False, description="What is recalled from.")
+    memory: EntropicMemory = Field(exclude=True, repr=False, description="The open memory.")
     filter: dict[str, Any] | None = None
     tiers: str | None = None
 

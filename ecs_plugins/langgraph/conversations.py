@@ -24,12 +24,12 @@ Puts: TypeAlias = Sequence[tuple[PutOp, Entry | None]]
 
 @dataclass
 class _Planned:
-    """What becomes of messages that are put.
+    """Plan for messages that are put.
 
     Attributes:
-        gone: Items that are replaced or deleted.
-        unlogged: Deletes of what is remembered under its own id alone.
-        entries: What is added to each namespace.
+        gone: Items to replace or delete.
+        unlogged: Deletes of memories that have only their own id.
+        entries: Entries to add, by namespace.
     """
 
     gone: list[StoredItem] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Conversations:
     """The namespaces below a prefix, whose items are messages; without a prefix, there are none.
 
     Attributes:
-        prefix: What they are below.
+        prefix: Namespace above them.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class Conversations:
         self._shaper = shaper
 
     def hold(self, namespace: Sequence[str]) -> bool:
-        """Whether what is put into a namespace is a message."""
+        """Return True if items of a namespace are messages."""
         if self.prefix is None:
             return False
         return tuple(namespace[: len(self.prefix)]) == self.prefix
 
     def namespaces(self, prefix: Namespace | None = None) -> list[Namespace]:
-        """The namespaces of conversations; of those equal to ``prefix`` or below it, if given."""
+        """Return the namespaces of conversations, equal to ``prefix`` or below it."""
         if self.prefix is None:
             return []
         spaces = self._memory.namespaces(prefix or self.prefix)
         return [namespace for namespace in spaces if self.hold(namespace)]
 
     def get(self, op: GetOp | PutOp) -> Memory | None:
-        """What was remembered under its own id, in the namespace of the operation."""
+        """Return the memory with the key of an operation as its id, from its namespace."""
         if not self.hold(op.namespace):
             return None
         remembered = self._memory.get(op.key)
@@ -80,7 +80,7 @@ class Conversations:
         return remembered
 
     def foreseen(self, puts: Puts) -> list[str]:
-        """The texts that are embedded when messages are put or deleted."""
+        """Return the texts that putting or deleting messages would embed."""
         planned = self._planned(puts)
         erased = [item.message for item in planned.gone if item.message is not None]
         erased += [op.key for op in planned.unlogged]
@@ -117,7 +117,7 @@ class Conversations:
         return planned
 
     def _delete(self, gone: Sequence[StoredItem], unlogged: Sequence[PutOp]) -> None:
-        """Erase items with their messages; and what is remembered under its own id alone."""
+        """Erase items with their messages, and memories that have only their own id."""
         messages: list[str] = []
         others: list[Address] = []
         for item in gone:
@@ -134,7 +134,7 @@ class Conversations:
                 self._memory.delete(op.key, evidence=True)
 
     def search(self, op: SearchOp) -> list[SearchItem]:
-        """What is remembered in the conversations that a search reaches."""
+        """Return the memories of the conversations that a search reaches."""
         spaces = self.namespaces(tuple(op.namespace_prefix) or None)
         count = op.offset + op.limit
         if not spaces or not op.query or not count:
@@ -156,7 +156,7 @@ class Conversations:
         return [hit for hit in hits if hit is not None]
 
     def _hit(self, recollection: Memory, items: Mapping[str, StoredItem]) -> SearchItem | None:
-        """One message as it was put; what was merged of several, under its own id.
+        """Return a message as it was put, or a memory of several messages under its own id.
 
         None if it has been erased since.
         """

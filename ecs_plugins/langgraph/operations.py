@@ -1,4 +1,4 @@
-"""LangGraph's operations and items: checked, and translated from and to what a memory stores."""
+"""Operations and items of LangGraph: checks, and translation from and to a memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Stored = StoredItem | Memory
 
 
 def checked(op: Op) -> Op:
-    """Refuse what cannot be run before anything is; a namespace may be a list of labels."""
+    """Return an operation that can run, or refuse it; a namespace may be a list of labels."""
     if not isinstance(op, _OPERATIONS):
         raise InvalidInputError(f"unknown operation {op!r}; use those of langgraph.store.base")
     for namespace in _named(op):
@@ -63,7 +63,7 @@ def checked(op: Op) -> Op:
 
 
 def _named(op: Op) -> list[object]:
-    """The namespaces that an operation names."""
+    """Return the namespaces that an operation names."""
     if isinstance(op, ListNamespacesOp):
         return [condition.path for condition in op.match_conditions or ()]
     if isinstance(op, SearchOp):
@@ -99,7 +99,7 @@ def _checked_put(op: PutOp) -> PutOp:
 
 
 def _well_formed(value: Any) -> Any:
-    """A value whose texts have no half of a surrogate pair, as a cut emoji leaves; else the same.
+    """Return a value without halves of surrogate pairs, which a cut emoji leaves.
 
     A database would refuse the text, and an agent's run would end with it.
     """
@@ -133,7 +133,7 @@ def check_settings(what: str, settings: Mapping[str, Any] | None, names: Collect
 
 
 def is_match(condition: MatchCondition, namespace: Namespace) -> bool:
-    """Whether a namespace meets a condition of a listing."""
+    """Return True if a namespace meets a condition of a listing."""
     path = condition.path
     kind = condition.match_type
     if kind not in ("prefix", "suffix"):
@@ -149,7 +149,7 @@ def is_match(condition: MatchCondition, namespace: Namespace) -> bool:
 
 
 def new_item(op: PutOp, fields: Sequence[str]) -> NewItem:
-    """The item that is put; ``fields`` are the paths that it is found by if it does not say."""
+    """Return the item of a put; ``fields`` are its default paths for search."""
     assert op.value is not None
     value = dict(op.value)
     NewItem(op.namespace, op.key, value)  # refused before its texts are looked for
@@ -169,7 +169,7 @@ def new_item(op: PutOp, fields: Sequence[str]) -> NewItem:
 
 
 def new_entry(op: PutOp) -> Entry | None:
-    """The message that is put, refused before anything is written; None to delete it."""
+    """Return the message of a put, or None to delete it; refuse a value that is no message."""
     if op.value is None:
         return None
     value = dict(op.value)
@@ -196,13 +196,13 @@ def new_entry(op: PutOp) -> Entry | None:
 
 
 def _says_something(content: object) -> bool:
-    """Whether a content has text, as it is or in its parts."""
+    """Return True if a content has text, as it is or in its parts."""
     text = text_of(content)
     return isinstance(text, str) and bool(text.strip())
 
 
 def seconds(minutes: float | None) -> float | None:
-    """A time to live as a memory takes it."""
+    """Return a time to live in seconds."""
     if minutes is None:
         return None
     is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
@@ -212,17 +212,17 @@ def seconds(minutes: float | None) -> float | None:
 
 
 def as_item(stored: Stored) -> Item:
-    """LangGraph's item of what is stored."""
+    """Return a stored item or memory as LangGraph's item."""
     return Item(**_fields(stored))
 
 
 def as_hit(stored: StoredItem, score: float | None) -> SearchItem:
-    """LangGraph's item of what a search found."""
+    """Return a hit as LangGraph's item."""
     return SearchItem(**_fields(stored), score=score)
 
 
 class RecalledItem(SearchItem):
-    """An item that a search below ``messages_under`` has found: what was put, and its recollection.
+    """Hit of a search below ``messages_under``: the item as it was put, and its memory.
 
     Attributes:
         recollection: All fields of the `Memory`, JSON types only.
@@ -238,12 +238,12 @@ class RecalledItem(SearchItem):
 
     @override
     def dict(self) -> dict[str, Any]:
-        """The item and its recollection as JSON types."""
+        """Return the item and its memory as JSON types."""
         return {**super().dict(), "recollection": self.recollection}
 
 
 def _fields(stored: Stored, value: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The arguments of LangGraph's item; a ``value`` stands in place of a memory's own."""
+    """Return the arguments of LangGraph's item; ``value`` replaces that of a memory."""
     if isinstance(stored, StoredItem):
         key = stored.key
         value = stored.value

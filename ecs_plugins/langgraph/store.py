@@ -1,6 +1,6 @@
 """Entropic Memory as a LangGraph store.
 
-A translation only: operations become reads and writes of a memory file. Items that are put by
+Operations become reads and writes of a memory file. Items that are put by
 key stay verbatim until they are deleted or expire; messages that are put below
 ``messages_under`` become a conversation, which hot tier, sleep phases and cold tier consolidate.
 """
@@ -65,21 +65,21 @@ ResultT = TypeVar("ResultT")
 
 @dataclass
 class _Writes:
-    """What a batch puts and deletes; a message without an entry is deleted."""
+    """Writes of a batch; a message without an entry is deleted."""
 
     items: list[NewItem] = field(default_factory=list)
     deletes: list[Address] = field(default_factory=list)
     messages: list[tuple[PutOp, Entry | None]] = field(default_factory=list)
 
     def texts(self) -> list[str]:
-        """Every text of an item that is put, to be embedded together."""
+        """Return the texts of all items that are put, to embed them together."""
         texts: list[str] = []
         for item in self.items:
             texts += item.texts.values()
         return texts
 
     def namespaces(self) -> set[Namespace]:
-        """Where something is put or deleted."""
+        """Return the namespaces of all writes."""
         changed = {item.namespace for item in self.items}
         changed.update(namespace for namespace, _ in self.deletes)
         changed.update(op.namespace for op, _ in self.messages)
@@ -88,7 +88,7 @@ class _Writes:
 
 @dataclass
 class _Reads:
-    """What a batch reads.
+    """Reads of a batch.
 
     Attributes:
         vectors: Of the queries.
@@ -101,12 +101,12 @@ class _Reads:
     touched: list[StoredItem] = field(default_factory=list)
 
     def touch(self, items: Iterable[StoredItem]) -> None:
-        """Note those of some items that have a time to live."""
+        """Note the items that have a time to live."""
         self.touched += [item for item in items if item.ttl is not None]
 
 
 class Sweeping(Future[None]):
-    """A thread that sweeps; awaited at its start, it is itself."""
+    """Future of a sweeping thread; awaiting it at the start returns it at once."""
 
     def __await__(self) -> Generator[None, None, Self]:
         yield from ()
@@ -114,10 +114,10 @@ class Sweeping(Future[None]):
 
 
 class Sweeper:
-    """At most one such thread at a time.
+    """Owner of at most one sweeping thread.
 
     Args:
-        is_over: Whether there is nothing to sweep any more.
+        is_over: Returns True once there is nothing to sweep any more.
     """
 
     def __init__(self, is_over: Callable[[], bool]) -> None:
@@ -126,7 +126,7 @@ class Sweeper:
         self._stop = threading.Event()
 
     def start(self, sweep: Callable[[], object], seconds: float) -> Future[None]:
-        """Sweep every so many seconds, in place of the thread before.
+        """Sweep at an interval, and stop the thread before.
 
         Returns:
             A future that is done when the thread is; cancelling it stops the thread.
@@ -151,7 +151,7 @@ class Sweeper:
         return done
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Stop the thread, if there is one; whether it ended within so many seconds."""
+        """Stop the thread; return True if it ended within the timeout."""
         self._stop.set()
         if self._thread is None:
             return True
@@ -271,14 +271,14 @@ class EntropicStore(BaseStore):
         return store
 
     def setup(self) -> Awaitable[None] | None:
-        """Nothing: the memory made its tables when it was opened.
+        """Do nothing: the memory made its tables when it was opened.
 
         Within ``async with`` it is to be awaited.
         """
         return self._as_called(lambda: None)
 
     def _as_called(self, work: Callable[[], ResultT]) -> ResultT | Awaitable[ResultT]:
-        """The result of some work; within ``async with`` a task for it, as LangGraph's stores give.
+        """Return the result of work; within ``async with`` a task, as LangGraph's stores do.
 
         The store is one class for both, and theirs are two.
         """
@@ -332,18 +332,18 @@ class EntropicStore(BaseStore):
 
     @override
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """`batch` with the embedder and the database off the event loop."""
+        """Do as `batch`, with the embedder and the database off the event loop."""
         return await run_memory(self.batch, ops)
 
     def sweep_ttl(self) -> int | Awaitable[int]:
-        """Erase what has expired; returns how many items. Every write does it too.
+        """Erase expired items and return their number. Every write does it too.
 
         Within ``async with`` it is to be awaited.
         """
         return self._as_called(lambda: self.memory.admin.purge().items)
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
-        """`sweep_ttl` every few minutes, in a thread, until it is stopped.
+        """Run `sweep_ttl` every few minutes in a thread, until it is stopped.
 
         Returns:
             A future that is done when the thread is; cancelling it stops the thread. Awaited, it
@@ -356,14 +356,14 @@ class EntropicStore(BaseStore):
         return self._sweeper.start(lambda: self.sweep_ttl(), seconds)
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool | Awaitable[bool]:
-        """Stop the sweeper, if there is one; whether it ended within so many seconds.
+        """Stop the sweeper; return True if it ended within the timeout.
 
         Within ``async with`` it is to be awaited.
         """
         return self._as_called(lambda: self._sweeper.stop(timeout))
 
     def _writes(self, ops: Sequence[Op]) -> _Writes:
-        """The last put of each key, refused before anything is written."""
+        """Return the last put of each key; refuse bad values before anything is written."""
         puts: dict[Address, PutOp] = {}
         for op in ops:
             if isinstance(op, PutOp):
@@ -381,7 +381,7 @@ class EntropicStore(BaseStore):
         return writes
 
     def _read(self, ops: Sequence[Op]) -> _Reads:
-        """The results of all operations, on one state."""
+        """Return the results of all operations, on one state."""
         searches = [op for op in ops if isinstance(op, SearchOp) and op.query]
         remembered = {id(op): self._conversations.search(op) for op in searches}
         reads = _Reads()
@@ -416,7 +416,7 @@ class EntropicStore(BaseStore):
         return as_item(remembered)
 
     def _search(self, view: ItemView, op: SearchOp, reads: _Reads) -> list[SearchItem]:
-        """The first ``offset + limit`` items; with a query, without those of conversations."""
+        """Return the first ``offset + limit`` items; a query finds none of conversations."""
         condition = None
         if op.filter:
             condition = partial(matches, condition=op.filter)
@@ -440,7 +440,7 @@ class EntropicStore(BaseStore):
     def _without_conversations(
         self, pairs: Iterable[tuple[StoredItem, float | None]]
     ) -> list[tuple[StoredItem, float | None]]:
-        """Items that are no messages, which are recalled."""
+        """Return the items that are no messages; messages are recalled."""
         hold = self._conversations.hold
         return [(item, score) for item, score in pairs if not hold(item.namespace)]
 
@@ -461,7 +461,7 @@ class EntropicStore(BaseStore):
 
 
 def _by_score(hits: list[SearchItem]) -> list[SearchItem]:
-    """Hits of several sources, the best first; those without a score come last."""
+    """Return hits of several sources, best first; those without a score come last."""
     scored = [hit for hit in hits if hit.score is not None]
     others = [hit for hit in hits if hit.score is None]
     scored.sort(key=lambda hit: hit.score or 0.0, reverse=True)

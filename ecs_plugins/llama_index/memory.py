@@ -1,4 +1,4 @@
-"""Entropic Memory in LlamaIndex: as a chat memory, and as a block behind `Memory`'s short term."""
+"""Entropic Memory in LlamaIndex: a chat memory, and a block after `Memory`'s short term."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _INSTRUCTIONS = (MessageRole.SYSTEM, MessageRole.DEVELOPER)
 
 
 class _Held:
-    """The open memory of a chat memory, shared by its copies and left out of what is pickled."""
+    """Open memory of a chat memory, shared by its copies and left out of pickles."""
 
     def __init__(self, memory: EntropicMemory | None) -> None:
         self.memory = memory
@@ -68,7 +68,7 @@ class _Held:
 
 
 class EntropicChatMemory(RecallFields, BaseMemory):
-    """All messages of a session, and what matters now of everything that a user ever said.
+    """Chat memory with all messages of a session and the memories of its user.
 
     ```python
     chat_memory = EntropicChatMemory.from_defaults(memory, namespace=("u1",), session_id="s1")
@@ -86,7 +86,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
 
     Attributes:
         path: The memory file, or its ``postgresql://`` address.
-        session_id: Which conversation; its log is its own, the memory is shared by the namespace.
+        session_id: Id of the conversation; the memory is shared by the namespace.
         token_limit: Tokens of the turns that `get` returns; the latest turn always stays.
         max_recall_tokens: Tokens of the recalled block at most.
         count_tokens: Tokens of a text; None is LlamaIndex's own tokenizer.
@@ -115,11 +115,11 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         chat_history: Sequence[ChatMessage] | None = None,
         **fields: Any,
     ) -> EntropicChatMemory:
-        """A chat memory of an open memory, or of a ``path``.
+        """Return a chat memory of an open memory, or of a ``path``.
 
         Args:
             memory: The open memory; stays the caller's to close. None: give ``path``.
-            chat_history: What was said already.
+            chat_history: Earlier messages.
             **fields: Those of the class; ``namespace`` is mandatory.
 
         Raises:
@@ -136,7 +136,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
 
     @property
     def memory(self) -> EntropicMemory:
-        """The open memory behind it."""
+        """Open memory that it uses."""
         held = self._held.memory
         if held is not None and not held.closed:
             return held
@@ -187,7 +187,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
 
     @override
     def get_all(self) -> list[ChatMessage]:
-        """The log of the session, oldest message first."""
+        """Return the log of the session, oldest message first."""
         entries = self._session.entries()
         return [to_message(entry) for entry in entries]
 
@@ -204,10 +204,10 @@ class EntropicChatMemory(RecallFields, BaseMemory):
 
     @override
     def set(self, messages: Sequence[ChatMessage]) -> None:
-        """Make the log consist of these messages.
+        """Replace the log by these messages.
 
-        What the log begins with already stays as it is. What leaves the log stays remembered:
-        agents set what they were given as history. To erase, use `reset`.
+        Messages that the log begins with already stay as they are. Messages that leave the log stay
+        in the memory: agents set the history that they were given. To erase, use `reset`.
         """
         session = self._session
         entries = session.entries()
@@ -222,11 +222,11 @@ class EntropicChatMemory(RecallFields, BaseMemory):
 
     @override
     def reset(self) -> None:
-        """Erase the session: its log, its messages, and what is remembered of them alone."""
+        """Erase the session: its log, its messages and everything that rests on them alone."""
         self.erase()
 
     def erase(self) -> ErasureReceipt:
-        """`reset`, with a receipt."""
+        """Do as `reset`, and return a receipt."""
         return self._session.clear()
 
     def _window(self, messages: Sequence[ChatMessage], limit: int) -> list[int]:
@@ -260,7 +260,7 @@ def _no_template(namespace: Namespace) -> Namespace:
 
 
 class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
-    """Remembers what leaves the short term, and recalls what matters for the present question.
+    """Memory block that stores messages as they leave the short term, and recalls them.
 
     ```python
     chat_memory = Memory.from_defaults(
@@ -277,8 +277,8 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
 
     Attributes:
         memory: The open memory; stays the caller's to close.
-        namespace: Whose memory it is; without ``{session_id}``, see ``per_session``.
-        per_session: Whether the session's id is a last label of the namespace.
+        namespace: Namespace of the memory; without ``{session_id}``, see ``per_session``.
+        per_session: True to add the session's id to the namespace as its last label.
         max_tokens: Tokens of the recalled block at most.
         count_tokens: Tokens of a text; None is LlamaIndex's own tokenizer, as `Memory` uses.
         priority: 0 would never be truncated; 1 is truncated last.
@@ -356,7 +356,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
 
 
 def text_length(count_tokens: TextLength | None) -> TextLength:
-    """Tokens of a text as the user counts them, or by LlamaIndex's own tokenizer."""
+    """Return the user's counter of tokens, or that of LlamaIndex's own tokenizer."""
     if count_tokens is not None:
         return count_tokens
     tokenizer: Callable[[str], Sequence[object]] = get_tokenizer()

@@ -1,4 +1,4 @@
-"""LlamaIndex's messages: who said what, what a model reads of it, and how it is logged."""
+"""Messages of LlamaIndex: authors, texts for a model, and entries of a log."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _SCRATCHPAD = re.compile(r"^(?:Thought|Observation):", re.MULTILINE)
 
 
 def is_user(message: ChatMessage) -> bool:
-    """Whether the user said it."""
+    """Return True if the user said it."""
     return message.role == MessageRole.USER
 
 
 def text_of(message: ChatMessage) -> str:
-    """The text of a message, without what is no text."""
+    """Return the text of a message."""
     texts = [block.text for block in message.blocks if isinstance(block, TextBlock)]
     return "\n".join(texts)
 
 
 def visible_texts(messages: Sequence[ChatMessage]) -> set[str]:
-    """Texts that a model reads in messages, and what would be remembered of them."""
+    """Return the texts of messages, as a model reads them and as they are remembered."""
     texts = {text_of(message) for message in messages}
     for message in messages:
         own = without_notes(own_words(message))
@@ -55,7 +55,7 @@ def with_note(
     note: str,
     question: int | None,
 ) -> list[ChatMessage]:
-    """The messages with a recalled block before the question, or as the last message."""
+    """Return the messages with a block of notes before the question, or as the last message."""
     if not note:
         return messages
     if question is None:
@@ -68,7 +68,7 @@ def with_note(
 
 
 def without_marks_in(message: ChatMessage) -> ChatMessage:
-    """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
+    """Return a message in which nothing looks like the tags of recalled notes."""
     blocks = [_inert_block(block) for block in message.blocks]
     if blocks == message.blocks:
         return message
@@ -83,7 +83,7 @@ def _inert_block(block: ContentBlock) -> ContentBlock:
 
 
 def own_words(message: ChatMessage) -> str:
-    """The text of a message; of the notes of a `ReActAgent`, what follows the last ``Answer:``.
+    """Return the text of a message; of a `ReActAgent`, the text after the last ``Answer:``.
 
     The notes hold what tools returned, which anybody may have written, ``Answer:`` included. The
     answer is their last part.
@@ -96,7 +96,7 @@ def own_words(message: ChatMessage) -> str:
 
 
 def remembered(message: ChatMessage) -> tuple[str | None, str | None]:
-    """``user`` or ``assistant``, and what is to be remembered of them; None for all else."""
+    """Return ``user`` or ``assistant``, and their words; None for all others."""
     if is_user(message):
         return "user", without_notes(text_of(message))
     if message.role not in _ASSISTANT or _calls_tools(message):
@@ -111,7 +111,7 @@ def _calls_tools(message: ChatMessage) -> bool:
 
 
 def speaker_metadata(message: ChatMessage, role: str) -> dict[str, object]:
-    """Who said it: ``role``, and ``name`` where the message has one."""
+    """Return the speaker: ``role``, and ``name`` if the message has one."""
     metadata: dict[str, object] = {"role": role}
     name = message.additional_kwargs.get("name")
     if isinstance(name, str) and name:
@@ -120,7 +120,7 @@ def speaker_metadata(message: ChatMessage, role: str) -> dict[str, object]:
 
 
 def to_entry(message: ChatMessage) -> Entry:
-    """A message as it is logged, and what of it is remembered."""
+    """Return a message as an entry of a log."""
     role, text = remembered(message)
     role = role or "other"
     data = _data_of(message)
@@ -143,7 +143,7 @@ def to_entry(message: ChatMessage) -> Entry:
 
 
 def _data_of(message: ChatMessage) -> dict[str, Any]:
-    """The fields of a message in JSON types; what it carries in a form that it can have there."""
+    """Return the fields of a message in JSON types."""
     try:
         data: dict[str, Any] = as_json(message.model_dump(mode="json"))
     except (ValueError, RecursionError):  # pydantic knows no form for something in it
@@ -171,7 +171,7 @@ def _carried(value: Any) -> Any:
 
 
 def to_message(item: StoredItem) -> ChatMessage:
-    """The message that was logged."""
+    """Return the message of an entry."""
     data = item.value["data"]
     if "content" in item.value:
         data["blocks"][0]["text"] = item.value["content"]
@@ -179,7 +179,7 @@ def to_message(item: StoredItem) -> ChatMessage:
 
 
 def all_text(message: ChatMessage) -> str:
-    """All that a model reads of a message, calls and thinking included, to count its tokens."""
+    """Return all that a model reads of a message, to count its tokens."""
     parts = []
     for block in message.blocks:
         if isinstance(block, TextBlock):
