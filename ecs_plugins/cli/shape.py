@@ -110,8 +110,8 @@ def shape(
     ranker: Annotated[
         str,
         typer.Option(help="Chooses the passages worth scoring: {rankers}, or none to score all."),
-    ] = "convex",
-    pool_size: Annotated[int, typer.Option(help="How many passages it chooses.")] = 40,
+    ] = "fused",
+    pool_size: Annotated[int, typer.Option(help="How many passages it chooses.")] = 20,
     model: ModelOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",

@@ -23,6 +23,7 @@ from ecs_plugins.integrations.tracing import TracedDocument, span
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.local import as_model
 from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
 from ecs_plugins.shaping.acceptance import check_threshold
 from ecs_plugins.shaping.config import ShapingConfig, by_name, make_parts
@@ -171,8 +172,20 @@ class ShapingFields(StrictFields):
         passages: Sequence[str],
         read_as: Sequence[str] | None = None,
         titles: Sequence[str | None] | None = None,
+        scores: Sequence[float | None] = (),
+        vectors: Sequence[Sequence[float] | None] = (),
     ) -> ShapedContext:
-        """Shape ``passages`` for ``query`` with the fields of this object."""
+        """Shape ``passages`` for ``query`` with the fields of this object.
+
+        Args:
+            query: The question.
+            passages: Their texts.
+            read_as: Texts that are read in their place.
+            titles: Titles of their documents.
+            scores: The retriever's scores. They are used if every passage has one and no
+                ``embedder`` is set, which would compute them again.
+            vectors: Vectors of the passages, made by ``embedder``; used if that is set.
+        """
         answer = None if self.answer is None else checked_answer(self.answer(query))
         signal, ranker = self._parts_in_use()
         config = self.config.replace(signal=signal, ranker=ranker)
@@ -183,15 +196,30 @@ class ShapingFields(StrictFields):
             "reranker.top_k": config.effective_top_k,
             "reranker.model_name": model.name,
         }
+        if self.embedder is not None and vectors:
+            dense = getattr(ranker, "dense", ranker)
+            if isinstance(dense, DenseRanker):
+                dense.remember(passages, vectors)
         with span("RERANKER", about) as set_documents:
             shaped = ContextShaper(model, config, probability=self.probability).shape(
-                query, passages, answer=answer, read_as=read_as, titles=titles
+                query,
+                passages,
+                answer=answer,
+                read_as=read_as,
+                titles=titles,
+                scores=self._known_scores(scores),
             )
             given = [TracedDocument(text) for text in passages]
             set_documents("reranker.input_documents", given)
             kept = [TracedDocument(each.kept_text, as_score(each.score)) for each in shaped.kept]
             set_documents("reranker.output_documents", kept)
         return shaped
+
+    def _known_scores(self, scores: Sequence[float | None]) -> list[float] | None:
+        known = [score for score in scores if score is not None]
+        if self.embedder is not None or not known or len(known) < len(scores):
+            return None
+        return known
 
     def _remember(self, dropped: Mapping[str, str]) -> None:
         """Hold what was dropped, by id, if there is a tool that could ask for it."""

@@ -34,6 +34,8 @@ EVENT = "ecs_shaping"
 
 SCORE_KEY = "relevance_score"
 """Metadata key of the probability that a document helps; LangChain's name for such a score."""
+SCORE_KEYS = (SCORE_KEY, "score", "_score", "similarity_score")
+"""Metadata keys under which retrievers put a score, of which more is better."""
 
 
 class CompressionInput(TypedDict):
@@ -133,7 +135,8 @@ class ECSDocumentCompressor(
         metadata = [document.metadata for document in documents]
         before = said_before(metadata, texts)
         read_as = self.replies(documents, texts, before)
-        shaped = self.shape_passages(query, texts, read_as, titles_of(metadata))
+        scores = [_score_of(document) for document in documents]
+        shaped = self.shape_passages(query, texts, read_as, titles_of(metadata), scores)
         config: RunnableConfig = {"callbacks": run_manager.get_child()}
         dispatch_custom_event(EVENT, shaped.to_dict(), config=config)
         self._remember(shaped.dropped)
@@ -170,8 +173,8 @@ def _kept(documents: Sequence[Document], shaped: ShapedContext) -> list[Document
 
 
 def _score_of(document: Document) -> float | None:
-    """The retriever's score: a Document has none of its own, and retrievers use either key."""
-    for key in (SCORE_KEY, "score"):
+    """Return the retriever's score from the metadata; a distance is no score."""
+    for key in SCORE_KEYS:
         score = as_score(document.metadata.get(key))
         if score is not None:
             return score

@@ -92,7 +92,9 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
             texts = [node.node.get_content(metadata_mode=self.metadata_mode) for node in nodes]
             read_as = self._read(nodes, texts)
             titles = titles_of([node.node.metadata for node in nodes])
-            shaped = self.shape_passages(query, texts, read_as, titles)
+            scores = [as_score(node.score) for node in nodes]
+            vectors = [node.node.embedding for node in nodes]
+            shaped = self.shape_passages(query, texts, read_as, titles, scores, vectors)
             kept = []
             for verdict in shaped.kept:
                 node = nodes[verdict.index]

@@ -274,6 +274,8 @@ class LocalLM:
         Raises:
             EcsPluginsError: As by `score`.
         """
+        if self._options.cache_bytes == 0:  # nothing would be kept
+            return 0
         job, worker = self._scoring(requests)
         job.requests = [request.beginning for request in job.requests]
         results = worker.compute(job, self._options.max_waiting)

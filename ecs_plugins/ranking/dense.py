@@ -64,6 +64,20 @@ class DenseRanker:
             scores[filled] = cosines.round(6)
         return Ranking.from_scores(scores.tolist())
 
+    def remember(self, texts: Sequence[str], vectors: Sequence[Sequence[float] | None]) -> None:
+        """Take vectors that the same embedder has made before; None for unknown ones.
+
+        Vectors of another length, without a direction or not finite are left out.
+        """
+        known: dict[str, npt.NDArray[np.float32]] = {}
+        for text, given in zip(texts, vectors, strict=True):
+            vector = np.asarray([] if given is None else given, dtype=np.float64)
+            length = float(np.linalg.norm(vector))
+            if vector.shape == (self._embedder.dimension,) and 0.0 < length < np.inf:
+                known[text.strip()] = (vector / length).astype(np.float32)
+        with self._lock:
+            self._vectors.update(known)
+
     def _embedded(self, texts: list[str]) -> npt.NDArray[np.float32]:
         distinct = dict.fromkeys(texts)
         vectors: dict[str, npt.NDArray[np.float32]] = {}

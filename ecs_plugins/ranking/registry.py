@@ -9,6 +9,7 @@ from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.coverage import CoverageRanker
 from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
 from ecs_plugins.ranking.embedder import Embedder, default_embedder
+from ecs_plugins.ranking.fused import FusedRanker
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
 
 
@@ -27,18 +28,20 @@ RANKERS: dict[str, Callable[[Embedder | None], Ranker]] = {
     "bm25": lambda _: BM25Ranker(),
     "coverage": lambda _: CoverageRanker(),
     "dense": _dense,
+    "fused": lambda embedder: FusedRanker(BM25Ranker(), _dense(embedder)),
     "convex": lambda embedder: ConvexRanker(CoverageRanker(), _dense(embedder)),
 }
-"""What makes the ranker of each name, of the caller's embedder if there is one. A name that is
-added is known everywhere."""
+"""Factories of rankers by name, with the caller's embedder if there is one. A name that is added
+is known everywhere."""
 
 
 def make_ranker(name: str, embedder: Embedder | None = None) -> Ranker:
     """Build a ranker from its name.
 
     Args:
-        name: A key of `RANKERS`. ``"convex"`` is the mean of query coverage and the cosine.
-        embedder: For ``"dense"`` and ``"convex"``; by default the one that is installed.
+        name: A key of `RANKERS`. ``"fused"`` is BM25 and the cosine by learned weights,
+            ``"convex"`` the mean of query coverage and the cosine.
+        embedder: For ``"dense"``, ``"fused"`` and ``"convex"``; by default the installed one.
 
     Raises:
         ConfigurationError: The name is unknown.

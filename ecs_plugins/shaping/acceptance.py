@@ -13,6 +13,7 @@ name which the kept one lacks is never redundant. "The meeting is on the 14th in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -41,8 +42,15 @@ class Decision:
     cut_by: str = ""
 
 
+class Sizes(NamedTuple):
+    """Tokens and characters of every passage."""
+
+    tokens: Sequence[int]
+    characters: Sequence[int]
+
+
 class Full(NamedTuple):
-    """Why no further passage has room: the setting that is used up, and a sentence."""
+    """The setting that is used up, and a sentence about it."""
 
     setting: str
     reason: str
@@ -58,6 +66,8 @@ class Limits:
         max_tokens: How many tokens they may have together.
         unit: Of the utility.
         min_probability: Least probability; it takes the place of the threshold.
+        max_characters: How many characters they may have together.
+        budget: Name of the setting that ``max_characters`` comes from.
     """
 
     threshold: float | None
@@ -65,10 +75,17 @@ class Limits:
     max_tokens: int | None
     unit: str
     min_probability: float | None = None
+    max_characters: float | None = None
+    budget: str = "max_characters"
 
     @classmethod
-    def of(cls, config: ShapingConfig, signal: Signal) -> Limits:
-        """The limits of a configuration, and of a signal that may have a threshold of its own.
+    def of(cls, config: ShapingConfig, signal: Signal, total: int = 0) -> Limits:
+        """Return the limits of a configuration, and of a signal with a threshold of its own.
+
+        Args:
+            config: The settings.
+            signal: The signal.
+            total: Characters of all given passages.
 
         Raises:
             ConfigurationError: Passages are decided on one by one and there is no threshold, or
@@ -87,19 +104,39 @@ class Limits:
                 f"the signal {signal.name!r} does not have: set threshold=..., or use "
                 'acceptance="independent"'
             )
-        # Where sentences are left out, the budget is of what is left.
-        max_tokens = None if config.unit == "sentence" else config.max_tokens
-        return cls(threshold, config.effective_top_k, max_tokens, signal.unit, least)
+        limits = cls(threshold, config.effective_top_k, None, signal.unit, least)
+        if config.unit == "sentence":  # the budget is of the sentences that stay
+            return limits
+        characters = math.inf if config.max_characters is None else float(config.max_characters)
+        share = math.inf if config.keep_share is None else config.keep_share * total
+        return replace(
+            limits,
+            max_tokens=config.max_tokens,
+            max_characters=min(characters, share),
+            budget="keep_share" if share < characters else "max_characters",
+        )
 
-    def no_room(self, kept: int, spent: int, tokens: int) -> Full | None:
-        """Why no passage of so many tokens may be kept any more; None if one may."""
-        if self.top_k is not None and kept >= self.top_k:
+    def no_room(self, kept: Sequence[int], index: int, sizes: Sizes) -> Full | None:
+        """Return why a passage may not be kept beside others; None if it may.
+
+        The best passage may be longer than a budget.
+        """
+        if self.top_k is not None and len(kept) >= self.top_k:
             return Full("top_k", f"{self.top_k} passages are kept before it (top_k)")
-        if self.max_tokens is None or spent + tokens <= self.max_tokens:
+        if not kept:
             return None
-        left = max(0, self.max_tokens - spent)
-        reason = f"its {tokens} tokens exceed what is left of max_tokens ({left} of "
-        return Full("max_tokens", f"{reason}{self.max_tokens})")
+        budgets = (
+            ("max_tokens", "tokens", self.max_tokens, sizes.tokens),
+            (self.budget, "characters", self.max_characters, sizes.characters),
+        )
+        for setting, unit, limit, size in budgets:
+            if limit is None or limit == math.inf:
+                continue
+            left = max(0.0, limit - sum(size[other] for other in kept))
+            if size[index] > left:
+                reason = f"its {size[index]} {unit} exceed the {left:.0f} that are left of "
+                return Full(setting, f"{reason}{setting} ({limit:.0f} {unit})")
+        return None
 
     def decide(self, scored: UnitUtility, place: int, of: int) -> Decision:
         """The decision on a passage that is not redundant and has room."""
@@ -260,13 +297,13 @@ class Acceptance:
     Attributes:
         score: Scores passages.
         limits: Bound what is kept.
-        tokens: Of every passage.
+        sizes: Of every passage.
         repetitions: Finds what repeats a kept passage.
     """
 
     score: Scorer
     limits: Limits
-    tokens: Sequence[int]
+    sizes: Sizes
     repetitions: NearRepetitions
 
     def select(
@@ -278,22 +315,19 @@ class Acceptance:
         is ``kept`` already counts against the limits.
         """
         taken = list(kept)
-        spent = sum(self.tokens[index] for index in taken)
         total = len(scored) + len(kept)
         decisions: dict[int, Decision] = {}
         for place, index in enumerate(by_score(scored), start=len(taken) + 1):
-            tokens = self.tokens[index]
             decision = self.limits.decide(scored[index], place, total)
             if decision.kept:
                 repeated = self.repetitions.of(index, taken)
-                no_room = self.limits.no_room(len(taken), spent, tokens)
+                no_room = self.limits.no_room(taken, index, self.sizes)
                 if repeated is not None:
                     decision = redundant(repeated, cut_by="redundancy_similarity")
                 elif no_room is not None:
                     decision = self.limits.crowded_out(place, no_room)
             if decision.kept:
                 taken.append(index)
-                spent += tokens
             decisions[index] = decision
         return decisions
 
@@ -301,13 +335,12 @@ class Acceptance:
         """Algorithm 1. Passages that cannot be kept any more are not scored at all."""
         outcome = Outcome({}, {})
         kept: list[int] = []
-        spent = 0
         for index in pool:
             repeated = self.repetitions.of(index, kept)
             if repeated is not None:
                 outcome.decisions[index] = redundant(repeated, cut_by="redundancy_similarity")
                 continue
-            no_room = self.limits.no_room(len(kept), spent, self.tokens[index])
+            no_room = self.limits.no_room(kept, index, self.sizes)
             if no_room is not None:
                 outcome.decisions[index] = Decision(
                     Verdict.UNSCORED,
@@ -325,7 +358,6 @@ class Acceptance:
             outcome.decisions[index] = decision
             if decision.kept:
                 kept.append(index)
-                spent += self.tokens[index]
         return replace(outcome, accepted=tuple(kept))
 
     def greedy(self, pool: Sequence[int], rounds: int) -> Outcome:

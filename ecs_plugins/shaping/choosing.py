@@ -34,6 +34,9 @@ SHORT_TOGETHER = 4 * UNIT_TOKENS
 """Characters that several passages may take together in any case, where the caller sets no budget:
 what is so short costs little, and a second hop is easily lost from it."""
 
+OVERLAP = 20
+"""Characters of the end of one passage and the beginning of another that are no chance."""
+
 Beyond: TypeAlias = Callable[[str], str]
 """What is scored of a text, such as what it says beyond the question."""
 PieceScorer: TypeAlias = Callable[[Sequence[str]], Sequence[float | None]]
@@ -48,14 +51,14 @@ def _no_tokens(texts: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much may stay, over all passages.
+    """How much may stay, over all passages. The best piece stays even if it alone is longer.
 
     Attributes:
-        share: Of the characters that there are; the best piece stays even where it is longer. None
-            without a limit.
-        characters: At most so many stay.
-        tokens: At most so many stay, as ``count_tokens`` counts them.
+        share: Of the characters; None without a limit.
+        characters: Largest number of characters.
+        tokens: Largest number of tokens, as ``count_tokens`` counts them.
         floor: Characters of several passages that may stay whatever the share.
+        total: Characters that the share is of; None means those of the texts that are pruned.
     """
 
     share: float | None = KEPT_SHARE
@@ -63,15 +66,22 @@ class Budget:
     tokens: int | None = None
     count_tokens: TokenCounter = _no_tokens
     floor: int = 0
+    total: int | None = None
 
     @classmethod
-    def of(cls, config: ShapingConfig, count_tokens: TokenCounter) -> Budget:
-        """The budget of a configuration, which has a share and a floor where it sets none."""
+    def of(cls, config: ShapingConfig, count_tokens: TokenCounter, total: int) -> Budget:
+        """Return the budget of a configuration; without one, a share of the kept passages.
+
+        Args:
+            config: The settings.
+            count_tokens: Counts tokens.
+            total: Characters of all given passages, of which ``keep_share`` is a share.
+        """
         limits = (config.keep_share, config.max_characters, config.max_tokens)
         if all(limit is None for limit in limits):
             return cls(count_tokens=count_tokens, floor=SHORT_TOGETHER)
         share, characters, tokens = limits
-        return cls(share, characters, tokens, count_tokens)
+        return cls(share, characters, tokens, count_tokens, total=total)
 
     def __str__(self) -> str:
         limits = self._limits().items()
@@ -79,7 +89,7 @@ class Budget:
 
     @property
     def settings(self) -> str:
-        """The names of the settings that set it."""
+        """Names of the settings that set it."""
         return " and ".join(self._limits())
 
     def _limits(self) -> dict[str, str]:
@@ -92,22 +102,24 @@ class Budget:
             limits["max_tokens"] = str(self.tokens)
         return limits
 
-    @property
-    def is_hard(self) -> bool:
-        """Whether not even the best piece may be longer."""
-        return self.characters is not None or self.tokens is not None
-
     def characters_of(self, texts: Sequence[str]) -> float:
-        """The characters that may stay of some texts."""
-        limit = math.inf
-        if self.characters is not None:
-            limit = self.characters
+        """Return the characters that may stay of some texts."""
+        limit = math.inf if self.characters is None else float(self.characters)
         if self.share is None:
             return limit
-        share = self.share * sum(map(len, texts))
+        total = sum(map(len, texts)) if self.total is None else self.total
+        share = self.share * total
         if len(texts) > 1:
             share = max(share, self.floor)
         return min(limit, share)
+
+    def is_exceeded_by(self, texts: Sequence[str]) -> bool:
+        """Return True if texts take more than the characters or tokens that were set."""
+        if self.total is None:
+            return False
+        characters = sum(map(len, texts))
+        tokens = sum(self.count_tokens(texts)) if self.tokens is not None and texts else 0
+        return characters > self.characters_of([]) or tokens > (self.tokens or math.inf)
 
 
 class PieceKey(NamedTuple):
@@ -200,9 +212,7 @@ def prune(
     selection = _Selection(query, passages, budget)
     readings = _readings(passages, beyond)
     worth = dict.fromkeys(readings, math.inf)
-    # Where each text is one sentence, there is nothing to choose.
-    is_choice = len(readings) > len(texts) or budget.is_hard
-    if is_choice and not selection.fits_whole:
+    if not selection.fits_whole:
         scores = score(list(readings.values()))
         for key, value in zip(readings, scores, strict=True):
             if value is not None:
@@ -256,6 +266,9 @@ class _Selection:
         self._passages = passages
         self._budget = budget
         self._kept: list[set[int]] = [set() for _ in passages]
+        self._keeper: dict[str, int] = {}
+        """By its text, the passage that keeps a sentence."""
+        self._overlapping = _overlapping(passages)
         self._titles = _titles(query, passages)
         self._unnamed = dict(self._titles)
         self._tokens_of = self._counted()
@@ -274,41 +287,55 @@ class _Selection:
     def best(self, worth: Mapping[PieceKey, float]) -> list[set[int]]:
         """The numbers of the pieces that stay, by passage: from the best on, as far as they fit."""
         if self.fits_whole:
-            for numbers, each in zip(self._kept, self._passages, strict=True):
-                numbers.update(range(len(each.pieces)))
+            for passage, each in enumerate(self._passages):
+                numbers = range(len(each.pieces))
+                fresh = {n for n in numbers if not self._is_repeated(passage, n)}
+                said = any(each.pieces[number].said for number in fresh)
+                self._take(_Taken(passage, fresh if said else set()))
             return self._kept
         self._waiting = [(-value, *key) for key, value in worth.items()]
         heapify(self._waiting)
         self._name(self._query, worth)
         taken: list[_Taken] = []
         while self._waiting:
-            negative, passage, number = heappop(self._waiting)
+            _, passage, number = heappop(self._waiting)
             pieces = _Taken(passage, self._new(passage, number))
-            must_stay = negative == -math.inf or not taken
-            if self._may_take(pieces, must_stay=must_stay):
+            has_new = any(self._passages[passage].pieces[n].said for n in pieces.numbers)
+            if has_new and (not taken or self._room.holds(self._size(pieces))):
                 self._take(pieces)
                 taken.append(pieces)
                 self._name(self._said(pieces), worth)
-        while taken and self._is_over():
+        while len(taken) > 1 and self._is_over():
             last = taken.pop()
             self._kept[last.passage] -= last.numbers
         return self._kept
 
     def _new(self, passage: int, number: int) -> set[int]:
         """A piece and what it needs, as far as it is not kept yet."""
+        if self._is_repeated(passage, number):
+            return set()
         pieces = self._passages[passage].pieces
-        needed = set(with_needs(pieces, [number]))
-        return needed - self._kept[passage]
+        needed = set(with_needs(pieces, [number])) - self._kept[passage]
+        return {each for each in needed if not self._is_repeated(passage, each)}
 
-    def _may_take(self, pieces: _Taken, *, must_stay: bool) -> bool:
-        """Whether there is room, or need not be: for what is certain, where a share is a wish."""
-        if must_stay and not self._budget.is_hard:
-            return True
-        return self._room.holds(self._size(pieces))
+    def _is_repeated(self, passage: int, number: int) -> bool:
+        """Return True if another passage keeps the same sentence, as overlapping chunks do."""
+        text = self._repeatable(passage, number)
+        return bool(text) and self._keeper.get(text, passage) != passage
+
+    def _repeatable(self, passage: int, number: int) -> str:
+        """Return the text of a sentence that stands where two passages overlap; else nothing."""
+        if PieceKey(passage, number) not in self._overlapping:
+            return ""
+        return " ".join(self._passages[passage].text_of(number).split())
 
     def _take(self, pieces: _Taken) -> None:
         self._room = self._room.without(self._size(pieces))
         self._kept[pieces.passage] |= pieces.numbers
+        for number in pieces.numbers:
+            text = self._repeatable(pieces.passage, number)
+            if text:
+                self._keeper.setdefault(text, pieces.passage)
 
     def _size(self, pieces: _Taken) -> _Size:
         passage = self._passages[pieces.passage]
@@ -364,6 +391,25 @@ class _Selection:
             lead = PieceKey(passage, number)
             sooner = worth[lead] + LINKED
             heappush(self._waiting, (-sooner, *lead))
+
+
+def _overlapping(passages: Sequence[Passage]) -> set[PieceKey]:
+    """Return the pieces that stand where one passage ends as another one begins."""
+    found: set[PieceKey] = set()
+    for one, before in enumerate(passages):
+        for other, after in enumerate(passages):
+            text = before.text.rstrip()
+            start = text.rfind(after.text[:OVERLAP]) if one != other else -1
+            size = len(text) - start
+            if start < 1 or size < OVERLAP or after.text[:size] != text[start:]:
+                continue
+            for number, piece in enumerate(before.pieces):
+                if piece.start >= start:
+                    found.add(PieceKey(one, number))
+            for number, piece in enumerate(after.pieces):
+                if piece.start + len(after.text_of(number).rstrip()) <= size:
+                    found.add(PieceKey(other, number))
+    return found
 
 
 def _titles(query: str, passages: Sequence[Passage]) -> dict[int, Title]:

@@ -10,9 +10,11 @@ from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.embedder import Embedder
+from ecs_plugins.ranking.fused import FusedRanker
 from ecs_plugins.ranking.registry import RANKERS, make_ranker
 from ecs_plugins.shaping.signals import SIGNALS, RankFused
 from ecs_plugins.shaping.signals.base import PAPER_THRESHOLD, Signal
+from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 from ecs_plugins.shaping.signals.unmodelled import RankOnly
 
 DEFAULT_TOP_K = 5
@@ -28,21 +30,22 @@ PAPER_LENGTH_PENALTY = 0.002
 PAPER_REDUNDANCY_SIMILARITY = 0.85
 """Similarity of Table 2 above which a passage repeats another one."""
 AUTO_WITH_ANSWER = "joint_shift+bm25"
-AUTO_WITHOUT_ANSWER = "query_likelihood+bm25"
+AUTO_WITHOUT_ANSWER = "query_likelihood+bm25+dense"
 
 
 def is_signal(name: str) -> bool:
     """Return True if `make_signal` knows a name."""
-    signal, _, ranker = name.partition("+")
-    return name in SIGNALS or (signal in SIGNALS and ranker in RANKERS)
+    signal, *rankers = name.split("+")
+    return signal in SIGNALS and all(ranker in RANKERS for ranker in rankers)
 
 
 def make_signal(name: str, embedder: Embedder | None = None) -> Signal:
     """Build a signal from its name.
 
     Args:
-        name: A key of `SIGNALS`, or one of them, ``+`` and a key of `RANKERS`: `RankFused`.
-        embedder: For such a ranker, if it is dense; by default the one that is installed.
+        name: A key of `SIGNALS`, or one of them and keys of `RANKERS` with ``+`` between:
+            `RankFused`.
+        embedder: For a dense ranker; by default the one that is installed.
 
     Raises:
         ConfigurationError: The name is unknown.
@@ -53,10 +56,10 @@ def make_signal(name: str, embedder: Embedder | None = None) -> Signal:
             f"unknown signal {name!r}: use auto, {', '.join(SIGNALS)}, one of them with + and a "
             "ranker, or pass an own Signal"
         )
-    if name in SIGNALS:
-        return SIGNALS[name]()
-    signal, _, ranker = name.partition("+")
-    return RankFused(SIGNALS[signal](), RANKERS[ranker](embedder))
+    signal, *rankers = name.split("+")
+    if not rankers:
+        return SIGNALS[signal]()
+    return RankFused(SIGNALS[signal](), tuple(make_ranker(each, embedder) for each in rankers))
 
 
 def _known_signal(signal: object) -> object:
@@ -97,12 +100,12 @@ class ShapingConfig(Config):
 
     Attributes:
         signal: The measure of a passage: ``"auto"`` (joint shift when an answer is given, else
-            query likelihood, ordered together with BM25), another name of
-            `ecs_plugins.shaping.signals.SIGNALS`, one of them with ``+`` and a ranker, whose order
-            then counts too (``"query_likelihood+bm25"``), or an own `Signal`. None asks no model:
-            passages and sentences are ordered by ``ranker``, or by BM25 without one.
+            query likelihood, fused with BM25 and embeddings), another name of
+            `ecs_plugins.shaping.signals.SIGNALS`, one of them with rankers after ``+``
+            (``"query_likelihood+bm25"``), or an own `Signal`. None asks no model: passages and
+            sentences are ordered by ``ranker``, or by BM25 without one.
         ranker: Stage 1, which finds the passages worth scoring: ``"tfidf"``,
-            ``"tfidf_query"``, ``"bm25"``, ``"coverage"``, ``"dense"``, ``"convex"``, another name
+            ``"tfidf_query"``, ``"bm25"``, ``"coverage"``, ``"dense"``, ``"fused"``, another name
             of `ecs_plugins.ranking.registry.RANKERS`, an own `Ranker`, or None to score everything.
         pool_size: Number of passages that the ranker hands to the model.
         threshold: Nats that a passage must add (delta of Algorithm 1). None takes the signal's own,
@@ -114,13 +117,15 @@ class ShapingConfig(Config):
             no answer. It needs a fit for model and signal, and passages that are scored alone
             (``acceptance="independent"``).
         length_penalty: Nats per passage token (beta of Definition 3.1).
-        top_k: Largest number of kept passages. None means `DEFAULT_TOP_K` if neither
-            ``threshold``, ``min_probability`` nor ``max_tokens`` is set, and no limit otherwise;
-            with ``unit="sentence"``, `PRUNED_TOP_K` if a budget is set.
-        max_tokens: Token budget of the kept text.
-        max_characters: The same in characters, with ``unit="sentence"``.
-        keep_share: Share of the characters of the kept passages that may stay, with
-            ``unit="sentence"``. None means `KEPT_SHARE` without another budget, else no limit.
+        top_k: Largest number of kept passages. None means `DEFAULT_TOP_K` if no threshold and no
+            budget is set, and no limit otherwise; with ``unit="sentence"`` and a budget of tokens
+            or characters, `PRUNED_TOP_K`.
+        max_tokens: Token budget of the kept text. The best passage or sentence stays even if it
+            alone is longer than a budget, and ``ShapedContext.over_budget`` is then true.
+        max_characters: The same in characters.
+        keep_share: Share of the characters of all given passages that may stay. With
+            ``unit="sentence"`` and no budget, sentences may take `KEPT_SHARE` of the kept
+            passages.
         acceptance: ``"independent"`` scores every passage against the given context alone.
             ``"stream"`` is Algorithm 1: passages in the given order, read as they are, and an
             accepted one joins the context. ``"greedy"`` takes the best, lets it join the context
@@ -149,8 +154,8 @@ class ShapingConfig(Config):
         str | Ranker | None,
         PlainValidator(_known_ranker),
         PlainSerializer(by_name, when_used="json"),
-    ] = "convex"
-    pool_size: int = Field(default=40, ge=1)
+    ] = "fused"
+    pool_size: int = Field(default=20, ge=1)
     threshold: float | None = Field(default=None, ge=0.0)
     min_probability: float | None = Field(default=None, ge=0.0, le=1.0)
     length_penalty: float = Field(default=0.0, ge=0.0)
@@ -170,13 +175,6 @@ class ShapingConfig(Config):
                 "min_probability needs passages that are scored alone: "
                 f'acceptance="independent", not {self.acceptance!r}'
             )
-        has_pruning_budget = self.keep_share is not None or self.max_characters is not None
-        if has_pruning_budget and self.unit != "sentence":
-            raise ValueError(
-                "keep_share and max_characters bound the text that sentences of passages take: "
-                'set unit="sentence" (prune=True in the integrations), or max_tokens for whole '
-                "passages"
-            )
         return self
 
     @property
@@ -185,13 +183,12 @@ class ShapingConfig(Config):
 
         A signal's own threshold is no such limit: it was not calibrated for the model at hand.
         """
-        chosen = (self.top_k, self.threshold, self.min_probability)
+        chosen = (self.top_k, self.threshold, self.min_probability, self.keep_share)
         if any(limit is not None for limit in chosen):
             return self.top_k
-        if self.unit == "sentence":
-            has_budget = self.max_tokens is not None or self.max_characters is not None
-            return PRUNED_TOP_K if has_budget else DEFAULT_TOP_K
-        return DEFAULT_TOP_K if self.max_tokens is None else None
+        if self.max_tokens is None and self.max_characters is None:
+            return DEFAULT_TOP_K
+        return PRUNED_TOP_K if self.unit == "sentence" else None
 
     @classmethod
     def paper(cls) -> Self:
@@ -208,25 +205,46 @@ class ShapingConfig(Config):
 def make_parts(
     config: ShapingConfig, embedder: Embedder | None
 ) -> tuple[str | Signal, Ranker | None]:
-    """Return signal and ranker of a configuration, which cache vectors; ``"auto"`` stays."""
+    """Return signal and ranker of a configuration, which share vectors.
+
+    ``"auto"`` stays a name: whether there is an answer is known per call.
+    """
     signal = config.signal
     ranker = config.ranker
     if isinstance(ranker, str):
         ranker = make_ranker(ranker, embedder)
     if signal is None:
-        signal = RankOnly(ranker or make_ranker("bm25"))
+        signal = RankOnly(ranker or make_ranker("bm25"), complements=ranker_is_fused(ranker))
     elif isinstance(signal, str) and signal != "auto":
         signal = make_signal(signal, embedder)
     return signal, ranker
 
 
-def resolve_signal(signal: str | Signal, *, has_answer: bool) -> Signal:
-    """Return the signal of a configuration; refuse one that lacks an answer."""
+def ranker_is_fused(ranker: Ranker | None) -> bool:
+    """Return True for the default ranker, whose passages complement each other."""
+    return isinstance(ranker, FusedRanker)
+
+
+def resolve_signal(
+    signal: str | Signal, *, has_answer: bool, ranker: Ranker | None = None
+) -> Signal:
+    """Return the signal of a configuration; refuse one that lacks an answer.
+
+    Args:
+        signal: The signal or its name.
+        has_answer: True if an answer is known.
+        ranker: Stage 1; ``"auto"`` uses its rankers, so that passages are embedded once.
+    """
     if isinstance(signal, str):
-        name = signal
-        if name == "auto":
-            name = AUTO_WITH_ANSWER if has_answer else AUTO_WITHOUT_ANSWER
-        signal = make_signal(name)
+        fused = ranker if isinstance(ranker, FusedRanker) else None
+        if signal != "auto":
+            signal = make_signal(signal)
+        elif has_answer:
+            signal = make_signal(AUTO_WITH_ANSWER)
+        elif fused is not None:
+            signal = RankFused(QueryLikelihood(), (fused.lexical, fused.dense))
+        else:
+            signal = make_signal(AUTO_WITHOUT_ANSWER)
     if signal.needs_answer and not has_answer:
         raise InvalidInputError(
             f"the signal {signal.name!r} needs an answer: pass answer=..., or use the signal "

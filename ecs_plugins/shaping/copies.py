@@ -11,6 +11,8 @@ without any other word is not read at all. Two kinds of true answers have no oth
 read: "Anna did move." moves the first word of the question, and "The inn is older." lacks one of
 two alternatives.
 
+A query without a question mark is a search for words, and only marked copies of it are cut.
+
 Not noticed are swapped letters and the question's words in a sentence with other words.
 """
 
@@ -33,6 +35,7 @@ LONGER = 4
 """Characters of words whose repetition means something; numbers always do."""
 
 _TERM = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
+_QUESTION_MARKS = "?？؟"
 _MARK = re.compile(r"[^\w\n]{0,9}?[?？؟]+")
 _BREAK = re.compile(r"[?？؟\n]")
 _INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
@@ -48,11 +51,12 @@ class Word(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """The words of a question in order, how often it has each, and its longer ones."""
+    """The words of a question in order, how often it has each, its longer ones, and its mark."""
 
     words: tuple[str, ...]
     counts: Counter[str]
     longer: frozenset[str]
+    has_mark: bool
 
     def first_of_copy(self, run: Sequence[Word], *, has_mark: bool) -> int | None:
         """Return the place in a run of these words where a copy begins; None without one."""
@@ -63,7 +67,7 @@ class _Asked(NamedTuple):
         for start in range(len(run) - size + 1):
             part = run[start : start + size]
             is_unbroken = part[-1].number - part[0].number == size - 1
-            if is_unbroken and tuple(word.text for word in part) == self.words:
+            if self.has_mark and is_unbroken and tuple(word.text for word in part) == self.words:
                 return start
         twice = sum(said[word] >= 2 * self.counts[word] for word in self.longer)
         return 0 if twice >= max(2, STUFFED * len(self.longer)) else None
@@ -71,7 +75,7 @@ class _Asked(NamedTuple):
     def says_all_of(self, words: Sequence[str]) -> bool:
         """Return True if a text of these words says nothing that the question does not."""
         said = set(words)
-        if not said <= self.counts.keys():
+        if not self.has_mark or not said <= self.counts.keys():
             return False
         is_moved = self.words[0] in words[1:] and len(said) == len(words)
         longer = self.longer or self.counts.keys()
@@ -109,7 +113,9 @@ def _asked(query: str) -> _Asked:
     # Once for all passages: a long question with many of them took minutes otherwise.
     words = tuple(word.text for word in _words(query))
     longer = (word for word in words if len(word) >= LONGER or word.isdigit())
-    return _Asked(words, Counter(words), frozenset(longer))
+    return _Asked(
+        words, Counter(words), frozenset(longer), any(mark in query for mark in _QUESTION_MARKS)
+    )
 
 
 def _words(text: str) -> Iterator[Word]:

@@ -141,12 +141,14 @@ def _pack(pieces: Iterable[_Piece], max_tokens: int) -> list[_Piece]:
 class Pool:
     """What goes to the model, by passage index in input order; places count from 1.
 
-    ``ranks`` and ``scores`` are the ranker's, empty if nothing was ranked.
+    ``ranks`` and ``scores`` are the ranker's, empty if nothing was ranked. ``unscored`` are the
+    texts of the other units, which rankers compare as well.
     """
 
     units: Mapping[int, tuple[Unit, ...]]
     ranks: Mapping[int, int]
     scores: Mapping[int, float]
+    unscored: tuple[str, ...] = ()
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -181,7 +183,7 @@ def build_pool(
     needs_no_order = not always and _fits(units, pool_size)
     if ranker is None or needs_no_order:
         return Pool(_by_passage(units), {}, {})
-    texts = [unit.text for unit in units]
+    texts = [unit.text.strip() for unit in units]
     ranking = ranker.rank(query, texts)
     ranks: dict[int, int] = {}
     scores: dict[int, float] = {}
@@ -198,7 +200,9 @@ def build_pool(
             continue
         best = of_passage[:MAX_UNITS]
         chosen[index] = tuple(sorted(best, key=_start))
-    return Pool(chosen, ranks, scores)
+    kept = {(unit.source, unit.start) for units in chosen.values() for unit in units}
+    others = [unit.text.strip() for unit in units if (unit.source, unit.start) not in kept]
+    return Pool(chosen, ranks, scores, tuple(others))
 
 
 def _start(unit: Unit) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ecs_plugins.ranking.fused import z_scores
 from ecs_plugins.shaping.choosing import Beyond, Budget, PieceScorer, prune
 from ecs_plugins.shaping.passages import TokenCounter
 from ecs_plugins.shaping.result import PassageVerdict
-from ecs_plugins.shaping.signals.fused import z_scores
 from ecs_plugins.shaping.spans import Span
 
 NONE_STAYS = "none of its sentences is among the best"

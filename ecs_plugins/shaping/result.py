@@ -133,7 +133,9 @@ class ShapedContext:
         seconds: Wall time.
         error: Why nothing could be scored, when ``on_error="return_input"`` took effect: every
             passage is kept then, and `unscored`. None otherwise.
-        conversation: Whether the passages were read as turns of a conversation.
+        conversation: True if the passages were read as turns of a conversation.
+        over_budget: True if the best passage or sentence stays although it alone is longer than
+            ``max_tokens``, ``max_characters`` or ``keep_share`` allow.
     """
 
     query: str
@@ -144,6 +146,7 @@ class ShapedContext:
     seconds: float = 0.0
     error: str | None = None
     conversation: bool = False
+    over_budget: bool = False
 
     @property
     def kept(self) -> tuple[PassageVerdict, ...]:
@@ -270,7 +273,7 @@ class ShapedContext:
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: plain types only."""
-        plain = ("query", "signal", "model", "seconds", "error", "conversation")
+        plain = ("query", "signal", "model", "seconds", "error", "conversation", "over_budget")
         return {
             **{name: getattr(self, name) for name in (*plain, "answerable")},
             "kept": [verdict.index for verdict in self.kept],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from ecs_plugins.common.aio import check_awaited
 from ecs_plugins.errors import ScoringError
-from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.lm.base import LanguageModel, prepare
 from ecs_plugins.shaping.passages import Unit, split_passages
 from ecs_plugins.shaping.signals.base import ScoringTask, Signal, UnitUtility
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -130,6 +130,11 @@ class PassageScoring:
 
     def _utilities(self, task: ScoringTask) -> Sequence[UnitUtility]:
         requests = self.signal.requests(task, self.model.layout)
+        # In 16 bits, keys that were just computed and kept ones differ in the last bits. So the
+        # passages are read first, and every call scores after kept keys: equal calls are equal.
+        read = prepare(self.model, requests) if requests else 0
+        if read:
+            self.ledger.book(Stage.QUERY, Role.SCORER, read)
         results = self.model.score(requests) if requests else []
         if len(results) != len(requests):
             raise ScoringError(

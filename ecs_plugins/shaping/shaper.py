@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,7 @@ from ecs_plugins.shaping.acceptance import (
     NearRepetitions,
     Outcome,
     Scorer,
+    Sizes,
 )
 from ecs_plugins.shaping.attribution.answers import attribute_answer
 from ecs_plugins.shaping.attribution.result import Attribution
@@ -134,7 +136,7 @@ class ContextShaper:
         """
         started = time.perf_counter()
         question = Question(query, passages, context, answer, read_as, scores, titles)
-        signal = resolve_signal(self._signal, has_answer=bool(answer))
+        signal = resolve_signal(self._signal, has_answer=bool(answer), ranker=self._ranker)
         try:
             return self._shaped(question, signal, started)
         except _ALWAYS_RAISED:
@@ -200,13 +202,15 @@ class ContextShaper:
         unit_texts = tuple(unit.text.strip() for unit in units if unit.text.strip())
         if not unit_texts:
             return 0
-        signal = resolve_signal(self._signal, has_answer=self._signal != "auto")
+        has_answer = self._signal != "auto"
+        signal = resolve_signal(self._signal, has_answer=has_answer, ranker=self._ranker)
         task = ScoringTask("?", unit_texts, context, ("?",), trajectory="?")
         return prepare(model, signal.requests(task, model.layout))
 
     def _shaped(self, question: Question, signal: Signal, started: float) -> ShapedContext:
         config, model = self.config, self.model
-        limits = Limits.of(config, signal)
+        total = sum(len(text) for text in question.passages)
+        limits = Limits.of(config, signal, total)
         answers = checked_answers(question.answer, model)
         if not question.passages:
             return ShapedContext(question.query, (), signal.name, model.name)
@@ -226,8 +230,12 @@ class ContextShaper:
         )
         outcome = self._accepted(question, pool, scoring, limits)
         verdicts = self._verdicts(question, reading, pool, scoring, outcome)
+        budget = Budget.of(config, model.count_tokens, total)
         if config.unit == "sentence":
-            verdicts = self._pruned(question, verdicts, scoring)
+            if config.effective_top_k is None:
+                verdicts = _with_room(verdicts, budget)
+            verdicts = self._pruned(question, verdicts, scoring, budget)
+        kept = [verdict.kept_text for verdict in verdicts if verdict.kept]
         return ShapedContext(
             query=question.query,
             verdicts=tuple(verdicts),
@@ -236,6 +244,7 @@ class ContextShaper:
             ledger=scoring.ledger,
             seconds=time.perf_counter() - started,
             conversation=reading.conversation,
+            over_budget=len(kept) == 1 and budget.is_exceeded_by(kept),
         )
 
     def _pool(
@@ -274,6 +283,7 @@ class ContextShaper:
             seed=SEED,
             stage1_scores=given,
             titles=titles,
+            unscored=pool.unscored,
         )
 
     def _accepted(
@@ -283,8 +293,9 @@ class ContextShaper:
         config = self.config
         scorer = self._scorer(scoring)
         pooled = {index: question.passages[index] for index in pool.units}
+        sizes = Sizes(scoring.tokens, [len(text) for text in question.passages])
         repetitions = NearRepetitions(pooled, config.redundancy_similarity)
-        acceptance = Acceptance(scorer, limits, scoring.tokens, repetitions)
+        acceptance = Acceptance(scorer, limits, sizes, repetitions)
         if config.acceptance == "stream":
             return acceptance.stream(list(pool.units))
         rounds = GREEDY_ROUNDS if config.acceptance == "greedy" else 1
@@ -335,13 +346,16 @@ class ContextShaper:
         return lambda indices, kept: fit.told(scoring.score(indices, kept))
 
     def _pruned(
-        self, question: Question, verdicts: Sequence[PassageVerdict], scoring: PassageScoring
+        self,
+        question: Question,
+        verdicts: Sequence[PassageVerdict],
+        scoring: PassageScoring,
+        budget: Budget,
     ) -> list[PassageVerdict]:
         """The same, where kept passages keep only the sentences that help."""
         beyond: Beyond = str
         if question.read_as is None and self.config.acceptance != "stream":
             beyond = partial(beyond_question, question.query)
-        budget = Budget.of(self.config, self.model.count_tokens)
         score = scoring.score_texts
         return prune_kept(question.query, verdicts, score, budget, beyond=beyond)
 
@@ -371,6 +385,21 @@ class ContextShaper:
             seconds=time.perf_counter() - started,
             error=message,
         )
+
+
+def _with_room(verdicts: Sequence[PassageVerdict], budget: Budget) -> list[PassageVerdict]:
+    """Keep passages that stage 1 did not pass on, best first, while ``keep_share`` has room."""
+    kept = [verdict.text for verdict in verdicts if verdict.kept]
+    room = budget.characters_of(kept) - sum(map(len, kept))
+    cut = [verdict for verdict in verdicts if verdict.cut_by == "pool_size"]
+    added: dict[int, PassageVerdict] = {}
+    for verdict in sorted(cut, key=lambda each: each.rank or 0):
+        if budget.total is None or budget.share is None or room <= 0.0:
+            break
+        room -= len(verdict.text)
+        reason = "kept by its rank in stage 1: keep_share has room for it"
+        added[verdict.index] = replace(verdict, kept=True, reason=reason, cut_by="")
+    return [added.get(verdict.index, verdict) for verdict in verdicts]
 
 
 def _undecided(

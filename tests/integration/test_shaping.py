@@ -28,6 +28,7 @@ from llama_index.core.schema import (
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.shaping import ShapingConfig
 from ecs_plugins.shaping.probability import ProbabilityFit
 from tests.integration.shaping_setup import (
@@ -110,7 +111,7 @@ def test_a_title_in_the_metadata_leads_to_a_second_hop(kind, make):
 
 def test_the_score_is_a_probability_where_one_was_fitted_and_metadata_is_json(kind, make, given):
     fit = ProbabilityFit(0.0, {"utility": 1.0})
-    kept = kind.shape(make(config=GIVEN_ORDER, probability=fit), given)
+    kept = kind.shape(make(config=GIVEN_ORDER, probability=fit, embedder=FakeEmbedder()), given)
     best = max(kept, key=kind.score)
     assert kind.ids([best]) == ["id-3"]
     for item in kept:
@@ -130,15 +131,16 @@ async def test_nothing_gives_nothing_without_a_model(kind):
 
 def test_threshold_and_token_budget_limit_the_selection(kind, make, given):
     by_signal = ShapingConfig(signal="query_likelihood+bm25")
-    scored = kind.shape(make(top_k=4), given)
+    scored = kind.shape(make(top_k=4, embedder=FakeEmbedder()), given)
     best = max(item.metadata["ecs"]["utility"] for item in scored)
     tokens = scored[-1].metadata["ecs"]["tokens"]
     strict = make(
         top_k=4,
         threshold=best,
         config=by_signal,
+        embedder=FakeEmbedder(),
     )
-    within = make(top_k=None, max_tokens=tokens)
+    within = make(top_k=None, max_tokens=tokens, embedder=FakeEmbedder())
     assert kind.ids(kind.shape(strict, given)) == ["id-3"]
     assert kind.ids(kind.shape(within, given)) == ["id-3"]
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult, Segments
 from ecs_plugins.lm.prompts import PLAIN
+from ecs_plugins.ranking.fused import z_scores
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.attribution.cited import (
     SUPPORTED_FROM,
@@ -37,7 +38,6 @@ from ecs_plugins.shaping.attribution.wording import (
     unheld_words,
 )
 from ecs_plugins.shaping.passages import Unit
-from ecs_plugins.shaping.signals.fused import z_scores
 from ecs_plugins.shaping.signals.likelihood import QUERY_TEMPLATE
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 

@@ -1,34 +1,32 @@
-"""Fusion of a signal with a ranker: two kinds of evidence, each on its own scale.
+"""Fusion of a signal with rankers, and an order of passages that complement each other.
 
-Relevance is ``z(signal) + weight * z(ranker)`` with z-scores over the passages that are scored
-together, which makes nats and word overlap comparable without calibration. Where an answer was
-given, the ranker is asked a second time, with the answer alone, and both z-scores count.
+Relevance is the fusion of `ecs_plugins.ranking.fused`: z-scores of the signal, of BM25 and of the
+embeddings, by learned weights. Scores of the retriever take the place of the embeddings. If an
+answer was given, BM25 is asked a second time, with the answer alone.
 
-What is relevant is then ordered so that passages complement each other. A question with two hops
+Relevant passages are then ordered so that they complement each other. A question with two hops
 names two things, and the passages that make one of them likely crowd out the one passage about the
-other. The question's tokens show it: each has a log-probability behind every passage, and a passage
-adds to those already chosen what it raises a token above the best of them. This is greedy
-maximisation of relevance and a facility-location function over the question's tokens (Lin and
-Bilmes 2011), and needs no further pass through the model. No token shows it where the question does
-not name the second thing, but the first passage does: so links between passages count as well. A
-chosen passage leads to those whose titles it names. A title is told with the passages; where it is
-not, it is what stands before a colon or the end of the first line, such as the heading that a chunk
-of a document begins with. The other direction does not count: whoever writes a passage can name any
-title in it.
+other. The question's tokens show it: each has a log-probability after every passage, and a passage
+adds to those already chosen the nats by which it raises a token above the best of them. This is
+greedy maximisation of relevance and a facility-location function over the question's tokens (Lin
+and Bilmes 2011), and needs no further pass through the model. Without a model, the question's words
+and their rarity take the place of the tokens. No token shows the second thing if the question does
+not name it, but the first passage does: so links between passages count as well. A chosen passage
+leads to those whose titles it names. A title is told with the passages, or it is the text before a
+colon or the end of the first line, such as the heading that a chunk begins with. The other
+direction does not count: an author of a passage can name any title in it.
 
-All of it depends on the company of a passage, so it only orders: the utility, and with it the
-threshold, stay the signal's.
+All of it depends on the other passages, so it only orders: the utility, and with it the threshold,
+stay the signal's.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, pstdev
 from typing import TypeAlias
 
 import numpy as np
@@ -37,12 +35,11 @@ import numpy.typing as npt
 from ecs_plugins.common.text import terms
 from ecs_plugins.lm.base import ScoreResult
 from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.ranking.fused import Scored, Weight, fuse, shared_words, weights_of
 from ecs_plugins.shaping.signals.base import ScoringTask, Signal, SignalAround, UnitUtility
 
 Links: TypeAlias = npt.NDArray[np.float64]
 
-WEIGHT = 0.5
-"""Of each of the ranker's z-scores against the signal's."""
 LINKED = 3.0
 """Standard deviations of relevance that naming a whole title is worth."""
 SHORT_LIST = 8
@@ -55,26 +52,8 @@ _TITLE = re.compile(r"\w(?:[^:\n.!?]|[.!?](?!\s)){0,98}+(?=:\s|\n)")
 _OFTEN = 0.25  # of the passages; what is in front of more is whoever speaks, or their source
 
 
-def z_scores(values: Sequence[float]) -> list[float]:
-    """Mean 0 and standard deviation 1 over the finite values; all 0 where they do not differ.
-
-    A value that is not finite stays as it is.
-    """
-    finite = [value for value in values if math.isfinite(value)]
-    if not finite:
-        return list(values)
-    mean = fmean(finite)
-    spread = pstdev(finite) or math.inf
-    scores: list[float] = []
-    for value in values:
-        if math.isfinite(value):
-            value = (value - mean) / spread
-        scores.append(value)
-    return scores
-
-
 def places_of(values: Sequence[float]) -> list[int]:
-    """The place of every value from 1, the largest first; one that is NaN comes last."""
+    """Return the place of every value from 1, the largest first and NaN last."""
     known = [-math.inf if math.isnan(value) else value for value in values]
     largest_first = sorted(range(len(known)), key=lambda index: -known[index])
     places = [0] * len(known)
@@ -85,100 +64,118 @@ def places_of(values: Sequence[float]) -> list[int]:
 
 @dataclass(frozen=True)
 class RankFused(SignalAround):
-    """A signal whose order also heeds a ranker.
+    """A signal whose order also depends on rankers.
 
-    With ``acceptance="stream"``, where passages are scored one at a time, the ranker has no say.
+    With ``acceptance="stream"``, where passages are scored one at a time, the rankers do not count.
 
     Attributes:
-        signal: What is measured.
-        ranker: Ranks the scored passages among all that stage 1 passed on.
-        coverage: Weight of what a passage adds to better ones, for signals that score the
+        signal: The measure.
+        rankers: Rank the scored passages among all that stage 1 passed on.
+        coverage: Weight of the nats that a passage adds to better ones, for signals that score the
             question; 0 orders by relevance alone.
     """
 
     signal: Signal
-    ranker: Ranker
+    rankers: tuple[Ranker, ...]
     coverage: float = 1.0
 
     @property
     def name(self) -> str:
-        """The signal's name, ``+`` and the ranker's."""
-        return f"{self.signal.name}+{self.ranker.name}"
+        """Names of the signal and the rankers, with ``+`` between."""
+        return "+".join([self.signal.name, *(ranker.name for ranker in self.rankers)])
 
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
-        """The signal's utilities, ordered together with the ranker."""
+        """Return the signal's utilities, ordered together with the rankers."""
         utilities = self.signal.utilities(task, results)
-        by_signal = z_scores([utility.score for utility in utilities])
-        by_ranker: dict[str, list[float]] = {}
+        size = len(utilities)
         compared = (*task.passages, *task.unscored)
-        for part, looked_for in self._looked_for(task).items():
-            ranking = self.ranker.rank(looked_for, compared)
-            of_all = z_scores(ranking.scores)
-            by_ranker[part] = of_all[: len(task.passages)]
-            if part == "ranker_z":
-                shared = ranking.scores
-        second = self._second(task, by_ranker)
-        relevance = list(map(operator.add, by_signal, second))
+        scored = {"signal": Scored.of([utility.score for utility in utilities])}
+        told = _told(task)
+        for ranker in self.rankers:
+            if ranker.name in told:
+                continue
+            scored[ranker.name] = Scored.of(ranker.rank(task.query, compared).scores, size)
+        if self.needs_answer and task.answers and self.rankers:
+            by_answer = self.rankers[0].rank(" ".join(task.answers), compared)
+            scored["answer"] = Scored.of(by_answer.scores, size)
+        scored |= told
+        shared = shared_words(task.query, compared)
+        weights = _ANSWERED if self.needs_answer else weights_of("signal")
+        relevance = fuse(scored, max(shared, default=0.0), weights)
         placed = self._placed(task, utilities, relevance)
-        places = places_of(by_signal)
-        words = max(1, len(terms(task.query)))
+        places = places_of(relevance)
         crowd = math.log(max(1.0, len(compared) / SHORT_LIST))
         fused: list[UnitUtility] = []
         for index, utility in enumerate(utilities):
             parts = dict(utility.parts)
-            parts["signal_z"] = by_signal[index]
-            for part, scores in by_ranker.items():
-                parts[part] = scores[index]
-            parts["shared_words"] = shared[index] / words
+            for name, each in scored.items():
+                parts[f"{name}_z"] = float(each.z[index])
+            parts["relevance"] = relevance[index]
+            parts["shared_words"] = shared[index]
             parts["crowd"] = crowd
             parts["place"] = math.log(places[index])
             fused.append(replace(utility, parts=parts, order_by=placed[index]))
         return fused
 
-    def _second(self, task: ScoringTask, by_ranker: Mapping[str, list[float]]) -> list[float]:
-        """What is added to the signal's z-scores: the ranker's, or those of what was found."""
-        stage1_scores = task.stage1_scores
-        if all(text in stage1_scores for text in task.passages):
-            # It counts as much as the signal.
-            return z_scores([stage1_scores[text] for text in task.passages])
-        second = [0.0] * len(task.passages)
-        for scores in by_ranker.values():
-            for index, score in enumerate(scores):
-                second[index] += WEIGHT * score
-        return second
-
-    def _looked_for(self, task: ScoringTask) -> dict[str, str]:
-        """What the ranker is asked, by the name of the part; answers only if they were given."""
-        looked_for = {"ranker_z": task.query}
-        if self.needs_answer and task.answers:
-            looked_for["answer_ranker_z"] = " ".join(task.answers)
-        return looked_for
-
     def _placed(
         self, task: ScoringTask, utilities: Sequence[UnitUtility], relevance: list[float]
     ) -> list[float]:
-        """The same values, handed out again in the order of passages that complement each other."""
-        finite: list[int] = []
-        for index, value in enumerate(relevance):
-            if math.isfinite(value):
-                finite.append(index)
+        """Hand out the same values again, in the order of passages that complement each other."""
+        finite = [index for index, value in enumerate(relevance) if math.isfinite(value)]
         by_token = [utilities[index].by_token for index in finite]
         if not self.coverage or not all(by_token):
             return relevance
-        values = [relevance[index] for index in finite]
-        passages = [task.passages[index] for index in finite]
-        order = complementary_order(
-            values,
+        placed = list(relevance)
+        values = complemented(
+            task,
+            [task.passages[index] for index in finite],
+            [relevance[index] for index in finite],
             by_token,
             self.coverage,
-            LINKED * links(task.query, passages, task.titles),
         )
-        placed = list(relevance)
-        values.sort(reverse=True)
-        for place, value in zip(order, values, strict=True):
-            index = finite[place]
+        for index, value in zip(finite, values, strict=True):
             placed[index] = value
         return placed
+
+
+_ANSWERED = {"signal": Weight(1.0), "bm25": Weight(0.5), "answer": Weight(0.5)}
+"""Weights where an answer is known: nothing is learned about them."""
+
+
+def _told(task: ScoringTask) -> dict[str, Scored]:
+    """Return the retriever's scores, which take the place of the embeddings; none if unknown."""
+    told = task.stage1_scores
+    if not told or not all(text in told for text in task.passages):
+        return {}
+    texts = [text for text in (*task.passages, *task.unscored) if text in told]
+    return {"dense": Scored.of([told[text] for text in texts], len(task.passages))}
+
+
+def complemented(
+    task: ScoringTask,
+    passages: Sequence[str],
+    relevance: Sequence[float],
+    by_token: Sequence[Sequence[float]],
+    coverage: float = 1.0,
+) -> list[float]:
+    """Return the values of relevance, handed out in the order of `complementary_order`."""
+    linked = LINKED * links(task.query, passages, task.titles)
+    order = complementary_order(relevance, by_token, coverage, linked)
+    values = sorted(relevance, reverse=True)
+    placed = [0.0] * len(values)
+    for index, value in zip(order, values, strict=True):
+        placed[index] = value
+    return placed
+
+
+def by_word(query: str, passages: Sequence[str], unscored: Sequence[str] = ()) -> list[list[float]]:
+    """Return for every passage the rarity of each word of the query that it has, else 0."""
+    texts = [frozenset(terms(text)) for text in (*passages, *unscored)]
+    rarity = _idf(texts)
+    words = list(dict.fromkeys(terms(query)))
+    return [
+        [rarity[word] if word in text else 0.0 for word in words] for text in texts[: len(passages)]
+    ]
 
 
 def complementary_order(
@@ -187,12 +184,12 @@ def complementary_order(
     weight: float,
     linked: Links,
 ) -> list[int]:
-    """The most relevant passage, then whichever is best in relevance and in what it adds.
+    """Return the most relevant passage, then always the best in relevance and in added nats.
 
     ``relevance + weight * gain``, where the gain is the mean over the question's tokens of how
     many nats a passage raises each above the best of those chosen before it, in standard
-    deviations of the passages' own means; `DEPTH` passages are chosen in this way. What it is worth
-    to a passage that one of those names it, ``linked [n, n]``, is added.
+    deviations of the passages' own means; `DEPTH` passages are chosen in this way.
+    ``linked [n, n]`` is added: the worth to a passage that one of those names it.
     """
     worth = np.asarray(relevance, dtype=np.float64)
     best_first = np.argsort(-worth, kind="stable")
@@ -222,7 +219,7 @@ def complementary_order(
 
 
 def links(query: str, passages: Sequence[str], told: Mapping[str, str] | None = None) -> Links:
-    """How far the title of one passage is named in another: ``[n, n]`` from 0 to 1.
+    """Return how far the title of one passage is named in another: ``[n, n]`` from 0 to 1.
 
     It is the share of the title's words that the other has outside its own title and the query does
     not have, each by its inverse document frequency. What is ``told`` by passage is its title; of a
@@ -251,7 +248,7 @@ def links(query: str, passages: Sequence[str], told: Mapping[str, str] | None = 
 
 
 def _title_terms(passage: str, told: Mapping[str, str]) -> frozenset[str]:
-    """The terms of its title, told or before a colon or the end of the first line; or none."""
+    """Return the terms of its title, told or before a colon or the end of the first line."""
     if passage in told:
         return frozenset(terms(told[passage]))
     title = _TITLE.match(passage)
@@ -261,7 +258,7 @@ def _title_terms(passage: str, told: Mapping[str, str]) -> frozenset[str]:
 
 
 def _idf(texts: Sequence[frozenset[str]]) -> dict[str, float]:
-    """Inverse document frequency of the terms of some texts."""
+    """Return the inverse document frequency of the terms of some texts."""
     n = len(texts)
     having: Counter[str] = Counter()
     for text in texts:

@@ -12,8 +12,9 @@ from typing import ClassVar
 
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult
 from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.ranking.fused import z_scores
 from ecs_plugins.shaping.signals.base import ScoringTask, UnitUtility
-from ecs_plugins.shaping.signals.fused import z_scores
+from ecs_plugins.shaping.signals.fused import by_word, complemented
 from ecs_plugins.tokens import TokenLedger
 
 
@@ -23,9 +24,11 @@ class RankOnly:
 
     Attributes:
         ranker: Scores the passages that are compared.
+        complements: True to order passages so that they complement each other.
     """
 
     ranker: Ranker
+    complements: bool = False
     unit: ClassVar[str] = "points"
     needs_answer: ClassVar[bool] = False
     threshold: ClassVar[float | None] = None
@@ -46,10 +49,14 @@ class RankOnly:
         return []
 
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
-        """The ranker's scores; passages are ordered by how far they stand from the mean."""
+        """Return the ranker's scores; their order complements each other as in `RankFused`."""
         del results
-        scores = self.ranker.rank(task.query, task.passages).scores
+        compared = (*task.passages, *task.unscored)
+        scores = self.ranker.rank(task.query, compared).scores[: len(task.passages)]
         orders = z_scores(scores)
+        if self.complements and orders:
+            words = by_word(task.query, task.passages, task.unscored)
+            orders = complemented(task, task.passages, orders, words)
         return [
             UnitUtility(score, order_by=order) for score, order in zip(scores, orders, strict=True)
         ]

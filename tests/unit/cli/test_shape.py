@@ -73,7 +73,7 @@ def test_the_model_is_made_as_the_options_say_and_not_before_the_signal_is_check
 
 def test_a_known_answer_changes_the_signal(run, tmp_path) -> None:
     path = write(tmp_path / "notes.txt", f"{GULLS}\n{FERRY}\n")
-    assert shaped(run, path)["signal"] == "query_likelihood+bm25"
+    assert shaped(run, path)["signal"] == "query_likelihood+bm25+dense"
     result = shaped(run, path, "--answer", "at nine", "--answer", "9:00")
     assert result["signal"] == "joint_shift+bm25"
     assert result["kept"] == [1]

@@ -101,7 +101,8 @@ def asked_of(model):
 
 def test_the_shaper_reads_replies_and_returns_turns():
     model = FakeLanguageModel(lambda context, scored: -1.0 + context.count("make of it"))
-    shaped = ContextShaper(model, ShapingConfig(top_k=1)).shape("What did the kids think?", CHAT)
+    config = ShapingConfig(top_k=1, signal="query_likelihood")
+    shaped = ContextShaper(model, config).shape("What did the kids think?", CHAT)
     assert shaped.conversation
     assert [verdict.text for verdict in shaped.kept] == [CHAT[3]]
     assert shaped.kept[0].tokens == model.count_tokens([CHAT[3]])[0]

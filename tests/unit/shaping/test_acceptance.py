@@ -4,7 +4,7 @@ import pytest
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from ecs_plugins.shaping.acceptance import Acceptance, Limits, NearRepetitions
+from ecs_plugins.shaping.acceptance import Acceptance, Limits, NearRepetitions, Sizes
 from ecs_plugins.shaping.signals.base import UnitUtility
 from tests.unit.shaping.outcomes import accepted, kept, verdicts
 from tests.unit.values import changeable
@@ -189,11 +189,12 @@ def test_at_the_threshold_a_passage_helps_and_at_minus_the_threshold_it_is_neutr
 
 
 def test_the_budget_is_exact_to_the_token():
-    assert LIMITS.no_room(kept=1, spent=4, tokens=6) is None
-    too_long = LIMITS.no_room(kept=1, spent=4, tokens=7)
+    sizes = Sizes(tokens=[4, 6, 7], characters=[0, 0, 0])
+    assert LIMITS.no_room([0], 1, sizes) is None
+    too_long = LIMITS.no_room([0], 2, sizes)
     assert too_long.setting == "max_tokens"
-    assert "(6 of 10)" in too_long.reason
-    too_many = LIMITS.no_room(kept=2, spent=0, tokens=1)
+    assert "exceed the 6 that are left of max_tokens (10" in too_long.reason
+    too_many = LIMITS.no_room([0, 1], 2, sizes)
     assert too_many.setting == "top_k"
     assert "top_k" in too_many.reason
 
@@ -210,7 +211,7 @@ def test_a_passage_that_helped_by_just_the_threshold_is_redundant_once_it_adds_n
     def score(indices, kept):
         return {index: UnitUtility(0.0 if kept else 1.0 - 0.5 * index) for index in indices}
 
-    acceptance = Acceptance(score, LIMITS, [1, 1, 1], NearRepetitions({}, None))
+    acceptance = Acceptance(score, LIMITS, Sizes([1, 1, 1], [9, 9, 9]), NearRepetitions({}, None))
     outcome = acceptance.greedy([0, 1, 2], rounds=2)
     assert str(outcome.decisions[1].verdict) == "redundant"
     assert outcome.decisions[1].reason.endswith("once 0 is known")

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
@@ -55,11 +54,10 @@ def test_the_character_budget_applies_to_kept_text(max_characters):
     assert max_characters - 80 <= left <= max_characters
 
 
-def test_a_share_is_of_the_kept_passages_together():
-    shaped = shape(keep_share=0.25, top_k=4)
-    kept_or_dropped = [verdict for verdict in shaped.ranked if verdict.verdict == "selected"]
-    given_characters = sum(len(verdict.text) for verdict in kept_or_dropped)
-    assert 0.15 <= characters_left(shaped) / given_characters <= 0.25
+def test_top_k_bounds_passages_before_a_share():
+    shaped = shape(keep_share=0.25, top_k=2)
+    assert len(shaped.kept) == 2
+    assert characters_left(shaped) <= 0.25 * sum(map(len, LONG))
 
 
 def test_the_tightest_budget_decides():
@@ -72,10 +70,40 @@ def test_the_tightest_budget_decides():
     assert characters_left(shaped) <= 150
 
 
-def test_a_sentence_that_is_longer_than_the_budget_does_not_stay():
-    shaped = shape(["Boat 4 lies in the harbour of Tarrow behind the old pier."], max_tokens=5)
-    assert shaped.text == ""
-    assert shaped.dropped
+def test_sentence_longer_than_the_budget_stays_alone_and_is_reported():
+    text = "Boat 4 lies in the harbour of Tarrow behind the old pier."
+    shaped = shape([text], max_tokens=5)
+    assert shaped.text == text
+    assert shaped.over_budget
+    assert "longer than the budget" in shaped.explain()
+
+
+@pytest.mark.parametrize("field", [{"max_tokens": 3}, {"max_characters": 9}, {"keep_share": 0.01}])
+def test_passage_longer_than_the_budget_stays_alone_and_is_reported(field):
+    config = ShapingConfig(signal=None, ranker="bm25", **field)
+    shaped = ContextShaper(FakeLanguageModel(), config).shape(QUERY, LONG)
+    assert [verdict.index for verdict in shaped.kept] == [4]
+    assert shaped.over_budget
+
+
+@pytest.mark.parametrize("number", [5, 10, 20, 40])
+@pytest.mark.parametrize("unit", ["passage", "sentence"])
+def test_share_is_of_all_given_passages(number, unit):
+    words = [f"word{n} stands here on day {n}. It is {n} miles long." for n in range(60)]
+    passages = [" ".join(words[n : n + 8]) + f" Number {n} ends." for n in range(number)]
+    config = ShapingConfig(keep_share=0.5, unit=unit, ranker="coverage")
+    shaped = ContextShaper(FakeLanguageModel(), config).shape("Where is word3?", passages)
+    share = characters_left(shaped) / sum(map(len, passages))
+    assert share <= 0.5
+    assert share >= (0.39 if unit == "passage" and number == 5 else 0.45)
+
+
+def test_sentence_of_overlapping_chunks_stays_once():
+    sentences = [f"Boat {n} lies in the harbour of Tarrow." for n in range(8)]
+    chunks = [" ".join(sentences[n : n + 4]) for n in (0, 2, 4)]
+    assert shape(chunks, keep_share=1.0).text.count("Boat 2 ") == 1
+    apart = [f"Ida {n} sells tea here. Returns are accepted within a month." for n in range(2)]
+    assert shape(apart, keep_share=1.0).text.count("Returns are accepted") == 2
 
 
 def test_where_everything_fits_everything_stays_and_nothing_is_scored_again():
@@ -101,12 +129,6 @@ def test_nothing_is_cut_from_passages_that_are_short_together():
     assert characters_left(cut) < sum(map(len, short)) / 2 + 1
 
 
-@pytest.mark.parametrize("field", [{"keep_share": 0.5}, {"max_characters": 50}])
-def test_a_budget_of_sentences_is_refused_where_passages_stay_whole(field):
-    with pytest.raises(ConfigurationError, match=r"unit=\"sentence\""):
-        ShapingConfig(**field)
-
-
 WORDS = st.lists(st.sampled_from(["boat", "pier.", "Soup", "noon!", "a:\n", "- b\n"]), max_size=30)
 
 
@@ -125,7 +147,10 @@ def test_no_choice_of_sentences_exceeds_its_budget(texts, limit, draw):
         text if span is None else " ".join(text[start:end] for start, end in span)
         for text, span in zip(texts, spans, strict=True)
     ]
-    assert sum(count(left)) <= limit
+    # The best piece stays even if it alone is longer.
+    pieces = [span for span in spans if span]
+    alone = len(pieces) == 1 or sum(map(bool, left)) == 1
+    assert sum(count(left)) <= limit or alone
 
 
 def test_without_a_signal_the_ranker_decides_and_no_model_is_asked():
@@ -161,7 +186,7 @@ def test_without_signal_and_ranker_words_decide():
     ("fields", "cuts"),
     [
         ({"top_k": 2}, {"top_k": 2}),
-        ({"max_tokens": 1}, {"max_tokens": 4}),
+        ({"max_tokens": 1}, {"max_tokens": 3}),
         ({"signal": "query_likelihood", "threshold": 99.0}, {"threshold": 4}),
         ({"min_probability": 1.0}, {"min_probability": 4}),
         ({"pool_size": 1, "ranker": "bm25"}, {"pool_size": 3}),

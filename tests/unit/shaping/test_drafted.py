@@ -92,7 +92,7 @@ def test_a_drafted_signal_orders_by_the_drafted_answers(signal):
 def test_drafts_come_from_the_best_also_where_every_passage_is_scored(fused):
     model = FakeLanguageModel(logprob, replies=replies)
     drafting = Drafted(AnswerShift(), drafts=1)
-    signal = RankFused(drafting, BM25Ranker()) if fused else drafting
+    signal = RankFused(drafting, (BM25Ranker(),)) if fused else drafting
     config = ShapingConfig(
         signal=signal,
         ranker="bm25",

@@ -61,7 +61,7 @@ def test_titles_that_are_told_lead_to_the_second_hop():
     passages = ["The ferry was painted by Moran.", "The ferry is blue.", "She was born in Bergen."]
     question = "Where was the painter of the ferry born?"
     by_token = [[-1.0] * 4, [-1.5] * 4, [-2.5] * 4]
-    signal = RankFused(Known(by_token), Scoring(lambda *_: 0.0))
+    signal = RankFused(Known(by_token), (Scoring(lambda *_: 0.0),))
     shaper = ContextShaper(FakeLanguageModel(), ShapingConfig(signal=signal))
 
     def order(**options):
@@ -128,7 +128,7 @@ RIVER = (-6.0, -1.5)
 def fused(by_token, **settings):
     """Return the verdicts of three passages by given rows, without a ranker."""
     indifferent = Scoring(lambda *_: 0.0)
-    signal = RankFused(Known(by_token), indifferent, **settings)
+    signal = RankFused(Known(by_token), (indifferent,), **settings)
     return signal.utilities(ScoringTask("Castle, river?", tuple("abc")), [])
 
 
@@ -170,13 +170,13 @@ def test_fusion_orders_by_both_and_leaves_the_utility_alone():
     model = FakeLanguageModel(lambda context, scored: -1.0)
     by_length = Scoring(lambda query, text: len(text))
     alone = measure(QueryLikelihood(), model)
-    both = measure(RankFused(QueryLikelihood(), by_length), model)
+    both = measure(RankFused(QueryLikelihood(), (by_length,)), model)
     assert values(both) == values(alone)
-    assert keys(both) == pytest.approx([0.5, -0.5])
-    assert both[0].parts["ranker_z"] == pytest.approx(1.0)
+    assert keys(both) == pytest.approx([1.0, -1.0])
+    assert both[0].parts["scoring_z"] == pytest.approx(1.0)
 
 
-def test_given_ranks_replace_the_ranker():
+def test_retriever_scores_take_the_place_of_embeddings():
     passages = ["It is in Rome. Rome is old.", "It rained.", "x " * 3000]
     config = ShapingConfig(
         top_k=1,
@@ -203,15 +203,15 @@ def test_scores_are_a_finite_number_for_each_passage(scores):
 def test_a_ranker_is_asked_with_the_answer_only_where_it_was_given(signal):
     task = ScoringTask("What rose?", ("It was bread", "What was it"), answers=("bread",))
     model = FakeLanguageModel(lambda context, scored: -1.0)
-    both = measure(RankFused(signal, Scoring(shared_words), coverage=0.0), model, task)
+    both = measure(RankFused(signal, (Scoring(shared_words),), coverage=0.0), model, task)
     parts = both[0].parts
-    assert parts["ranker_z"] == -1.0
+    assert parts["scoring_z"] == -1.0
     if signal.needs_answer:
-        assert parts["answer_ranker_z"] == 1.0
+        assert parts["answer_z"] == 1.0
         assert keys(both) == [0.0, 0.0]
     else:
-        assert "answer_ranker_z" not in parts
-        assert keys(both) == [-0.5, 0.5]
+        assert "answer_z" not in parts
+        assert keys(both) == [-1.0, 1.0]
 
 
 def shared_words(query, text):

@@ -159,6 +159,8 @@ def test_passage_of_only_question_words_is_not_read(asked, text):
         ("Where did the boy who lost his dog live?", "The boy who lost his dog lived in Porto."),
         ("Wie heißt der Mann, der den Turm baute?", "Der Mann, der den Turm baute, heißt Bo."),
         ("建造这座塔的人叫什么名字？", "建造这座塔的人名字叫艾达。"),
+        ("Maria paints ferries", "Maria paints ferries. She lives in Gdynia."),
+        ("reset password", "Reset password"),
     ],
 )
 def test_true_answer_is_read_whole(asked, text):

@@ -88,8 +88,8 @@ def test_the_ranker_looks_for_the_answer_too_if_the_signal_uses_it(signal, passe
 
 def test_auto_asks_for_the_answer_if_there_is_one_and_for_the_question_if_not():
     assert shape([GOOD]).signal == "joint_shift+bm25"
-    assert shape([GOOD], answer=None).signal == "query_likelihood+bm25"
-    assert shape([GOOD], answer=[]).signal == "query_likelihood+bm25"
+    assert shape([GOOD], answer=None).signal == "query_likelihood+bm25+dense"
+    assert shape([GOOD], answer=[]).signal == "query_likelihood+bm25+dense"
 
 
 def test_a_signal_without_threshold_keeps_the_best_by_rank_and_says_so():
@@ -162,7 +162,7 @@ def test_top_k_and_budget_and_threshold_combine():
             top_k=1,
             max_tokens=4,
         )
-    ) == [1]
+    ) == [2]
 
 
 def test_the_length_penalty_can_turn_help_into_harm():
