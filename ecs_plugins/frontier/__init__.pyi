@@ -1,16 +1,9 @@
-from .answering import as_answer_model as as_answer_model
-from .calibration import CalibrationConfig as CalibrationConfig
 from .calibration import calibrate as calibrate
 from .cost import StrategyPoint as StrategyPoint
 from .data import CalibrationQuestion as CalibrationQuestion
 from .data import Context as Context
-from .data import Document as Document
-from .data import read_questions as read_questions
 from .envelope import EfficiencyFrontier as EfficiencyFrontier
 from .prices import PriceVector as PriceVector
 from .reuse import ReuseLedger as ReuseLedger
 from .router_config import RouterConfig as RouterConfig
 from .routing import Router as Router
-from .shadow import Shadow as Shadow
-from .spending import SpendCap as SpendCap
-from .strategies.grid import default_strategies as default_strategies

@@ -1,13 +1,15 @@
-"""Building the context of a measured strategy, with its stage 1 paid once per context."""
+"""Contexts of measured strategies, with stage 1 paid once per context."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from cachetools import LRUCache
@@ -19,29 +21,32 @@ from ecs_plugins.frontier.answering import (
     as_answer_model,
     check_template,
 )
+from ecs_plugins.frontier.chains import ContextCost
 from ecs_plugins.frontier.cost import ConfigValue, PointKey, StrategyPoint, config_json
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy, writes_notes
+from ecs_plugins.frontier.strategies.base import Prepared, Strategy, writes_notes
 from ecs_plugins.frontier.strategies.registry import StrategySet
 from ecs_plugins.lm.local import as_model
 from ecs_plugins.ranking.embedder import as_embedder, default_embedder
 from ecs_plugins.tokens import TokenLedger
 
-_PREPARED = 256  # contexts whose stage 1 is kept
+_PREPARED = 1024  # contexts whose stage 1 is kept
+_TENANTS = 64  # whose strategies are kept
+_Place = tuple[tuple[str, ...], PointKey, str]
 
 # Calls of models while a context is built: what they cost comes with the context.
 _building: ContextVar[bool] = ContextVar("ecs_plugins_building", default=False)
 
 
 def is_building() -> bool:
-    """Whether the calls of models that are made now build a context, and are booked with it."""
+    """Return True while model calls build a context, and are booked with it."""
     return _building.get()
 
 
 @contextmanager
 def building() -> Iterator[None]:
-    """Calls of models within are booked with the context that is built."""
+    """Book the model calls within the block with the context that is built."""
     outer = _building.set(True)
     try:
         yield
@@ -51,17 +56,17 @@ def building() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Preparation:
-    """Stage 1 of a context; whoever comes second waits for the first."""
+    """Stage 1 of a context; others wait for the first."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     prepared: Prepared | None = None
 
 
-class _Stage1(NamedTuple):
-    """What stage 1 made, and whether this query paid for it."""
+class BuiltForQuery(NamedTuple):
+    """A context for a question, and its cost for this query."""
 
-    prepared: Prepared
-    paid: bool
+    text: str
+    cost: ContextCost
 
 
 @dataclass(eq=False)
@@ -69,7 +74,8 @@ class ContextBuilder:
     """Builds the contexts of measured strategies, and pays for stage 1 once per context.
 
     Models are made when a query needs them. Concurrent queries about a new context wait for the
-    first of them. Copies share what is prepared; a pickle begins without.
+    first of them. Each tenant has its own strategies and its own folder in ``cache_dir``. Copies
+    share the preparations; a pickle begins without.
     """
 
     llm: Any = None
@@ -83,43 +89,55 @@ class ContextBuilder:
         self._embedder: Any = default_embedder
         if self.embedder is not None:
             self._embedder = as_embedder(self.embedder)
-        self._prepared: LRUCache[tuple[PointKey, str], _Preparation] = LRUCache(_PREPARED)
+        self._prepared: LRUCache[_Place, _Preparation] = LRUCache(_PREPARED)
+        self._tenants: LRUCache[tuple[str, ...], StrategySet] = LRUCache(_TENANTS)
         self._lock = threading.Lock()
 
     def build(
-        self, name: str, config: Mapping[str, ConfigValue], context: Context, question: str
-    ) -> BuiltContext:
-        """The context for a question, with what this query paid: tokens, and seconds of stage 1."""
+        self,
+        name: str,
+        config: Mapping[str, ConfigValue],
+        context: Context,
+        question: str,
+        namespace: tuple[str, ...] = (),
+    ) -> BuiltForQuery:
+        """Return the context for a question, with its cost for this query."""
         key = (name, config_json(config))
         with self._lock:
-            strategy = self._measured.get(name, config)
-            preparation = self._prepared.setdefault((key, context.id), _Preparation())
+            strategy = self._measured(namespace).get(name, config)
+            place = (namespace, key, context.id)
+            preparation = self._prepared.setdefault(place, _Preparation())
         with building():
-            stage1 = _prepare(strategy, context, preparation)
-            built = strategy.build(stage1.prepared, question)
-        tokens = TokenLedger()
-        seconds = 0.0
-        if stage1.paid:
-            tokens.add(stage1.prepared.ledger)
-            seconds = stage1.prepared.seconds
-        tokens.add(built.ledger)
-        return BuiltContext(built.text, tokens, seconds)
+            prepared, is_paid = _prepare(strategy, context, preparation)
+            built = strategy.build(prepared, question)
+        tokens = TokenLedger(dict(built.ledger))
+        if not is_paid:
+            return BuiltForQuery(built.text, ContextCost(tokens))
+        tokens.add(prepared.ledger)
+        return BuiltForQuery(built.text, ContextCost(tokens, prepared.calls, prepared.seconds))
+
+    def holds(
+        self, point: StrategyPoint | PointKey, context: Context, namespace: tuple[str, ...] = ()
+    ) -> bool:
+        """Return True if stage 1 of a point is there, in memory or on disk."""
+        key = point if isinstance(point, tuple) else point.key
+        with self._lock:
+            kept = self._prepared.get((namespace, key, context.id))
+            if kept is not None and kept.prepared is not None:
+                return True
+            strategy = self._measured(namespace).get(key[0], json.loads(key[1]))
+        holds: Callable[[Context], bool] | None = getattr(strategy, "holds", None)
+        return holds is not None and holds(context)
 
     def points(
-        self,
-        frontier: EfficiencyFrontier,
-        *,
-        prompt: str,
-        same_model: bool,
-        lasting: bool,
+        self, frontier: EfficiencyFrontier, *, prompt: str, same_model: bool
     ) -> list[StrategyPoint]:
-        """The points that a router may choose; refuses what cannot run before a query needs it.
+        """Return the points that a router may choose, and refuse those that cannot run.
 
         Args:
-            frontier: What was measured.
+            frontier: The measured points.
             prompt: The template of the answer.
             same_model: Whether the answering model must be the one that was measured.
-            lasting: Whether what is prepared is remembered beyond this process.
 
         Raises:
             ConfigurationError: A strategy is unknown, or something does not go together.
@@ -129,12 +147,16 @@ class ContextBuilder:
         check_template(prompt)
         known = self._checked_strategies()
         strategies = [known.get(point.strategy, point.config) for point in frontier.routable]
-        if any(writes_notes(strategy) for strategy in strategies):
-            self._check_notes(lasting=lasting)
+        if any(writes_notes(strategy) for strategy in strategies) and self._counter() is None:
+            raise ConfigurationError(
+                "compressions are sized in tokens and this model does not count them; give "
+                "count_tokens=..., such as "
+                "lambda texts: [len(tokenizer.encode(text)) for text in texts]"
+            )
         return list(frontier.routable)
 
     def _checked_strategies(self) -> StrategySet:
-        """Strategies that are made only to see whether they can be."""
+        """Return strategies that are made only to see whether they can be."""
         unused: Any = object()
         return StrategySet(
             CallableAnswerModel(str, name="unused"),
@@ -143,36 +165,27 @@ class ContextBuilder:
             own=self.own,
         )
 
-    def _check_notes(self, *, lasting: bool) -> None:
-        if lasting and self.cache_dir is None:
-            raise ConfigurationError(
-                "a ledger in a file remembers which contexts are prepared, but without "
-                "cache_dir the compressions are lost with the process; give cache_dir=..., "
-                "for example beside it"
-            )
-        if self._counter() is None:
-            raise ConfigurationError(
-                "compressions are sized in tokens and this model does not count them; give "
-                "count_tokens=..., such as "
-                "lambda texts: [len(tokenizer.encode(text)) for text in texts]"
-            )
-
     def _counter(self) -> TokenCounter | None:
         return self.count_tokens or getattr(self.llm, "count_tokens", None)
 
-    @cached_property
-    def _measured(self) -> StrategySet:
-        """The package's strategies; embedder and scorer are looked for when one needs them."""
-        model = None
-        if self.llm is not None:
-            model = as_answer_model(self.llm, count_tokens=self._counter())
-        return StrategySet(
-            model,
-            embedder=self._embedder,
-            scorer=lambda: as_model(self.scorer),
-            cache_dir=self.cache_dir,
-            own=self.own,
-        )
+    def _measured(self, namespace: tuple[str, ...]) -> StrategySet:
+        """Return the strategies of a tenant; embedder and scorer are made when one needs them."""
+        if namespace not in self._tenants:
+            model = None
+            if self.llm is not None:
+                model = as_answer_model(self.llm, count_tokens=self._counter())
+            folder = self.cache_dir
+            if folder is not None and namespace:
+                tenant = hashlib.sha256(json.dumps(namespace).encode()).hexdigest()
+                folder = str(Path(folder) / tenant[:32])
+            self._tenants[namespace] = StrategySet(
+                model,
+                embedder=self._embedder,
+                scorer=lambda: as_model(self.scorer),
+                cache_dir=folder,
+                own=self.own,
+            )
+        return self._tenants[namespace]
 
     def __deepcopy__(self, memo: dict[int, object]) -> ContextBuilder:
         return self
@@ -181,10 +194,12 @@ class ContextBuilder:
         return ContextBuilder, tuple(getattr(self, each.name) for each in fields(self))
 
 
-def _prepare(strategy: Strategy, context: Context, preparation: _Preparation) -> _Stage1:
+def _prepare(
+    strategy: Strategy, context: Context, preparation: _Preparation
+) -> tuple[Prepared, bool]:
+    """Return stage 1 of a context, and whether this query pays for it."""
     with preparation.lock:
         if preparation.prepared is not None:
-            return _Stage1(preparation.prepared, paid=False)
-        prepared = strategy.prepare(context)
-        preparation.prepared = prepared
-        return _Stage1(prepared, paid=not prepared.reused)
+            return preparation.prepared, False
+        preparation.prepared = strategy.prepare(context)
+        return preparation.prepared, not preparation.prepared.reused

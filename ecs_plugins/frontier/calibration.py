@@ -37,7 +37,14 @@ from ecs_plugins.frontier.cost import ConfigValue, Dropped, PointKey, Provenance
 from ecs_plugins.frontier.data import CalibrationQuestion, check_unique, data_hash
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.journal import Journal
-from ecs_plugins.frontier.judging import Judged, Metric, as_metric, exact_match
+from ecs_plugins.frontier.judging import (
+    Judged,
+    Metric,
+    answer_part,
+    answer_text,
+    as_metric,
+    exact_match,
+)
 from ecs_plugins.frontier.measured import check_choice
 from ecs_plugins.frontier.measurements import TABLES, Arm, Measurements
 from ecs_plugins.frontier.prices import PriceVector
@@ -66,6 +73,8 @@ class CalibrationRow:
     shared_input: float
     prepare_seconds: float
     query_seconds: float
+    prepare_calls: int = 1
+    query_calls: int = 1
 
 
 _ROWS = TypeAdapter(tuple[PointKey, list[CalibrationRow]])
@@ -212,9 +221,8 @@ def _by_key(
             strategy = as_strategy()
         if any(not hasattr(strategy, member) for member in _MEMBERS):
             raise ConfigurationError(
-                f"{shown(strategy, 60)} is no strategy; a chain of your own is measured as "
-                "RoutedChain('its name', answer=chain) of ecs_plugins.langchain, or as a "
-                "RoutedEngine of ecs_plugins.llama_index"
+                f"{shown(strategy, 60)} is no strategy; a chain or query engine of your own is "
+                "measured as RoutedChain('its name', answer=...)"
             )
         key = (strategy.name, config_json(strategy.config))
         if key in arms:
@@ -228,10 +236,11 @@ def _by_key(
 class _Reply:
     """What a strategy answered to one question, and what that cost in stage 2."""
 
-    text: str
+    text: Any
     ledger: TokenLedger
     shared_input: float
     seconds: float
+    calls: int = 1
 
 
 @dataclass
@@ -308,20 +317,25 @@ class _Calibration:
     ) -> CalibrationRow:
         ledger = TokenLedger(dict(prepared.ledger))
         ledger.add(reply.ledger)
-        prediction = reply.text.strip()
-        # Small models go on talking behind their answer: the first line is judged.
-        answer = prediction.partition("\n")[0]
+        answer = reply.text
+        prediction = answer if isinstance(answer, str) else repr(answer)
+        if isinstance(answer, str):
+            prediction = answer.strip()
+            # Small models go on talking after their answer: the first line is judged.
+            answer = prediction.partition("\n")[0]
         documents = tuple(document.titled for document in question.context.documents)
         judged = Judged(question.question, answer, question.answers, documents)
         return CalibrationRow(
             question.id,
             prediction,
             self.metric(judged),
-            exact_match(answer, question.answers),
+            exact_match(_first_text(answer), question.answers),
             ledger.to_dict(),
             reply.shared_input,
             prepared.seconds,
             reply.seconds,
+            max(1, len(prepared.calls)),
+            reply.calls,
         )
 
     def _by_itself(
@@ -333,7 +347,8 @@ class _Calibration:
         replies = []
         for prepared, question in zip(ready, batch, strict=True):
             answer = arm.answer(prepared, question.question)
-            reply = _Reply(answer.text, answer.ledger, answer.shared_input, answer.seconds)
+            part = answer_part(answer.text, answer.answer_field)
+            reply = _Reply(part, answer.ledger, answer.shared_input, answer.seconds, answer.calls)
             replies.append(reply)
         return replies
 
@@ -402,6 +417,14 @@ class _Calibration:
             tokens=_token_tables(rows),
             **tables,
         )
+
+
+def _first_text(answer: Any) -> str:
+    """Return an answer as text; of several fields, as Python writes them."""
+    try:
+        return answer_text(answer)
+    except ConfigurationError:
+        return repr(answer)
 
 
 def _shared_part(context: BuiltContext, prompt: str, template: str) -> float:

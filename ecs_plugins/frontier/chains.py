@@ -1,213 +1,467 @@
-"""Chains of the user's own: what is prepared once per context, kept, and answered from.
+"""Chains of your own behind a router, and the store of their preparations.
 
-A chain has a stage 1, which may make something of a context, and a stage 2, which answers a
-question from it. What was prepared is kept in memory, and in a directory for other processes.
+A chain has a stage 1, which may prepare a context, and a stage 2, which answers a question from it.
+A preparation is keyed by everything that it depends on: the tenant, the id and the content of the
+context, and the identity of the code that prepares. It is kept in memory, and in a directory for
+other processes.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import contextvars
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from cachetools import LRUCache
 
+from ecs_plugins.common.checks import check_kind, check_text
 from ecs_plugins.common.files import as_path, private, write_atomically
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import TokenCounter
-from ecs_plugins.frontier.cost import PointKey
-from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, ReportedUsage, reported_usage
-from ecs_plugins.tokens import Role, Stage, TokenLedger
+from ecs_plugins.frontier.cost import ConfigValue, PointKey, config_json, label_of
+from ecs_plugins.frontier.identity import fingerprint
+from ecs_plugins.frontier.strategies.base import AnsweringStrategy
+from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, ModelCall, reported_usage
+from ecs_plugins.tokens import Stage, TokenLedger
 
-_KEPT = 256  # contexts whose preparation is in memory
-
-
-class CallTokens(NamedTuple):
-    """Tokens of one call; 0 where they are not ``known``."""
-
-    read: int
-    written: int
-    known: bool
+_KEPT_CHARACTERS = 50_000_000  # of preparations in memory
 
 
-def tokens_of_call(
-    usage: ReportedUsage, prompt: str, reply: str, count_tokens: TokenCounter | None
-) -> CallTokens:
-    """What a call reports, and what it does not report by ``count_tokens``."""
-    read = usage.prompt
-    written = usage.written
-    known = True
-    if read is None or written is None:
-        known = count_tokens is not None
-        if count_tokens is not None:
-            counted = count_tokens([prompt, reply])
-            read = int(counted[0]) if read is None else read
-            written = int(counted[1]) if written is None else written
-    return CallTokens(read or 0, written or 0, known)
+# Counting.
 
 
-def check_lasting(
-    kind: str, label: str, *, prepares: bool, directory: object, lasting: bool
-) -> None:
-    """Refuse what is forgotten with the process where the ledger remembers it.
+class ContextCost(NamedTuple):
+    """Cost of building a context.
 
-    Raises:
-        ConfigurationError: It prepares, has no directory, and the ledger is a file.
+    Attributes:
+        tokens: Of all models.
+        calls: The calls among them.
+        seconds: Of stage 1.
+        unknown: Calls whose tokens nobody reported.
     """
-    if lasting and prepares and directory is None:
-        raise ConfigurationError(
-            f"a ledger in a file remembers what {label} has prepared, but without a "
-            f"directory it is lost with the process; give {kind}(directory=...)"
-        )
+
+    tokens: TokenLedger
+    calls: tuple[ModelCall, ...] = ()
+    seconds: float = 0.0
+    unknown: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for events and files."""
+        calls = [[*call[:3], list(call.cache)] for call in self.calls]
+        return {
+            "tokens": self.tokens.to_dict(),
+            "calls": calls,
+            "prepare_seconds": self.seconds,
+            "unknown": self.unknown,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ContextCost:
+        """Return the cost that `to_dict` wrote."""
+        calls = []
+        for stage, read, written, cache in data["calls"]:
+            calls.append(ModelCall(Stage(stage), int(read), int(written), CacheTokens(*cache)))
+        tokens = TokenLedger.from_dict(data["tokens"])
+        return cls(tokens, tuple(calls), float(data["prepare_seconds"]), int(data["unknown"]))
+
+
+NOTHING_PAID = ContextCost(TokenLedger())
+
+
+class CountsCalls(Protocol):
+    """A counter that is told of the model calls of a run, and of the contexts that it builds."""
+
+    def add_call(self, prompt: str, reply: str, message: object = None) -> None:
+        """Count a call of a model."""
+
+    def add_context(self, key: PointKey, cost: ContextCost) -> None:
+        """Count a context that was built."""
 
 
 @dataclass(slots=True)
 class CallCounter:
-    """Counts the calls of models in one stage of a chain.
+    """A count of the model calls in one stage of a chain.
 
-    Calls that neither reported nor could be counted are ``uncounted``.
+    Attributes:
+        stage: Of the calls.
+        count_tokens: Tokens of each text, for models that do not report them.
+        tokens: Of all calls.
+        calls: Each of them.
+        unknown: Calls that neither reported their tokens nor could be counted.
     """
 
     stage: Stage
     count_tokens: TokenCounter | None = None
-    ledger: TokenLedger = field(default_factory=TokenLedger)
-    cache: CacheTokens = NO_CACHE
-    uncounted: int = 0
+    tokens: TokenLedger = field(default_factory=TokenLedger)
+    calls: list[ModelCall] = field(default_factory=list)
+    unknown: int = 0
 
     def add_call(self, prompt: str, reply: str, message: object = None) -> None:
         """Count one call: as it reports, else by ``count_tokens``."""
         usage = reported_usage(message)
-        tokens = tokens_of_call(usage, prompt, reply, self.count_tokens)
-        self.cache = self.cache.plus(usage.cache)
-        self.uncounted += not tokens.known
-        prepares = self.stage == Stage.PREPARE
-        inputs = Role.COMPRESS_INPUT if prepares else Role.ANSWER_INPUT
-        outputs = Role.COMPRESS_OUTPUT if prepares else Role.ANSWER_OUTPUT
-        self.ledger.book(self.stage, inputs, tokens.read)
-        self.ledger.book(self.stage, outputs, tokens.written)
+        read, written = usage.prompt, usage.written
+        if (read is None or written is None) and self.count_tokens is not None:
+            counted = self.count_tokens([prompt, reply])
+            read = int(counted[0]) if read is None else read
+            written = int(counted[1]) if written is None else written
+        self.unknown += read is None or written is None
+        cache = usage.cache if usage.cache.total <= (read or 0) else NO_CACHE
+        call = ModelCall(self.stage, read or 0, written or 0, cache)
+        call.book(self.tokens)
+        self.calls.append(call)
 
-    def add_context(self, key: PointKey, tokens: TokenLedger, prepare_seconds: float) -> None:
-        """Count what building a context cost."""
-        del key, prepare_seconds
-        self.ledger.add(tokens)
+    def add_context(self, key: PointKey, cost: ContextCost) -> None:
+        """Count the cost of a context."""
+        del key
+        self.tokens.add(cost.tokens)
+        self.calls += cost.calls
+        self.unknown += cost.unknown
+
+    def cost(self, seconds: float) -> ContextCost:
+        """Return the count as the cost of a context."""
+        return ContextCost(self.tokens, tuple(self.calls), seconds, self.unknown)
 
     def check(self, label: str) -> None:
-        """Refuse to measure what could not be counted.
+        """Refuse to measure a chain whose tokens are unknown.
 
         Raises:
             ConfigurationError: A model did not report its tokens, and no counter was given.
         """
-        if self.uncounted:
+        if self.unknown:
             raise ConfigurationError(
                 f"a model of {label} does not report the tokens that it used; give "
                 "count_tokens=..., such as that of its tokenizer"
             )
 
 
-class CountsCalls(Protocol):
-    """What is told of the calls of models below a run, and of the contexts that it builds."""
+# Preparations.
 
-    def add_call(self, prompt: str, reply: str, message: object = None) -> None:
-        """A call of a model."""
 
-    def add_context(self, key: PointKey, tokens: TokenLedger, prepare_seconds: float) -> None:
-        """A context that was built."""
+class PreparationKey(NamedTuple):
+    """Everything that a preparation depends on.
+
+    Attributes:
+        namespace: The tenant.
+        context: The id of the context, as the caller gives it.
+        content: Hash of the documents.
+        point: The chain and its settings.
+        identity: Version or hash of the code that prepares.
+    """
+
+    namespace: tuple[str, ...]
+    context: str
+    content: str
+    point: PointKey
+    identity: str
 
 
 class ChainPreparation(NamedTuple):
-    """What a chain prepared of a context, what that cost, and whether it was found."""
+    """A preparation of a context, its cost, and whether it was found."""
 
     value: Any
-    ledger: TokenLedger
-    seconds: float
+    cost: ContextCost
     found: bool = False
 
 
-class _KeptPreparation:
-    """A preparation that is being made or is there; whoever comes second waits for the first."""
+@dataclass(slots=True)
+class _Flight:
+    """A preparation that is being made; others wait for its result."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.preparation: ChainPreparation | None = None
+    done: Future[ChainPreparation] = field(default_factory=Future)
+    thread: int = field(default_factory=threading.get_ident)
+    is_async: bool = False
 
 
 class PreparationStore:
-    """What chains prepared, by chain and context; thread-safe.
+    """The preparations of chains; thread-safe, each made once by all threads and tasks.
 
     Args:
-        directory: Keeps it for other processes and the next start, as JSON; None for the life of
-            this process alone.
+        directory: Keeps them as JSON for other processes and the next start; None keeps the latest
+            50 million characters for the life of this process.
     """
 
     def __init__(self, directory: str | Path | None = None) -> None:
         self.directory = None if directory is None else as_path(directory)
-        self._kept: LRUCache[tuple[PointKey, str], _KeptPreparation] = LRUCache(_KEPT)
+        self._kept: LRUCache[PreparationKey, ChainPreparation]
+        self._kept = LRUCache(_KEPT_CHARACTERS, getsizeof=_size_of)
+        self._flights: dict[PreparationKey, _Flight] = {}
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[PreparationStore], tuple[Path | None]]:
         return PreparationStore, (self.directory,)
 
-    @contextmanager
-    def _one(self, key: PointKey, context: str) -> Iterator[_KeptPreparation]:
-        """What is kept of a chain and context, for one user at a time."""
-        with self._lock:
-            kept = self._kept.setdefault((key, context), _KeptPreparation())
-        with kept.lock:
-            yield kept
+    def holds(self, key: PreparationKey) -> bool:
+        """Return True if the preparation is there."""
+        return self._found(key) is not None
 
     def prepared(
-        self, key: PointKey, context: str, make: Callable[[], ChainPreparation]
+        self, key: PreparationKey, make: Callable[[], ChainPreparation]
     ) -> ChainPreparation:
-        """What is kept, or what ``make`` makes now.
+        """Return the preparation, or ``make`` it.
 
         Raises:
             ConfigurationError: It cannot be written as JSON, and there is a directory.
             StorageError: It cannot be written.
         """
-        with self._one(key, context) as kept:
-            if kept.preparation is None:
-                kept.preparation = self._read(key, context)
-            if kept.preparation is not None:
-                return kept.preparation._replace(found=True)
-            made = make()
-            self._write(key, context, made)
-            kept.preparation = made
-            return made
+        while True:
+            found, flight, is_own = self._join(key, is_async=False)
+            if found is not None:
+                return found
+            if is_own:
+                return self._landed(key, flight, make)
+            if flight.is_async and flight.thread == threading.get_ident():
+                # Its event loop would wait for itself.
+                return make()
+            if flight.done.exception() is None:
+                return flight.done.result()._replace(found=True)
 
-    def _path(self, key: PointKey, context: str) -> Path | None:
+    async def aprepared(
+        self, key: PreparationKey, make: Callable[[], Awaitable[ChainPreparation]]
+    ) -> ChainPreparation:
+        """`prepared`, by a coroutine; raises as it does."""
+        while True:
+            found, flight, is_own = self._join(key, is_async=True)
+            if found is not None:
+                return found
+            if is_own:
+                try:
+                    made = await make()
+                except BaseException as error:
+                    self._end(key, flight, error)
+                    raise
+                return self._landed(key, flight, partial(_same, made))
+            waiting = asyncio.wrap_future(flight.done)
+            await asyncio.wait([waiting])
+            if waiting.exception() is None:
+                return waiting.result()._replace(found=True)
+
+    def _join(
+        self, key: PreparationKey, *, is_async: bool
+    ) -> tuple[ChainPreparation | None, _Flight, bool]:
+        """Return what is there, or the flight that makes it and whether it is the caller's."""
+        found = self._found(key)
+        with self._lock:
+            found = found or self._kept.get(key)
+            own = _Flight(is_async=is_async)
+            if found is not None:
+                return found._replace(found=True), own, False
+            flight = self._flights.setdefault(key, own)
+            return None, flight, flight is own
+
+    def _landed(
+        self, key: PreparationKey, flight: _Flight, make: Callable[[], ChainPreparation]
+    ) -> ChainPreparation:
+        try:
+            made = make()
+            self._write(key, made)
+        except BaseException as error:
+            self._end(key, flight, error)
+            raise
+        with self._lock:
+            self._keep(key, made)
+            del self._flights[key]
+        flight.done.set_result(made)
+        return made
+
+    def _end(self, key: PreparationKey, flight: _Flight, error: BaseException) -> None:
+        with self._lock:
+            del self._flights[key]
+        flight.done.set_exception(error)
+
+    def _found(self, key: PreparationKey) -> ChainPreparation | None:
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept is None:
+            kept = self._read(key)
+            if kept is not None:
+                with self._lock:
+                    self._keep(key, kept)
+        return kept
+
+    def _keep(self, key: PreparationKey, made: ChainPreparation) -> None:
+        with contextlib.suppress(ValueError):  # longer than all that is kept
+            self._kept[key] = made
+
+    def _path(self, key: PreparationKey) -> Path | None:
         if self.directory is None:
             return None
-        text = json.dumps([*key, context])
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        return self.directory / digest[:2] / f"{digest}.json"
+        tenant = hashlib.sha256(json.dumps(key.namespace).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()
+        return self.directory / tenant[:32] / digest[:2] / f"{digest}.json"
 
-    def _read(self, key: PointKey, context: str) -> ChainPreparation | None:
-        path = self._path(key, context)
+    def _read(self, key: PreparationKey) -> ChainPreparation | None:
+        path = self._path(key)
         if path is None:
             return None
         try:
             with open(path, encoding="utf-8", opener=private) as file:
                 data = json.load(file)
-            ledger = TokenLedger.from_dict(data["ledger"])
-            return ChainPreparation(data["value"], ledger, float(data["seconds"]))
+            return ChainPreparation(data["value"], ContextCost.from_dict(data["cost"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None  # not there, or damaged: it is made again
 
-    def _write(self, key: PointKey, context: str, made: ChainPreparation) -> None:
-        path = self._path(key, context)
+    def _write(self, key: PreparationKey, made: ChainPreparation) -> None:
+        path = self._path(key)
         if path is None:
             return
-        data = {"value": made.value, "ledger": made.ledger.to_dict(), "seconds": made.seconds}
         try:
+            data = {"value": made.value, "cost": made.cost.to_dict()}
             text = json.dumps(data, ensure_ascii=False)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(
-                f"what {key[0]} prepared cannot be kept in {self.directory}: {error}; let prepare "
-                "give text or plain values, or leave the directory out"
+                f"the preparation of {key.point[0]} cannot be kept in {self.directory}: {error}; "
+                "let prepare return text or plain values, or leave the directory out"
             ) from error
         write_atomically(path, text)
+
+
+def _same(made: ChainPreparation) -> ChainPreparation:
+    return made
+
+
+def _size_of(made: ChainPreparation) -> int:
+    value = made.value
+    text = value if isinstance(value, str) else repr(value)
+    return 200 + len(text)
+
+
+# Chains.
+
+
+@dataclass(eq=False, repr=False)
+class RoutedChain:
+    """A chain or query engine with a stage 1 of its own, for a router and for `calibrate`.
+
+    ```python
+    RoutedChain("notes", prepare=summarise, answer=prompt | llm)  # LangChain
+    RoutedChain("notes", prepare=summarise, answer=lambda notes: NotesEngine(llm, notes))
+    ```
+
+    ``prepare`` runs once per context, and its result is kept. Tokens of both stages are counted by
+    themselves.
+
+    Attributes:
+        name: The strategy; with ``settings`` the name of its point.
+        answer: Stage 2. In LangChain a Runnable of ``{"question", "documents", "prepared"}``; in
+            LlamaIndex a query engine, or a function of the preparation (without ``prepare``, of
+            the nodes) that makes one.
+        prepare: Stage 1, to text or plain values; None for none. In LangChain a Runnable of
+            ``{"documents"}``, in LlamaIndex a function of nodes. Both may be only async.
+        nodes: In LlamaIndex, the nodes that queries are about.
+        settings: The configuration, where a strategy has several.
+        version: Names the code of ``prepare``. Without one, a hash of its code and settings tells
+            preparations of another prompt or model apart.
+        directory: Keeps preparations for other processes and the next start.
+        count_tokens: Tokens of each text, for models that do not report them.
+        answer_field: The field of a structured answer that metrics judge.
+        routable: Whether a router may choose it.
+
+    Raises:
+        ConfigurationError: An argument cannot be used.
+    """
+
+    name: str
+    _: KW_ONLY
+    answer: Any
+    prepare: Any = None
+    nodes: Sequence[Any] = ()
+    settings: Mapping[str, ConfigValue] | None = None
+    version: str = ""
+    directory: str | None = None
+    count_tokens: TokenCounter | None = None
+    answer_field: str = ""
+    routable: bool = True
+    store: PreparationStore = field(init=False)
+    _identity: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        if not check_text("the name of a chain", self.name):
+            raise ConfigurationError("a chain needs the name of its strategy")
+        if not _runs(self.answer, "query"):
+            raise ConfigurationError(
+                f"{self.name}: answer is no Runnable, no query engine, and makes none"
+            )
+        if self.prepare is not None and not _runs(self.prepare):
+            raise ConfigurationError(f"{self.name}: prepare is no Runnable and no function")
+        if self.prepare is not None and hasattr(self.answer, "query"):
+            raise ConfigurationError(
+                f"{self.name} prepares something and its engine is never given it; let answer make "
+                "the engine: answer=lambda prepared: ..."
+            )
+        self.settings = dict(check_kind("settings", self.settings or {}, Mapping))  # type: ignore[type-abstract]
+        self.nodes = list(self.nodes)
+        self.store = PreparationStore(self.directory)
+        # Now, as models may count their calls in a field.
+        if self.prepare is not None and not self.version:
+            self._identity = fingerprint(self.prepare)
+
+    @property
+    def key(self) -> PointKey:
+        """The key of its point."""
+        return (self.name, config_json(self.settings or {}))
+
+    @property
+    def label(self) -> str:
+        """The label of its point."""
+        return label_of(self.name, self.settings or {})
+
+    def preparation_key(
+        self, namespace: tuple[str, ...], context: str, content: str
+    ) -> PreparationKey:
+        """Return the key of its preparation of a context."""
+        identity = f"version {self.version}" if self.version else self._identity
+        return PreparationKey(namespace, context, content, self.key, identity)
+
+    def as_strategy(self) -> AnsweringStrategy:
+        """Return the chain as `calibrate` measures it.
+
+        Raises:
+            ConfigurationError: The adapter of its framework is not loaded.
+        """
+        for fits, measured in _adapters:
+            if fits(self.answer):
+                return measured(self)
+        raise ConfigurationError(
+            f"{self.label} is of a framework whose adapter is not loaded; import RoutedChain from "
+            "ecs_plugins.langchain or ecs_plugins.llama_index"
+        )
+
+
+_Adapter = tuple[Callable[[object], bool], Callable[[RoutedChain], AnsweringStrategy]]
+_adapters: list[_Adapter] = []
+
+
+def register_adapter(
+    fits: Callable[[object], bool], measured: Callable[[RoutedChain], AnsweringStrategy]
+) -> None:
+    """Let a framework measure the chains whose answer it runs."""
+    _adapters.append((fits, measured))
+
+
+def _runs(part: object, *names: str) -> bool:
+    return callable(part) or any(hasattr(part, name) for name in ("invoke", *names))
+
+
+def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine to its end, in an event loop of its own, and return its result."""
+    outcome: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(asyncio.run(coroutine))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(run,), daemon=True)
+    thread.start()
+    return outcome.result()

@@ -105,7 +105,7 @@ def weight_crossover(f1_a: float, cost_a: float, f1_b: float, cost_b: float) -> 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Mean tokens and seconds of one configuration, kept apart so that prices can differ.
+    """Mean tokens, calls and seconds of one configuration, kept apart so that prices can differ.
 
     They are per context in stage 1 and per query in stage 2. A provider's prompt cache can serve
     the tokens of ``shared_input``, which are the same for every question about a context.
@@ -117,6 +117,8 @@ class Usage:
     shared_input: float = 0.0
     prepare_seconds: float = 0.0
     query_seconds: float = 0.0
+    prepare_calls: float = 1.0
+    query_calls: float = 1.0
 
 
 ConfigValue = str | int | float | bool | None

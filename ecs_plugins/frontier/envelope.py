@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -313,6 +313,15 @@ class EfficiencyFrontier(MeasuredPoints):
             InvalidInputError: It is not a valid artefact; see `from_json`.
         """
         return cls.from_json(read_text(path, "the frontier"), source=str(path))
+
+
+def cautious_frontier(frontier: EfficiencyFrontier) -> EfficiencyFrontier:
+    """Return the frontier with the lower end of its interval as the F1 of every point."""
+    lower = []
+    for point in frontier.points:
+        interval = frontier.f1_interval(point)
+        lower.append(replace(point, f1=interval.low))
+    return frontier.with_points(lower)
 
 
 def _by_score(choice: _PricedPoint, weight: float) -> tuple[float, float, float]:

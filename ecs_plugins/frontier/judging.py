@@ -12,9 +12,12 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from dataclasses import fields as dataclass_fields
 from types import SimpleNamespace
 from typing import Any
+
+from pydantic import BaseModel
 
 from ecs_plugins.common.checks import shown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
@@ -60,12 +63,67 @@ def _f1(given: str, expected: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An answer to be judged, with all that a metric may look at."""
+    """An answer to judge, with everything that a metric may look at.
+
+    Attributes:
+        prediction: The answer: a text, or the object of a structured answer.
+    """
 
     question: str
-    prediction: str
+    prediction: Any
     answers: tuple[str, ...]
     documents: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The answer as text."""
+        return answer_text(self.prediction)
+
+
+def answer_part(answer: Any, field: str) -> Any:
+    """Return the named field of a structured answer; all of it without a name.
+
+    Raises:
+        ConfigurationError: There is no such field.
+    """
+    if not field or isinstance(answer, str):
+        return answer
+    fields = _fields(answer)
+    if field not in fields:
+        raise ConfigurationError(
+            f"an answer has no field {field!r}; it has {', '.join(fields) or 'none'}"
+        )
+    return fields[field]
+
+
+def answer_text(answer: Any) -> str:
+    """Return an answer as text; of an object, its only field.
+
+    Raises:
+        ConfigurationError: It has several fields, and nobody says which of them is the answer.
+    """
+    if isinstance(answer, str):
+        return answer
+    fields = _fields(answer)
+    if not fields:
+        return str(answer)
+    if len(fields) > 1:
+        raise ConfigurationError(
+            f"an answer has the fields {', '.join(fields)}; name the one that is judged: "
+            "RoutedChain(answer_field=...)"
+        )
+    return answer_text(next(iter(fields.values())))
+
+
+def _fields(answer: Any) -> dict[str, Any]:
+    """Return the fields of a mapping, a pydantic model or a dataclass; none of anything else."""
+    if isinstance(answer, Mapping):
+        return {str(name): value for name, value in answer.items()}
+    if isinstance(answer, BaseModel):
+        return {name: getattr(answer, name) for name in type(answer).model_fields}
+    if is_dataclass(answer):
+        return {each.name: getattr(answer, each.name) for each in dataclass_fields(answer)}
+    return {}
 
 
 Metric = Callable[[Judged], float]
@@ -83,9 +141,9 @@ def as_metric(metric: object) -> Metric:
         ConfigurationError: It is none of these.
     """
     if metric == "f1":
-        return lambda judged: token_f1(judged.prediction, judged.answers)
+        return lambda judged: token_f1(judged.text, judged.answers)
     if metric == "exact":
-        return lambda judged: exact_match(judged.prediction, judged.answers)
+        return lambda judged: exact_match(judged.text, judged.answers)
     scorer = getattr(metric, "single_turn_score", None)
     if callable(scorer):
         return lambda judged: _checked(scorer(_sample(judged)))
@@ -124,7 +182,7 @@ def _sample(judged: Judged) -> Any:
     """What RAGAS scores: its own class where it is installed, else one with the same fields."""
     fields = {
         "user_input": judged.question,
-        "response": judged.prediction,
+        "response": judged.text,
         "reference": judged.answers[0],
         "retrieved_contexts": list(judged.documents),
     }

@@ -28,7 +28,7 @@ _ON_SERVER = Schema("reuse ledger", [partial(_execute, _BOTH)])
 
 
 def open_tables(path: str, busy_seconds: float) -> SqlDatabase:
-    """The database behind a path or an address; made if it is not there.
+    """Open the database at a path or an address, and make it if it is missing.
 
     Raises:
         StorageError: It cannot be opened, or is no ledger.

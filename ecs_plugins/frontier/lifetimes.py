@@ -1,4 +1,4 @@
-"""How long what is paid before a query lasts: on disk, in a prompt cache, in a model's memory."""
+"""Lifetimes of stage 1: how long a preparation stays valid."""
 
 from __future__ import annotations
 
@@ -14,52 +14,57 @@ from ecs_plugins.tokens import Role, Stage
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """How long the stage 1 of each point of a frontier lasts.
+    """Lifetimes of the stage 1 of each point of a frontier.
 
     Attributes:
-        stage1: What it costs, by point.
-        lapsing: What of it a prompt cache forgets, where that is something.
-        cache_seconds: How long an entry of that cache lives; None where nothing is cached.
-        in_memory: The points whose stage 1 is what the scoring model has read.
-        is_mixed: Whether there are both caches that lapse and preparations that stay.
+        stage1: Cost of stage 1, by point.
+        lapsing: The part of it that a prompt cache forgets, where there is one.
+        cache_seconds: Life of an entry of that cache; None where nothing is cached.
+        in_memory: Points whose stage 1 is in the memory of the scoring model alone.
     """
 
     stage1: Mapping[PointKey, float]
     lapsing: Mapping[PointKey, float]
     cache_seconds: float | None
     in_memory: frozenset[PointKey]
-    is_mixed: bool
 
     @classmethod
     def of(cls, frontier: MeasuredPoints) -> Self:
-        """Those of the points of a frontier."""
+        """Return the lifetimes of the points of a frontier."""
         stage1 = {point.key: point.stage1 for point in frontier.points}
-        lapsing = frontier.lapsing
-        cache_seconds = None
-        is_mixed = False
-        if lapsing:
-            cache_seconds = frontier.prices.answer.cache_seconds
-            is_mixed = any(cost > lapsing.get(key, 0.0) for key, cost in stage1.items())
+        cache_seconds = frontier.prices.answer.cache_seconds if frontier.lapsing else None
         in_memory = frozenset(point.key for point in frontier.points if _is_read(point))
-        return cls(stage1, lapsing, cache_seconds, in_memory, is_mixed)
+        return cls(stage1, frontier.lapsing, cache_seconds, in_memory)
 
-    def due(self, preparations: Mapping[PointKey, Preparation]) -> dict[PointKey, float]:
-        """What of a stage 1 that was paid is due all the same: an entry that has lapsed."""
+    def due(
+        self, preparations: Mapping[PointKey, Preparation], stored: Mapping[PointKey, bool]
+    ) -> dict[PointKey, float]:
+        """Return the cost of stage 1 that is still due, of the points that were prepared.
+
+        A cache entry that has lapsed is due again. ``stored`` says of points whose preparations
+        can be looked up whether they are there, whatever the ledger has noted.
+        """
         due = {}
-        for key, preparation in preparations.items():
-            if key in self.in_memory:
-                continue  # the process that read it may be gone
+        for key in {*preparations, *stored}:
+            paid = preparations.get(key)
+            is_there = stored.get(key, paid is not None and key not in self.in_memory)
+            if not is_there:
+                continue
             written = self.lapsing.get(key, 0.0)
-            lives = self.cache_seconds is None or preparation.age <= self.cache_seconds
-            if lives or not written:
+            if not written or self._lives(paid):
                 due[key] = 0.0
             elif written < self.stage1.get(key, 0.0):
                 due[key] = written
         return due
 
+    def _lives(self, paid: Preparation | None) -> bool:
+        if paid is None:
+            return False
+        return self.cache_seconds is None or paid.age <= (paid.life or self.cache_seconds)
+
 
 def _is_read(point: StrategyPoint) -> bool:
-    """Whether its stage 1 is what the scoring model reads, and nothing else."""
+    """Return True if the scoring model reads in stage 1, and nothing else happens."""
     if not point.stage1 or point.usage is None:
         return False
     paid = set()

@@ -27,7 +27,8 @@ def _listed(tables: Mapping[Account, Array]) -> dict[str, dict[str, Any]]:
 
 Table = Annotated[Array, PlainValidator(lambda rows: rows), PlainSerializer(np.ndarray.tolist)]
 Tables = Annotated[Mapping[Account, Array], PlainValidator(flat), PlainSerializer(_listed)]
-TABLES = ("f1", "em", "shared_input", "prepare_seconds", "query_seconds")
+CALLS = ("prepare_calls", "query_calls")
+TABLES = ("f1", "em", "shared_input", "prepare_seconds", "query_seconds", *CALLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class Grouping(NamedTuple):
 class Measurements:
     """P configurations on Q questions, each with the id of its context; all tables ``[P, Q]``.
 
-    Tokens and seconds are those of a `Usage`, stage 1 being that of the question's context.
+    Tokens, seconds and calls are those of a `Usage`, stage 1 being that of the question's context;
+    without tables of calls each stage makes one.
 
     Raises:
         InvalidInputError: Shapes disagree, or a value is NaN, negative or out of range.
@@ -70,6 +72,8 @@ class Measurements:
     shared_input: Table
     prepare_seconds: Table
     query_seconds: Table
+    prepare_calls: Table | None = None
+    query_calls: Table | None = None
 
     def __post_init__(self) -> None:
         if not all(self.shape):
@@ -84,6 +88,9 @@ class Measurements:
             name = f"tokens[{stage}][{role}]"
             tokens[stage, role] = self._checked(name, values)
         object.__setattr__(self, "tokens", tokens)
+        for name in CALLS:
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, np.ones(self.shape))
         for name in TABLES:
             top = 1.0 if name in ("f1", "em") else math.inf
             table = self._checked(name, getattr(self, name), top)
@@ -168,13 +175,10 @@ class Measurements:
             if account[0] == Stage.PREPARE:
                 own = self.per_context(own)
             tokens[account] = float(own.mean())
-        prepare_seconds = self.per_context(self.prepare_seconds[[row]])
-        return Usage(
-            tokens,
-            shared_input=float(self.shared_input[row].mean()),
-            prepare_seconds=float(prepare_seconds.mean()),
-            query_seconds=float(self.query_seconds[row].mean()),
-        )
+        means = {name: getattr(self, name)[[row]] for name in TABLES[2:]}
+        for name in ("prepare_seconds", "prepare_calls"):
+            means[name] = self.per_context(means[name])
+        return Usage(tokens, **{name: float(table.mean()) for name, table in means.items()})
 
     def select(self, rows: Sequence[int]) -> Measurements:
         """Only some configurations."""

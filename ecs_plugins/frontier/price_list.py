@@ -149,10 +149,23 @@ def _given(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _batched(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry at the prices of its batch interface, where the map knows them."""
+    """Return an entry at the prices of its batch interface, where the map knows them.
+
+    A tier without a batch price of its own has the discount of the price without tiers.
+    """
     batched = dict(entry)
     for name in _IN_THE_MAP.values():
+        usual = entry.get(name)
         price = entry.get(f"{name}{_BATCH}")
-        if price is not None:
-            batched[name] = price
+        if price is None:
+            continue
+        batched[name] = price
+        for key, above in entry.items():
+            tier = _TIER.match(key)
+            if tier is None or tier["price"] != name or above is None:
+                continue
+            listed = entry.get(f"{key}{_BATCH}")
+            if listed is None and usual:
+                listed = above * price / usual
+            batched[key] = above if listed is None else listed
     return batched

@@ -9,20 +9,22 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BeforeValidator, Field
 
 from ecs_plugins.common.config import Config
 from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.price_list import settings_of_map
-from ecs_plugins.tokens import Role, Stage
+from ecs_plugins.frontier.usage import ModelCall
+from ecs_plugins.tokens import Account, Role, Stage
 
 _MILLION = 1_000_000
-_PROMPT = (Stage.QUERY, Role.ANSWER_INPUT)
+_PROMPT: Account = (Stage.QUERY, Role.ANSWER_INPUT)
 PER_TOKEN = ("input", "output", "cached_input", "cache_write", "cache_write_1h")
 """The settings of a `ModelPrice` that are prices."""
 
@@ -208,79 +210,95 @@ class PriceVector(Config):
         """Cost is energy at a constant power draw."""
         return cls.seconds().replace(unit="J", per_second=watts)
 
-    def of(self, role: Role) -> float:
-        """Price of one uncached token of ``role``."""
-        if role == Role.SCORER:
-            return self.scorer
-        model = self.answer
-        compresses = role in (Role.COMPRESS_INPUT, Role.COMPRESS_OUTPUT)
-        if compresses and self.compressor is not None:
-            model = self.compressor
-        if role.endswith("_input"):
-            return model.input
-        return model.output
-
     @property
     def caches(self) -> bool:
         """Whether a prompt cache makes the answering model cheaper."""
         price = self.answer
         return price.read_price < price.input and price.hit_rate > 0
 
-    def stages(self, usage: Any) -> tuple[Any, Any]:
-        """Cost of stage 1 and of stage 2, such that Eq. 1 holds for every N.
+    @property
+    def compressing(self) -> ModelPrice:
+        """The price of the model that compresses."""
+        return self.compressor or self.answer
 
-        Of a `Usage` in numbers; of anything with its attributes as arrays, in arrays.
+    def call_cost(self, call: ModelCall) -> float:
+        """Return the cost of one call, at the tier of its own prompt."""
+        model = self.compressing if call.stage == Stage.PREPARE else self.answer
+        price = model.without_tiers(call.read)
+        cost = call.read * price.input + call.written * price.output
+        if call.cache.total:
+            cost += price.cache_extra(*call.cache)
+        if call.stage == Stage.PREPARE:
+            cost *= self.prepare_factor
+        return cost
+
+    def stages(self, usage: Any) -> tuple[Any, Any]:
+        """Return the cost of stage 1 and of stage 2, such that Eq. 1 holds for every N.
+
+        A `Usage` gives numbers; anything with its attributes as arrays gives arrays.
 
         With a prompt cache, c shared tokens cost ``c * write`` once and ``c * cached`` N - 1
         times: ``c * cached`` per query in stage 2 and ``c * (write - cached)`` in stage 1. Queries
-        that miss the entry write it again. Prompts of a length have the prices of their tier.
+        that miss the entry write it again. Each stage has the prices of the tier of its mean
+        prompt, by the calls that it makes.
         """
-        if not self.answer.tiers:
-            return self._stages(usage)
-        prompt = usage.tokens.get(_PROMPT, 0.0)
-        prepare: Any = 0.0
-        query: Any = 0.0
-        starts = [float(tier.above) for tier in self.answer.tiers]
-        for low, high in pairwise([-1.0, *starts, math.inf]):
-            within = (prompt > low) & (prompt <= high)
-            answer = self.answer.without_tiers(low + 1)
-            one, two = self.replace(answer=answer)._stages(usage)
-            prepare += within * one
-            query += within * two
-        return prepare, query
-
-    def _stages(self, usage: Any) -> tuple[Any, Any]:
         prepare = self.per_second * usage.prepare_seconds
         query = self.per_second * usage.query_seconds
-        for (stage, role), tokens in usage.tokens.items():
-            if stage == Stage.QUERY:
-                query += self.of(role) * tokens
-            elif role == Role.SCORER:
-                prepare += self.scorer * tokens
-            else:
-                prepare += self.prepare_factor * self.of(role) * tokens
+        prepare = prepare + self.scorer * usage.tokens.get((Stage.PREPARE, Role.SCORER), 0.0)
+        query = query + self.scorer * usage.tokens.get((Stage.QUERY, Role.SCORER), 0.0)
+        for model, read, written in self._models():
+            prepare = prepare + self.prepare_factor * _plain(
+                model, usage, Stage.PREPARE, read, written
+            )
+            query = query + _plain(model, usage, Stage.QUERY, read, written)
         if not self.caches:
             return prepare, query
-        answer = self.answer
         shared = self._cached_tokens(usage)
-        hits = answer.hit_rate * shared
+        hits = self.answer.hit_rate * shared
         missed = shared - hits
-        query += answer.cache_extra(hits, missed, 0)
-        prepare += hits * (answer.write_price - answer.read_price)
-        return prepare, query
+        extra = _by_tier(usage, self.answer, _PROMPT, lambda p: p.cache_extra(hits, missed, 0))
+        return prepare + self.lapsing(usage), query + extra
+
+    def _models(self) -> tuple[tuple[ModelPrice, Role, Role], ...]:
+        """Return each model with the roles of the tokens that it reads and writes."""
+        return (
+            (self.answer, Role.ANSWER_INPUT, Role.ANSWER_OUTPUT),
+            (self.compressing, Role.COMPRESS_INPUT, Role.COMPRESS_OUTPUT),
+        )
 
     def lapsing(self, usage: Any) -> Any:
-        """The part of stage 1 that a prompt cache forgets: writing its entry instead of reading."""
+        """Return the part of stage 1 that a prompt cache forgets: writing instead of reading."""
         if not self.caches:
             return 0.0
-        price = self.answer
-        hits = price.hit_rate * self._cached_tokens(usage)
-        if price.tiers:
-            prompt = usage.tokens.get(_PROMPT, 0.0)
-            price = price.without_tiers(prompt)
-        return hits * (price.write_price - price.read_price)
+        hits = self.answer.hit_rate * self._cached_tokens(usage)
+        return _by_tier(
+            usage, self.answer, _PROMPT, lambda p: hits * (p.write_price - p.read_price)
+        )
 
     def _cached_tokens(self, usage: Any) -> Any:
-        """Shared prompt tokens, where they are enough to be cached."""
+        """Return the shared prompt tokens, where they are enough to be cached."""
         shared = usage.shared_input
         return shared * (shared >= self.answer.cache_least)
+
+
+def _plain(price: ModelPrice, usage: Any, stage: Stage, read: Role, written: Role) -> Any:
+    """Return the cost of a stage's tokens of one model, as if no cache touched them."""
+    inputs = usage.tokens.get((stage, read), 0.0)
+    outputs = usage.tokens.get((stage, written), 0.0)
+    return _by_tier(usage, price, (stage, read), lambda p: inputs * p.input + outputs * p.output)
+
+
+def _by_tier(
+    usage: Any, price: ModelPrice, prompt: Account, cost: Callable[[ModelPrice], Any]
+) -> Any:
+    """Return a cost at the tier of the mean prompt of the calls of a stage."""
+    if not price.tiers:
+        return cost(price)
+    calls = usage.prepare_calls if prompt[0] == Stage.PREPARE else usage.query_calls
+    mean = usage.tokens.get(prompt, 0.0) / np.maximum(1, calls)
+    total: Any = 0.0
+    starts = [float(tier.above) for tier in price.tiers]
+    for low, high in pairwise([-1.0, *starts, math.inf]):
+        within = (mean > low) & (mean <= high)
+        total = total + within * cost(price.without_tiers(low + 1))
+    return total

@@ -56,7 +56,7 @@ def regimes(points: Sequence[StrategyPoint], reuses: Sequence[float]) -> tuple[R
     edges = sorted(levels)
     chosen = {}
     for reuse, table in tables.items():
-        chosen[reuse] = [_standing_for(table, low) for low in edges[:-1]]
+        chosen[reuse] = [_reaching(table, low) for low in edges[:-1]]
     regimes = []
     for part in _parts(chosen):
         cells = edges[part.start : part.end + 1]
@@ -69,10 +69,9 @@ def regimes(points: Sequence[StrategyPoint], reuses: Sequence[float]) -> tuple[R
     return tuple(regimes)
 
 
-def _standing_for(table: Sequence[StrategyPoint], low: float) -> StrategyPoint:
-    """A point stands for the F1 from its own up to that of the next dearer, the first for all."""
-    reached = [point for point in table if point.f1 <= low]
-    return reached[-1] if reached else table[0]
+def _reaching(table: Sequence[StrategyPoint], low: float) -> StrategyPoint:
+    """Return the cheapest point that reaches an F1; the best one where none does."""
+    return next((point for point in table if point.f1 >= low), table[-1])
 
 
 def _parts(chosen: Mapping[float, Sequence[StrategyPoint]]) -> list[_Part]:

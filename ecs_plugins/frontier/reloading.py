@@ -15,6 +15,8 @@ from ecs_plugins.errors import ConfigurationError, EcsPluginsError, StorageError
 from ecs_plugins.frontier.cost import StrategyPoint
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.router_config import RouterConfig
+from ecs_plugins.frontier.routing import Router
 
 _log = logging.getLogger(__name__)
 
@@ -43,15 +45,34 @@ def check_frontier(value: object) -> EfficiencyFrontier | str:
 
 
 def open_frontier(
-    source: EfficiencyFrontier | str, names: Iterable[str] = ()
+    source: EfficiencyFrontier | str,
+    names: Iterable[str] = (),
+    config: RouterConfig | None = None,
 ) -> EfficiencyFrontier:
-    """The frontier behind a source; a file is read again when it has changed.
+    """Return the frontier of a source; a file is read again when it has changed.
 
-    With the ``names`` of what runs its choices, what else a newer file may choose is refused.
+    Refused is a frontier whose choices the ``names`` do not run, where there are some, and one
+    that cannot reach the objective of a ``config``. A newer file that is refused is not taken.
+
+    Raises:
+        StorageError: The file cannot be read.
+        ConfigurationError: The names do not run its choices.
+        UnreachableTargetError: No query can reach the objective.
     """
     if isinstance(source, EfficiencyFrontier):
+        _check(source, frozenset(names), config)
         return source
-    return _artefact(source, frozenset(names)).current()
+    return _artefact(source, frozenset(names), config or RouterConfig()).current()
+
+
+@lru_cache(maxsize=64)
+def _check(
+    frontier: EfficiencyFrontier, names: frozenset[str], config: RouterConfig | None
+) -> None:
+    if names:
+        check_names(names, frontier)
+    if config is not None:
+        Router(frontier, config).check_reachable()
 
 
 class _Stamp(NamedTuple):
@@ -68,9 +89,10 @@ class _Artefact:
     A newer file that does not go with them is reported and not taken: what runs goes on as it is.
     """
 
-    def __init__(self, path: str, names: frozenset[str]) -> None:
+    def __init__(self, path: str, names: frozenset[str], config: RouterConfig) -> None:
         self._path = path
         self._names = names
+        self._config = config
         self._taken: EfficiencyFrontier | None = None
         self._stamp: _Stamp | None = None
         self._lock = threading.Lock()
@@ -84,7 +106,7 @@ class _Artefact:
         with self._lock:
             if self._taken is None:
                 first = EfficiencyFrontier.load(self._path)
-                check_names(self._names, first)
+                _check(first, self._names, self._config)
                 self._taken = first
             elif self._stamp != stamp:
                 self._taken = self._newer(self._taken)
@@ -94,27 +116,25 @@ class _Artefact:
     def _newer(self, old: EfficiencyFrontier) -> EfficiencyFrontier:
         try:
             new = EfficiencyFrontier.load(self._path)
-            self._check(new, old)
+            self._check_newer(new, old)
         except EcsPluginsError as error:
             _log.warning("the frontier %s is not taken: %s; restart to use it", self._path, error)
             return old
         return new
 
-    def _check(self, new: EfficiencyFrontier, old: EfficiencyFrontier) -> None:
+    def _check_newer(self, new: EfficiencyFrontier, old: EfficiencyFrontier) -> None:
         before = (old.provenance.fingerprint, old.unit)
         after = (new.provenance.fingerprint, new.unit)
         if before != after:
             raise ConfigurationError(f"it was measured with {after}, not {before}")
-        if self._names:
-            for point in new.routable:
-                chosen_name(point, self._names)
+        _check(new, self._names, self._config)
 
 
 _artefact = lru_cache(maxsize=32)(_Artefact)
 
 
 def chosen_name(decision: RoutingDecision | StrategyPoint, names: Collection[str]) -> str:
-    """Which of ``names`` runs a choice: its label or, for all configurations, its strategy.
+    """Return the name that runs a choice: its label or, for all configurations, its strategy.
 
     Raises:
         ConfigurationError: None of them does.
@@ -123,18 +143,21 @@ def chosen_name(decision: RoutingDecision | StrategyPoint, names: Collection[str
         if name in names:
             return name
     raise ConfigurationError(
-        f"the frontier chose {decision.label}, and nothing runs that: there is "
+        f"the frontier chooses {decision.label}, and nothing runs that: there is "
         f"{', '.join(sorted(names)) or 'nothing'}. Add {decision.label!r} or "
         f"{decision.strategy!r}, or route among fewer: frontier.only([...])"
     )
 
 
 def check_names(names: Iterable[str], frontier: EfficiencyFrontier) -> None:
-    """Refuse names that no decision of ``frontier`` can have."""
+    """Refuse chains that no decision of a frontier chooses, and decisions that no chain runs."""
+    given = set(names)
     possible = {name for point in frontier.routable for name in (point.label, point.strategy)}
-    unknown = sorted(set(names) - possible)
+    unknown = sorted(given - possible)
     if unknown:
         raise ConfigurationError(
             f"the frontier never chooses {', '.join(unknown)}; it chooses among "
             f"{', '.join(point.label for point in frontier.routable)}"
         )
+    for point in frontier.routable:
+        chosen_name(point, given)

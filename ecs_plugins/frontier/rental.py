@@ -22,7 +22,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ecs_plugins.frontier.hull import upper_envelope
-from ecs_plugins.frontier.prices import ModelPrice
 
 Slope = tuple[float, float]
 """(stage 1 >= 0, stage 2 > 0) of a strategy."""
@@ -84,91 +83,6 @@ def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
     starts = tuple(start for start, _ in best)
     choices = tuple(useful[line] for _, line in best)
     return RentalPlan(starts, choices, high)
-
-
-def plan_random(slopes: Sequence[Slope], draw: float) -> RentalPlan:
-    """The plan of a random ``draw`` from [0, 1); its bound is that of the expectation over draws.
-
-    Two strategies, the first without a stage 1: a random threshold, e / (e - 1) (Karlin et al.
-    1990). Else budgets that grow by e from a random first one, e.
-    """
-    useful = _lower_envelope(slopes)
-    if len(useful) == 2 and not slopes[useful[0]][0]:
-        return _random_threshold(slopes, useful, draw)
-    first_query = sum(slopes[useful[0]])
-    budget = first_query * math.exp(draw)
-    starts: list[int] = []
-    choices: list[int] = []
-    served = 0
-    while useful[-1] not in choices:
-        queries = {}
-        for line in useful:
-            price, rate = slopes[line]
-            queries[line] = (budget - price) / rate
-        best = max(queries, key=lambda line: queries[line])
-        until = math.floor(queries[best] * (1 + _ROUNDING))
-        if until > served and best not in choices:
-            starts.append(served + 1)
-            choices.append(best)
-        served = max(served, until)
-        budget *= math.e
-    return RentalPlan(tuple(starts), tuple(choices), math.e)
-
-
-def _random_threshold(slopes: Sequence[Slope], useful: Sequence[int], draw: float) -> RentalPlan:
-    """Rent until a random threshold, then buy (Karlin et al. 1990)."""
-    first, second = useful
-    _, rent = slopes[first]
-    price, rate = slopes[second]
-    bound = math.e / (math.e - 1)
-    # Density e^z / (e - 1) on [0, 1], by inverting its distribution function.
-    threshold = math.log1p(draw * (math.e - 1))
-    break_even = price / (rent - rate)
-    rented = math.floor(threshold * break_even)
-    if not rented:
-        return RentalPlan((1,), (second,), bound)
-    return RentalPlan((1, rented + 1), (first, second), bound)
-
-
-def plan_forecast(slopes: Sequence[Slope], expected: Sequence[float]) -> RentalPlan:
-    """What a forecast buys: at each query the cheapest for it and those ``expected`` to follow.
-
-    Its bound is infinite.
-    """
-    starts: list[int] = []
-    choices: list[int] = []
-    for query, more in enumerate(expected, start=1):
-        owned = choices[-1] if choices else None
-        best = _cheapest(slopes, owned, 1 + more)
-        if best != owned:
-            starts.append(query)
-            choices.append(best)
-    return RentalPlan(tuple(starts), tuple(choices), math.inf)
-
-
-def _cheapest(slopes: Sequence[Slope], owned: int | None, queries: float) -> int:
-    """The slope that costs the least per query for so many; of equals what is owned."""
-    costs = []
-    for index, (price, rate) in enumerate(slopes):
-        is_new = index != owned
-        cost = rate
-        if is_new:
-            cost += price / queries
-        costs.append((cost, is_new, index))
-    _, _, best = min(costs)
-    return best
-
-
-def plan_cache(price: ModelPrice) -> RentalPlan:
-    """How long an entry of a prompt cache is kept alive when nobody knows the next query.
-
-    To read it once per lifetime is the rent; to let it lapse and write it again is to buy. Slope
-    0 serves the first lifetimes, slope 1 those from which on it is let go.
-    """
-    rent = (0.0, price.read_price)
-    nothing = price.read_price * 1e-9
-    buy = (price.write_price, nothing)
-    return plan_rental((rent, buy))
 
 
 def _lower_envelope(slopes: Sequence[Slope]) -> list[int]:

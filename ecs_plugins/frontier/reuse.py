@@ -1,13 +1,14 @@
-"""How often a context is asked: the ledger that counts it for all that route.
+"""A reuse ledger: queries per context, preparations and costs.
 
-The ledger is one SQLite file that all workers of a machine share, or tables of a PostgreSQL
-database that those of several do. Writers of a namespace wait for each other, every count is one
-atomic upsert, and readers do not block. It may be carried over a ``fork``. Only ids, counts,
-costs and times are kept: no text.
+All workers of a machine share one SQLite file; workers of several machines share tables of a
+PostgreSQL database. Writers of a namespace wait for each other, every count is one atomic
+statement, and readers do not block. The ledger keeps ids, counts, costs and times, and no text. It
+survives a ``fork``.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import math
@@ -15,78 +16,118 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ecs_plugins.common.checks import check_text
-from ecs_plugins.common.files import as_path, statements
-from ecs_plugins.errors import InvalidInputError, StorageError
+from cachetools import LRUCache
+
+from ecs_plugins.common.files import as_path
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey
-from ecs_plugins.frontier.forecast import ReuseModel
 from ecs_plugins.frontier.ledger import (
     Booking,
     Count,
     DaySpend,
-    Observed,
+    Lease,
     Preparation,
     check_finite,
-    check_settings,
+    check_namespace,
     day_spend,
-    observed_of,
     stored_id,
     stored_key,
 )
 from ecs_plugins.frontier.ledger_tables import BUSY_SECONDS, open_tables
-from ecs_plugins.frontier.tally import Times, read_model
 from ecs_plugins.storage.addresses import is_address
 from ecs_plugins.storage.base import Connection
 from ecs_plugins.storage.sqlite import MEMORY
 
-(
-    _COUNT,
-    _END_RUN,
-    _UNIT,
-    _PREPARE,
-    _LEASE,
-    _END_LEASE,
-    _OBSERVE,
-    _SPEND,
-    _IDLE_CONTEXTS,
-    _UNUSED_PREPARATIONS,
-    _FORGET_RUNS,
-    _FORGET_CONTEXT,
-    _FORGET_PREPARATION,
-    _FORGET_LEASES,
-    _FORGET_OBSERVED,
-    _FORGET_UNOBSERVED,
-) = statements(__package__, "counts.sql")
-_ASKED = (
-    "SELECT queries, run, lapses, last_seen FROM contexts "
-    "WHERE namespace = ? AND context = ? AND game = ?"
-)
-_PREPARED = "SELECT strategy, config, cost, at FROM prepared WHERE namespace = ? AND context = ?"
 _log = logging.getLogger(__name__)
-# The model is fitted again with this share of new contexts, or after this share of the time in
-# which a context ends: neither moves a fit by much of its own error.
-_REFIT_SHARE = 0.1
+_AHEAD = 60.0  # seconds that the clocks of workers may differ; a later time counts as now
 _TIDY_SECONDS = 3600.0
 _FORGOTTEN_AT_ONCE = 500
-_FOREVER = 1e18  # seconds that no gap is longer than
+_TENANTS = 4096  # whose last tidying is remembered
 _DAY = 86_400.0
+_FOREVER = 1e18  # seconds
 _MOST = 2**53
+
+_COUNT = f"""
+    INSERT INTO contexts VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (namespace, context, game) DO UPDATE SET
+    queries = contexts.queries + excluded.queries,
+    run = excluded.run
+        + CASE WHEN contexts.last_seen < excluded.last_seen - ? THEN 0 ELSE contexts.run END,
+    last_seen = CASE WHEN contexts.last_seen > excluded.last_seen
+        AND contexts.last_seen <= excluded.last_seen + {_AHEAD}
+        THEN contexts.last_seen ELSE excluded.last_seen END
+    RETURNING queries, run
+"""
+_ASKED = """
+    SELECT queries, run, last_seen FROM contexts
+    WHERE namespace = ? AND context = ? AND game = ?
+"""
+_PREPARED = """
+    SELECT strategy, config, cost, at, life FROM prepared WHERE namespace = ? AND context = ?
+"""
+_RESET = "UPDATE prepared SET at = ? WHERE namespace = ? AND context = ? AND at > ?"
+_PREPARE = """
+    INSERT INTO prepared VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (namespace, context, strategy, config) DO UPDATE SET
+    cost = CASE WHEN prepared.cost < excluded.cost THEN excluded.cost ELSE prepared.cost END,
+    at = excluded.at,
+    life = CASE WHEN excluded.life > 0 THEN excluded.life ELSE prepared.life END
+"""
+_LEASED = """
+    SELECT holder, until FROM leases
+    WHERE namespace = ? AND context = ? AND strategy = ? AND config = ?
+"""
+_LEASE = """
+    INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (namespace, context, strategy, config) DO UPDATE SET
+    holder = excluded.holder, until = excluded.until
+"""
+_END_LEASE = """
+    DELETE FROM leases
+    WHERE namespace = ? AND context = ? AND strategy = ? AND config = ? AND holder = ?
+"""
+_SPEND = """
+    INSERT INTO spent VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (namespace, day, strategy, config, unit) DO UPDATE SET
+    queries = spent.queries + excluded.queries, unknown = spent.unknown + excluded.unknown,
+    cost = spent.cost + excluded.cost, compared = spent.compared + excluded.compared,
+    baseline = spent.baseline + excluded.baseline
+"""
+_SPENT = """
+    SELECT namespace, day, strategy, config, unit, queries, unknown, cost, compared, baseline
+    FROM spent
+"""
+
+# Old rows are found by reading, so that nobody waits for a lock meanwhile.
+_OLD_CONTEXTS = "SELECT context, game FROM contexts WHERE namespace = ? AND last_seen < ?"
+_FORGET_CONTEXT = """
+    DELETE FROM contexts WHERE namespace = ? AND context = ? AND game = ? AND last_seen < ?
+"""
+_OLD_PREPARATIONS = """
+    SELECT context, strategy, config FROM prepared
+    WHERE namespace = ? AND at < ? AND NOT EXISTS (SELECT 1 FROM contexts c
+    WHERE c.namespace = prepared.namespace AND c.context = prepared.context)
+"""
+_FORGET_PREPARATION = """
+    DELETE FROM prepared
+    WHERE namespace = ? AND context = ? AND strategy = ? AND config = ? AND at < ?
+"""
+_FORGET_LEASES = "DELETE FROM leases WHERE namespace = ? AND until < ?"
 
 
 class ReuseLedger:
-    """Counts queries per context for many threads, processes and, on PostgreSQL, machines.
+    """A count of queries per context, for threads, processes and, on PostgreSQL, machines.
 
     Args:
         path: The file, made if missing; ``":memory:"`` keeps nothing. Or the address of a
             PostgreSQL database: ``postgresql://user:password@host/database?schema=name``.
-        namespace: Tenant, as a tuple of names; another namespace is never read or written.
-        idle_seconds: After this long without a query a context counts as ended.
-        expire_seconds: After this long without a query a context is forgotten, with what was
-            prepared for it; looked at once an hour, off the query's way.
+        namespace: The tenant, as a tuple of names. `within` gives the ledger of another one.
+        expire_seconds: After this long without a query a context is forgotten with its
+            preparations. A background thread looks for them once an hour.
         clock: Unix time, for tests.
 
     Raises:
@@ -99,36 +140,42 @@ class ReuseLedger:
         path: str | os.PathLike[str],
         *,
         namespace: tuple[str, ...] = (),
-        idle_seconds: float = 86_400.0,
-        expire_seconds: float = 30 * 86_400.0,
+        expire_seconds: float = 30 * _DAY,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        check_settings(namespace, idle_seconds, expire_seconds)
+        self._labels = check_namespace(namespace)
+        try:
+            self._expire = check_finite("expire_seconds", expire_seconds)
+        except InvalidInputError as error:
+            raise ConfigurationError(str(error)) from None
+        if self._expire <= 0:
+            raise ConfigurationError(f"expire_seconds must be positive, got {expire_seconds}")
         # Absolute: a later connection is to the same file, wherever the process has gone.
         stays = str(path) == MEMORY or is_address(path)
         self._path = str(path if stays else as_path(path).absolute())
-        settings: dict[str, Any] = {"idle_seconds": idle_seconds, "expire_seconds": expire_seconds}
-        self._again = partial(ReuseLedger, self._path, namespace=namespace, clock=clock, **settings)
-        # As JSON, so that ("a", "b") and ("a/b",) can never be one namespace.
-        self._namespace = json.dumps(list(namespace))
-        self._idle = idle_seconds
-        self._expire = expire_seconds
         self._clock = clock
         self._name = uuid.uuid4().hex
-        self._model = ReuseModel()
-        self._life: float | None = None
         self._threads: dict[str, threading.Thread] = {}
-        # Contexts and runs that all workers have counted first: as last seen, and at the fit.
-        self._units = 0
-        self._fitted_units = 0
-        self._fitted = -math.inf
-        self._tidied = -math.inf
+        self._tidied: LRUCache[str, float] = LRUCache(_TENANTS)
         self._database = open_tables(self._path, BUSY_SECONDS)
+
+    @property
+    def _namespace(self) -> str:
+        # As JSON, so that ("a", "b") and ("a/b",) can never be one namespace.
+        return json.dumps(list(self._labels))
+
+    def within(self, namespace: tuple[str, ...]) -> ReuseLedger:
+        """Return the ledger of a tenant below this one, on the same connections."""
+        if not namespace:
+            return self
+        tenant = copy.copy(self)
+        tenant._labels = (*self._labels, *check_namespace(namespace))
+        return tenant
 
     # Writing.
 
     def record(self, context: str, queries: int = 1) -> int:
-        """Count ``queries`` more and return how often the context was asked in total.
+        """Count ``queries`` more and return the total of the context.
 
         Raises:
             InvalidInputError: No id, or ``queries`` < 1.
@@ -141,13 +188,14 @@ class ReuseLedger:
     def count_query(
         self, context: str, *, game: str = "", life: float | None = None, add: bool = True
     ) -> Count:
-        """Count one query more and return how often the context was asked, this one included.
+        """Count one query and return the count of its context, this query included.
 
         Args:
             context: Its id.
-            game: What is asked of it; each game is counted by itself.
-            life: After a gap of so many seconds an entry of the prompt cache has lapsed.
-            add: Whether it is counted; False to look ahead.
+            game: Queries of one target; each game is counted by itself.
+            life: Seconds that an entry of a prompt cache lives, unless a preparation of the
+                context says more. A longer gap begins a new run.
+            add: False to look ahead without counting.
 
         Raises:
             InvalidInputError: No id.
@@ -160,112 +208,97 @@ class ReuseLedger:
             row = connection.execute(_ASKED, (*where, game)).fetchone()
             preparations = self._prepared_in(connection, where)
         if row is None:
-            return Count(1, 1, 0, preparations)
-        queries, run, lapses, last_seen = row
-        if life is not None and last_seen < self._clock() - life:
-            return Count(queries + 1, 1, lapses + 1, preparations)
-        return Count(queries + 1, run + 1, lapses, preparations)
+            return Count(1, 1, preparations)
+        queries, run, last_seen = row
+        if last_seen < self._clock() - _gap(life, preparations):
+            run = 0
+        return Count(queries + 1, run + 1, preparations)
 
     def _count(self, context: str, queries: int, game: str, life: float | None) -> Count:
         now = self._clock()
         self._tidy_when_due(now)
-        name = stored_id(context)
-        gap = _FOREVER if life is None else life
-        values = (self._namespace, name, game, queries, queries, now, now, gap, gap, gap)
+        where = (self._namespace, stored_id(context))
         with self._database.write(scope=(self._namespace,)) as connection:
-            total, run, lapses, ended = connection.execute(_COUNT, values).fetchone()
-            if ended:
-                connection.execute(_END_RUN, (self._namespace, name, game, ended))
-            if ended or total == queries:
-                ((units,),) = connection.execute(_UNIT, (self._namespace,)).fetchall()
-                self._units = units
-            preparations = self._prepared_in(connection, (self._namespace, name))
-        if life is not None:
-            self._life = life
-        return Count(total, run, lapses, preparations)
+            preparations = self._prepared_in(connection, where, reset=True)
+            values = (*where, game, queries, queries, now, _gap(life, preparations))
+            total, run = connection.execute(_COUNT, values).fetchone()
+        return Count(total, run, preparations)
 
     def _prepared_in(
-        self, connection: Connection, where: tuple[str, str]
+        self, connection: Connection, where: tuple[str, str], *, reset: bool = False
     ) -> dict[PointKey, Preparation]:
+        """Return the preparations of a context; ``reset`` overwrites times that lie ahead."""
         now = self._clock()
         preparations = {}
-        for strategy, config, cost, at in connection.execute(_PREPARED, where).fetchall():
-            age = now - at
-            preparations[strategy, config] = Preparation(cost, age)
+        latest = now
+        for strategy, config, cost, at, life in connection.execute(_PREPARED, where).fetchall():
+            latest = max(latest, at)
+            preparations[strategy, config] = Preparation(cost, max(0.0, now - at), life)
+        if reset and latest > now + _AHEAD:
+            connection.execute(_RESET, (now, *where, now + _AHEAD))
         return preparations
 
-    def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
-        """Note that stage 1 of a point was paid for this context, so it is sunk from now on."""
+    def mark_prepared(
+        self, context: str, key: PointKey, cost: float = 0.0, life: float = 0.0
+    ) -> None:
+        """Note that stage 1 of a point was paid for a context, so that it is sunk from now on."""
         where = (self._namespace, stored_id(context), *stored_key(key))
-        self._run(_PREPARE, (*where, check_finite("cost", cost), self._clock()))
+        paid = check_finite("cost", cost)
+        self._run(_PREPARE, (*where, paid, self._clock(), check_finite("life", life)))
 
-    def begin_preparation(self, context: str, key: PointKey, seconds: float) -> bool:
-        """Say that stage 1 of a point is being paid here; False where somebody else does so.
+    def begin_preparation(self, context: str, key: PointKey, seconds: float) -> Lease:
+        """Lease the preparation of a point.
 
-        Who does not note it as prepared within ``seconds`` has failed, and the next may try.
+        A lease that is not followed by a preparation within ``seconds`` is given to the next.
         """
         now = self._clock()
-        holder = self._holder
         where = (self._namespace, stored_id(context), *key)
-        values = (*where, holder, now + seconds, now)
+        until = now + seconds
         with self._database.write(scope=(self._namespace,)) as connection:
-            return connection.execute(_LEASE, values).fetchone() is not None
+            row = connection.execute(_LEASED, where).fetchone()
+            if row is not None and now <= row[1] <= until + _AHEAD:
+                return Lease.OWN if row[0] == self._holder else Lease.TAKEN
+            connection.execute(_LEASE, (*where, self._holder, until))
+        return Lease.NEW
 
     @property
     def _holder(self) -> str:
         return f"{self._name}-{os.getpid()}"
 
     def end_preparation(self, context: str, key: PointKey) -> None:
-        """It was not paid here after all: the next may try."""
+        """Give a lease back, so that the next may try."""
         where = (self._namespace, stored_id(context), *stored_key(key))
         self._run(_END_LEASE, (*where, self._holder))
 
-    def observe(self, key: PointKey, kind: str, value: float) -> None:
-        """Add a value to what was observed of a point: a ``"score"``, or a ``"cost"`` ratio."""
-        seen = check_finite("value", value)
-        where = (self._namespace, *stored_key(key), check_text("kind", kind))
-        self._run(_OBSERVE, (*where, seen, seen * seen))
-
     def book(
-        self,
-        context: str,
-        prepared: Mapping[PointKey, float],
-        ratio: float | None,
-        spent: Booking | None,
+        self, context: str, prepared: Mapping[PointKey, Preparation], spent: Iterable[Booking]
     ) -> None:
-        """Note at once what one query of a context came to.
+        """Note the preparations and costs of a query, all or none.
 
         Args:
             context: Its id; empty for a query about none.
-            prepared: Points whose stage 1 is now paid, and what it cost.
-            ratio: Cost over the forecast, where it can be compared.
-            spent: What it cost.
+            prepared: Points whose stage 1 is now paid.
+            spent: Costs of the query.
 
         Raises:
             StorageError: It cannot be written; nothing of it was.
         """
         now = self._clock()
+        day = int(now // _DAY)
         name = stored_id(context) if context else ""
         with self._database.write(scope=(self._namespace,)) as connection:
-            for key, cost in prepared.items():
-                values = (self._namespace, name, *key, cost, now)
+            for key, paid in prepared.items():
+                values = (self._namespace, name, *key, paid.cost, now, paid.life)
                 connection.execute(_PREPARE, values)
-            if spent is None:
-                return
-            if ratio is not None:
-                observed = (self._namespace, *spent.key, "cost", ratio, ratio * ratio)
-                connection.execute(_OBSERVE, observed)
-            day = int(now // _DAY)
-            costs = (spent.unit, spent.cost, spent.baseline)
-            strategy, config = spent.key
-            booked = (self._namespace, day, spent.name or strategy, config, *costs)
-            connection.execute(_SPEND, booked)
+            for booking in spent:
+                row = (self._namespace, day, *booking.key, booking.unit, *_sums(booking))
+                connection.execute(_SPEND, row)
 
     def forget(self, context: str) -> bool:
-        """Delete everything about a context; returns whether there was anything."""
+        """Delete everything about a context; return False if there was nothing."""
         where = (self._namespace, stored_id(context))
         gone = False
-        for table in ("prepared", "leases", "runs", "contexts"):
+        for table in ("prepared", "leases", "contexts"):
             statement = f"DELETE FROM {table} WHERE namespace = ? AND context = ? RETURNING 1"
             gone |= bool(self._run(statement, where))
         return gone
@@ -273,115 +306,34 @@ class ReuseLedger:
     # Reading.
 
     def count(self, context: str) -> int:
-        """How often a context was asked, whatever was asked of it; 0 if never."""
-        rows = self._run(
+        """Return the number of queries of a context, at all targets."""
+        rows = self._read(
             "SELECT sum(queries) FROM contexts WHERE namespace = ? AND context = ?",
             (self._namespace, stored_id(context)),
         )
         return int(rows[0][0] or 0)
 
-    def finished_runs(self, context: str, game: str = "") -> Mapping[int, int]:
-        """How often a run of so many queries has ended, as the prompt cache lapsed."""
-        rows = self._run(
-            "SELECT queries, times FROM runs WHERE namespace = ? AND context = ? AND game = ?",
-            (self._namespace, stored_id(context), game),
-        )
-        return dict(rows)
-
     def prepared(self, context: str) -> dict[PointKey, float]:
-        """Keys of the points for which a context was prepared, and what their stage 1 cost."""
+        """Return the points for which a context was prepared, with the cost of their stage 1."""
         with self._database.read() as connection:
             prepared = self._prepared_in(connection, (self._namespace, stored_id(context)))
         return {key: preparation.cost for key, preparation in prepared.items()}
 
-    def observed(self, kind: str) -> dict[PointKey, Observed]:
-        """What was observed of each point, of a kind of values."""
-        rows = self._run(
-            "SELECT strategy, config, n, total / n, squares / n FROM observed "
-            "WHERE namespace = ? AND kind = ?",
-            (self._namespace, check_text("kind", kind)),
-        )
-        return {(strategy, config): observed_of(*row) for strategy, config, *row in rows}
-
-    def forget_observed(self, kind: str, taken: Mapping[PointKey, Observed]) -> None:
-        """Forget values that `observed` gave, and keep those that came since."""
-        with self._database.write(scope=(self._namespace,)) as connection:
-            for key, seen in taken.items():
-                where = (self._namespace, *key, kind)
-                connection.execute(_FORGET_OBSERVED, (*seen.sums(), *where, seen.n))
-                connection.execute(_FORGET_UNOBSERVED, where)
-
     def spent_by_tenants(self) -> list[DaySpend]:
-        """What was spent in every namespace that this role may see."""
-        rows = self._run(
-            "SELECT namespace, day, strategy, config, unit, queries, cost, baseline FROM spent",
-            (),
-        )
-        return [day_spend(row) for row in rows]
-
-    def spent_today(self, unit: str) -> float:
-        """What the queries of today (UTC) have cost so far, in a unit."""
-        day = int(self._clock() // _DAY)
-        rows = self._run(
-            "SELECT sum(cost) FROM spent WHERE namespace = ? AND day = ? AND unit = ?",
-            (self._namespace, day, check_text("unit", unit)),
-        )
-        return float(rows[0][0] or 0.0)
+        """Return the costs of every namespace that this role may see."""
+        return [day_spend(row) for row in self._read(_SPENT, ())]
 
     def __len__(self) -> int:
-        """Number of contexts."""
-        rows = self._run(
+        """Return the number of contexts."""
+        rows = self._read(
             "SELECT count(DISTINCT context) FROM contexts WHERE namespace = ?", (self._namespace,)
         )
         return int(rows[0][0])
 
-    # Forecasting.
-
-    def model(self, life: float | None = None) -> ReuseModel:
-        """The distribution of queries per context, fitted to all contexts of the namespace.
-
-        Fitted again with a tenth more contexts, or as many runs of them, and after a tenth of
-        ``idle_seconds``, as about a tenth of those that go on may have ended since. With the
-        ``life`` of a prompt cache's entries in seconds it knows their runs as well.
-        """
-        if life is not None:
-            self._life = check_finite("life", life)
-        if self._due():
-            self._refit()
-        return self._model
-
-    def latest_model(self, life: float | None = None) -> ReuseModel:
-        """The last `model`; where one is due, it is fitted in a thread, and no query waits."""
-        if life is not None:
-            self._life = life
-        if self._due():
-            self._in_background("fit", self._refit)
-        return self._model
-
-    def _due(self) -> bool:
-        late = self._clock() - self._fitted > self._idle * _REFIT_SHARE
-        # Runs count by the number of contexts: what is not fitted yet is taken for mistakes.
-        return late or self.unfitted > self._model.contexts * _REFIT_SHARE
-
-    def _refit(self) -> None:
-        now = self._clock()
-        try:
-            units = self._run("SELECT units FROM totals WHERE namespace = ?", (self._namespace,))
-            self._model = read_model(self._run, self._namespace, Times(now, self._idle, self._life))
-            self._fitted_units = sum(count for (count,) in units)
-            self._units = max(self._units, self._fitted_units)
-        finally:
-            self._fitted = now
-
-    @property
-    def unfitted(self) -> int:
-        """How many contexts and runs were first seen, by all workers, since the fit."""
-        return self._units - self._fitted_units
-
     # The file.
 
     def close(self) -> None:
-        """Close the file; what goes on in the background ends first."""
+        """Close the file, after the work in the background has ended."""
         for thread in list(self._threads.values()):
             thread.join()
         self._database.close()
@@ -395,57 +347,75 @@ class ReuseLedger:
     def __reduce__(self) -> tuple[Callable[[], ReuseLedger], tuple[()]]:
         if self._path == MEMORY:
             raise TypeError("a ledger in memory cannot be pickled; give it a file")
-        return self._again, ()
+        settings: dict[str, Any] = {"expire_seconds": self._expire, "clock": self._clock}
+        return partial(ReuseLedger, self._path, namespace=self._labels, **settings), ()
 
     def _tidy_when_due(self, now: float) -> None:
-        if now - self._tidied > _TIDY_SECONDS:
-            self._tidied = now
-            self._in_background("tidy", self._forget_expired)
+        namespace = self._namespace
+        if abs(now - self._tidied.get(namespace, -math.inf)) > _TIDY_SECONDS:
+            self._tidied[namespace] = now
+            self._in_background(self._forget_expired)
 
     def _forget_expired(self) -> None:
-        namespace = self._namespace
         since = self._clock() - self._expire
-        contexts = self._run(_IDLE_CONTEXTS, (namespace, since))
-        self._forget([_FORGET_RUNS, _FORGET_CONTEXT], contexts, since)
-        preparations = self._run(_UNUSED_PREPARATIONS, (namespace, since))
-        self._forget([_FORGET_PREPARATION], preparations, since)
-        self._run(_FORGET_LEASES, (namespace, since))
+        contexts = self._read(_OLD_CONTEXTS, (self._namespace, since))
+        self._forget(_FORGET_CONTEXT, contexts, since)
+        preparations = self._read(_OLD_PREPARATIONS, (self._namespace, since))
+        self._forget(_FORGET_PREPARATION, preparations, since)
+        self._run(_FORGET_LEASES, (self._namespace, since))
 
-    def _forget(self, deletes: Sequence[str], rows: Sequence[Any], since: float) -> None:
+    def _forget(self, delete: str, rows: Sequence[Any], since: float) -> None:
         """Delete rows a few at a time, so that nobody waits long."""
         for start in range(0, len(rows), _FORGOTTEN_AT_ONCE):
             some = rows[start : start + _FORGOTTEN_AT_ONCE]
             values = [(self._namespace, *row, since) for row in some]
             with self._database.write(scope=(self._namespace,)) as connection:
-                for delete in deletes:
-                    connection.executemany(delete, values)
+                connection.executemany(delete, values)
 
-    def _in_background(self, name: str, work: Callable[[], None]) -> None:
-        """Run in a thread, unless it runs already; a database in memory has no second user."""
+    def _in_background(self, work: Callable[[], None]) -> None:
+        """Run in a thread, one per namespace; a database in memory has no second user."""
         if self._path == MEMORY:
             work()
             return
-        running = self._threads.get(name)
+        running = self._threads.get(self._namespace)
         if running is not None and running.is_alive():
             return
 
-        def quietly() -> None:
+        def work_quietly() -> None:
             try:
                 work()
             except StorageError as error:
-                _log.warning("the ledger could not %s: %s", name, error)
+                _log.warning("expired contexts could not be forgotten: %s", error)
+            finally:
+                self._threads.pop(self._namespace, None)
 
-        thread = threading.Thread(target=quietly, daemon=True)
-        self._threads[name] = thread
+        thread = threading.Thread(target=work_quietly, daemon=True)
+        self._threads[self._namespace] = thread
         thread.start()
 
+    def _read(self, statement: str, values: tuple[object, ...]) -> list[Any]:
+        with self._database.read() as connection:
+            return list(connection.execute(statement, values).fetchall())
+
     def _run(self, statement: str, values: tuple[object, ...]) -> list[Any]:
-        database = self._database
-        if statement.startswith("SELECT"):
-            with database.read() as connection:
-                return list(connection.execute(statement, values).fetchall())
-        with database.write(scope=(self._namespace,)) as connection:
+        with self._database.write(scope=(self._namespace,)) as connection:
             cursor = connection.execute(statement, values)
             if not cursor.description:
                 return []
             return list(cursor.fetchall())
+
+
+def _gap(life: float | None, preparations: Mapping[PointKey, Preparation]) -> float:
+    """Return the seconds without a query after which a run has ended."""
+    if life is None:
+        return _FOREVER
+    return max([life, *(preparation.life for preparation in preparations.values())])
+
+
+def _sums(booking: Booking) -> tuple[int, int, float, float, float]:
+    """Return what a booking adds to queries, unknown, cost, compared and baseline."""
+    if booking.cost is None:
+        return booking.queries, booking.queries, 0.0, 0.0, 0.0
+    if booking.baseline is None:
+        return booking.queries, 0, booking.cost, 0.0, 0.0
+    return booking.queries, 0, booking.cost, booking.cost, booking.baseline

@@ -1,4 +1,4 @@
-"""What is asked of every decision of a router."""
+"""Settings of every decision of a router."""
 
 from __future__ import annotations
 
@@ -8,26 +8,23 @@ from pydantic import Field, model_validator
 
 from ecs_plugins.common.config import Config
 from ecs_plugins.frontier.decision import objectives
-from ecs_plugins.frontier.spending import SpendCap
 
-OnlinePolicy = Literal["deterministic", "randomised"]
-"""How to decide without knowing N: within 4 times the optimum always, or e times in expectation."""
+OnlinePolicy = Literal["deterministic"]
+"""A way to decide without N: rent or buy, within 4 times the optimum."""
 
 
 class RouterConfig(Config):
-    """What is asked of every decision; a call may ask for another objective, and must without one.
+    """Settings of every decision; a call may bring another objective, and must without one.
 
     Attributes:
-        target_f1: The cheapest that reaches it.
+        target_f1: The cheapest strategy that reaches it.
         budget: The best F1 within this cost per query.
         weight: The best efficiency score.
-        policy: How to decide when nobody gives N, for a target F1: None trusts the forecast of
-            the ledger once it would have saved more than rent or buy, and rents or buys until
-            then.
-        cautious: Whether the lower end of its interval counts as the F1 of a strategy; scores
-            that were observed narrow it, those of other processes after a minute.
-        max_seconds: Choose among what answers within it at p95, as it was measured.
-        spend_cap: What all queries of a tenant may cost in a day, by what the ledger has booked.
+        policy: The rule where nobody gives N. None expects as many more queries as have come.
+            ``"deterministic"`` rents or buys, for a target F1: it costs at most its bound times
+            the optimum, and a little more than the other rule in most traffic.
+        cautious: Whether the lower end of its interval counts as the F1 of a strategy.
+        max_seconds: Limit of the measured p95 latency.
     """
 
     target_f1: float | None = None
@@ -36,14 +33,13 @@ class RouterConfig(Config):
     policy: OnlinePolicy | None = None
     cautious: bool = False
     max_seconds: float | None = Field(default=None, gt=0)
-    spend_cap: SpendCap | None = None
 
     @model_validator(mode="after")
-    def _one_objective(self) -> Self:
+    def _check_objective(self) -> Self:
         if len(self.objective) > 1:
             raise ValueError("give at most one of target_f1, budget and weight")
         if self.policy is not None and self.objective and self.target_f1 is None:
-            raise ValueError("an online policy compares strategies of equal quality: use target_f1")
+            raise ValueError("rent or buy compares strategies of equal quality: use target_f1")
         return self
 
     @property

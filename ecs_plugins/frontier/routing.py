@@ -1,15 +1,13 @@
-"""The router: one decision per query from the frontier, the reuse ledger and what is prepared.
+"""The router: one decision per query from the frontier and the reuse ledger.
 
-N comes, in this order, from the caller; from the ledger, as this query and the forecast of those
-to come; or is 1. With a policy, N is taken as unknown and rent or buy decides between strategies
-of equal quality, within a bound of the optimum that holds for every N: see `online`.
+N comes from the caller; else from the ledger, which knows how many queries have come: as many more
+are expected. Without both it is 1. With a policy, rent or buy decides between strategies of equal
+quality: see `online`.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
@@ -17,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ecs_plugins.common.checks import check_kind, shown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.cost import PointKey, check_number, check_reuse
+from ecs_plugins.frontier.cost import PointKey, Usage, check_number, check_reuse
 from ecs_plugins.frontier.decision import (
     Objective,
     RoutingDecision,
@@ -25,57 +23,40 @@ from ecs_plugins.frontier.decision import (
     due_of,
     objectives,
 )
-from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.forecast import ReuseModel
-from ecs_plugins.frontier.ledger import Ledger, Observed
+from ecs_plugins.frontier.envelope import EfficiencyFrontier, cautious_frontier
+from ecs_plugins.frontier.ledger import Lease, Ledger, Preparation, check_namespace
 from ecs_plugins.frontier.lifetimes import Lifetimes
-from ecs_plugins.frontier.observing import (
-    cautious_frontier,
-    drift_alarms,
-    key_of,
-    of_points,
-    pooled_frontier,
-)
-from ecs_plugins.frontier.online import Position, coin, decide_online, game_of
-from ecs_plugins.frontier.readings import ContextReadings
+from ecs_plugins.frontier.online import Position, decide_online, game_of
 from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.settlement import (
     Settlement,
-    booking_of,
+    Spent,
+    bookings_of,
     has_failed,
     newly_prepared,
     prepared_by,
     settled,
+    spent_of,
 )
-from ecs_plugins.frontier.spending import is_capped
-from ecs_plugins.frontier.trust import trusted_gain
 from ecs_plugins.frontier.usage import NO_CACHE
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
-_LEARN_SECONDS = 60.0
 _LEASE_SECONDS = 120.0  # how long a preparation may take before the next may try
-_UNTIL = ", until a forecast that has shown its worth decides in place of this rule"
 
 
 class _Known(NamedTuple):
-    """What the ledger knows at a query.
+    """Facts of the ledger at a query.
 
     Attributes:
-        at: Its place in the game.
-        due: What of a stage 1 is due.
+        at: Place of the query in its game.
+        due: Cost of stage 1 that is due, of prepared points.
         free: Points that were prepared before the first query.
-        reuse: N, where the caller gave it.
-        forecast: Of the queries to come.
-        unfitted: Contexts that the forecast does not know yet.
     """
 
     at: Position
     due: Mapping[PointKey, float]
     free: frozenset[PointKey]
-    reuse: float | None
-    forecast: ReuseModel
-    unfitted: int
 
 
 @dataclass(eq=False, repr=False)
@@ -83,19 +64,16 @@ class Router:
     """Routes queries; thread-safe, as the frontier is read-only and the ledger locks.
 
     Args:
-        frontier: What was measured.
-        config: What to ask of it.
-        ledger: Counts queries per context and knows what is prepared; None routes each query
-            by itself.
+        frontier: The measured points.
+        config: The settings of every decision.
+        ledger: Counts queries per context and knows its preparations; None routes each query by
+            itself.
     """
 
     frontier: EfficiencyFrontier
     config: RouterConfig
     _: KW_ONLY
     ledger: Ledger | None = None
-    _lower: EfficiencyFrontier | None = field(default=None, init=False)
-    _learned: float = field(default=0.0, init=False)
-    _read: ContextReadings = field(default_factory=ContextReadings, init=False)
     _lifetimes: Lifetimes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,39 +83,56 @@ class Router:
             check_kind("ledger", self.ledger, Ledger)  # type: ignore[type-abstract]
         self._lifetimes = Lifetimes.of(self.frontier)
 
+    def check_reachable(self) -> None:
+        """Refuse a configured objective that no query can reach.
+
+        Raises:
+            UnreachableTargetError: Nothing measured reaches it.
+        """
+        if self.config.budget is not None:
+            in_time = self._judged.in_time(self.config.max_seconds)
+            sunk = [point.key for point in in_time]
+            self._judged.decide(reuse=1, prepared=sunk, **self._asked(None, None, None))
+        elif self.config.objective:
+            self._judged.decide(reuse=1, **self._asked(None, None, None))
+
     def route(
         self,
         *,
         context_id: str | None = None,
+        namespace: tuple[str, ...] = (),
         reuse: float | None = None,
         target_f1: float | None = None,
         budget: float | None = None,
         weight: float | None = None,
         prepared: Iterable[PointKey] = (),
+        stored: Mapping[PointKey, bool] | None = None,
         count: bool = True,
     ) -> RoutingDecision:
         """Decide for one query.
 
         Args:
-            context_id: What it is asked about; `Context.id`, or any id of the caller's.
+            context_id: Name of its context; `Context.id`, or any id of the caller's.
+            namespace: Tenant, below that of the ledger.
             reuse: N, where the caller knows it.
             target_f1: Instead of the configured objective; likewise the next two.
             budget: See `RouterConfig`.
             weight: See `RouterConfig`.
-            prepared: Points prepared for the context beyond what the ledger knows.
+            prepared: Points prepared for the context beyond those that the ledger knows.
+            stored: Points whose preparations were looked up, and whether they are there.
             count: Whether to count this query in the ledger; False for a dry run.
 
         Raises:
             InvalidInputError: A value out of range or of the wrong type.
             ConfigurationError: No objective is given.
-            UnreachableTargetError: Nothing measured can do it.
-            SpendCapError: The cap of the day is reached, and says to refuse.
+            UnreachableTargetError: Nothing measured can do it; the query is not counted.
 
         A ledger that fails costs no answer: the query is then decided as without one, and the
         note of the decision says so.
         """
         asked = self._asked(target_f1, budget, weight)
-        ready = frozenset(due_of(prepared))
+        found = stored or {}
+        ready = frozenset(due_of(prepared)) | {key for key, is_there in found.items() if is_there}
         if context_id is not None and not isinstance(context_id, str):
             raise InvalidInputError(f"context_id must be a text, got {shown(context_id, 60)}")
         queries = 1.0
@@ -146,21 +141,15 @@ class Router:
             note = self._why_alone()
         else:
             queries = check_reuse(reuse)
-        if self.ledger is not None:
+        ledger = self._ledger_of(namespace)
+        if ledger is not None and context_id:
             try:
-                cap = self.config.spend_cap
-                capped = False
-                if cap is not None:
-                    capped = is_capped(cap, self.ledger, self.frontier.unit)
-                if context_id:
-                    given = None if reuse is None else queries
-                    known = self._known(self.ledger, context_id, asked, ready, given, count=count)
-                    if capped:
-                        return self._cheapest(known.due)
-                    decision = self._by_ledger(context_id, asked, known)
-                    return self._unless_leased(decision, context_id, asked, known, count=count)
-                if capped:
-                    return self._cheapest(dict.fromkeys(ready, 0.0))
+                known = self._known(ledger, context_id, asked, due_of(prepared), found, count=count)
+                given = None if reuse is None else queries
+                decision = self._by_ledger(asked, known, given)
+                if count:
+                    return self._unless_leased(ledger, decision, context_id, asked, known, given)
+                return decision
             except StorageError as failure:
                 note = (
                     f"N = {queries:g}, as the ledger failed and the query was not counted: "
@@ -170,10 +159,16 @@ class Router:
         decision = self._judged.decide(reuse=queries, prepared=ready, **asked)
         return replace(decision, note=note)
 
+    def _ledger_of(self, namespace: tuple[str, ...]) -> Ledger | None:
+        labels = check_namespace(namespace)
+        if self.ledger is None or not labels:
+            return self.ledger
+        return self.ledger.within(labels)
+
     def _asked(
         self, target_f1: float | None, budget: float | None, weight: float | None
     ) -> dict[str, Any]:
-        """The objective of a query, and what else is asked of it."""
+        """Return the objective and the limits of a query."""
         given = objectives(target_f1, budget, weight)
         if len(given) > 1:
             raise InvalidInputError("give at most one of target_f1, budget and weight")
@@ -198,116 +193,88 @@ class Router:
         ledger: Ledger,
         context_id: str,
         asked: Mapping[str, Any],
-        given: frozenset[PointKey],
-        reuse: float | None,
+        given: Mapping[PointKey, float],
+        stored: Mapping[PointKey, bool],
         *,
         count: bool,
     ) -> _Known:
-        """Ask the ledger, and count the query."""
-        lifetimes = self._lifetimes
-        life = lifetimes.cache_seconds
+        """Ask the ledger, and count the query unless it will be refused."""
         game = ""
         target = asked.get("target_f1")
-        usual = self.config.target_f1
-        if target is not None and target != usual:
-            game = game_of(self.frontier.routable, usual, target)
+        if target is not None:
+            self._judged.reaching(target, self.config.max_seconds)
+            if target != self.config.target_f1:
+                game = game_of(self.frontier.routable, self.config.target_f1, target)
+        life = self._lifetimes.cache_seconds
+        known = None
+        if count and "budget" in asked:
+            # The cost of a query depends on the count, so it is decided before it is counted.
+            ahead = ledger.count_query(context_id, game=game, life=life, add=False)
+            known = self._known_of(ahead.queries, ahead.run, ahead.preparations, given, stored)
+            self._by_ledger(asked, known, None)
         counted = ledger.count_query(context_id, game=game, life=life, add=count)
-        finished: Mapping[int, int] = {}
-        if counted.lapses and lifetimes.is_mixed:
-            finished = ledger.finished_runs(context_id, game)
-        due: dict[PointKey, float] = {}
-        if lifetimes.in_memory:
-            read = self._read.costs(context_id, lifetimes.in_memory)
-            due = dict.fromkeys(read, 0.0)
-        if counted.preparations:
-            due |= lifetimes.due(counted.preparations)
-        due |= dict.fromkeys(given, 0.0)
+        return self._known_of(counted.queries, counted.run, counted.preparations, given, stored)
+
+    def _known_of(
+        self,
+        queries: int,
+        run: int,
+        preparations: Mapping[PointKey, Preparation],
+        given: Mapping[PointKey, float],
+        stored: Mapping[PointKey, bool],
+    ) -> _Known:
+        due = {**self._lifetimes.due(preparations, stored), **given}
         free = set(given)
-        for key, preparation in counted.preparations.items():
+        for key, preparation in preparations.items():
             if not preparation.cost and key in due:
                 free.add(key)
-        position = Position(counted.queries, counted.run, finished, counted.lapses)
-        forecast = ledger.latest_model(life)
-        return _Known(position, due, frozenset(free), reuse, forecast, ledger.unfitted)
-
-    def _cheapest(self, due: Mapping[PointKey, float]) -> RoutingDecision:
-        """What costs the least for this query, whatever was asked for."""
-        decision = self._judged.decide(reuse=1, weight=0.0, prepared=due)
-        return replace(
-            decision, note="the spend cap of the day is reached: what costs the least for a query"
-        )
+        return _Known(Position(queries, run), due, frozenset(free))
 
     def _by_ledger(
-        self, context_id: str, asked: Mapping[str, Any], known: _Known
+        self, asked: Mapping[str, Any], known: _Known, given: float | None
     ) -> RoutingDecision:
-        """Decide with what the ledger knows, for a given N or a forecast of it."""
+        """Decide for a given N, or by the number of queries so far."""
         frontier = self._judged
-        if known.reuse is not None:
-            return frontier.decide(reuse=known.reuse, prepared=known.due, **asked)
-        more = known.forecast.expected(known.at.seen)
+        if given is not None:
+            return frontier.decide(reuse=given, prepared=known.due, **asked)
+        seen, run = known.at
         target = asked.get("target_f1")
-        if target is None or self._is_trusted(frontier, target, known):
-            return self._by_forecast(frontier, more, asked, known)
-        draw = None
-        if self.config.policy == "randomised":
-            draw = coin(context_id)
-        decision = decide_online(
-            frontier,
-            target,
-            known.at,
-            prepared=known.due,
-            free=known.free,
-            max_seconds=self.config.max_seconds,
-            draw=draw,
-        )
-        effective = decision.stage2 + decision.stage1 / (1 + more)
-        note = decision.note
-        if self.config.policy is None:
-            note += _UNTIL
-        return replace(decision, reuse=1 + more, effective=effective, note=note)
-
-    def _by_forecast(
-        self, frontier: EfficiencyFrontier, more: float, asked: Mapping[str, Any], known: _Known
-    ) -> RoutingDecision:
-        """Decide for this query and so many ``more``."""
-        note = (
-            f"N = {1 + more:.1f}: query {known.at.seen} of this context, {more:.1f} more expected"
-        )
-        run = None
-        if self._lifetimes.cache_seconds:
-            at = known.at
-            until_lapse = min(more, known.forecast.expected_run(at.seen, at.lapses))
-            run = 1 + until_lapse
-            note += f", {until_lapse:.1f} of them before a prompt cache lapses"
-        decision = frontier.decide(reuse=1 + more, run=run, prepared=known.due, **asked)
+        if self.config.policy is not None and target is not None:
+            return decide_online(
+                frontier,
+                target,
+                known.at,
+                prepared=known.due,
+                free=known.free,
+                max_seconds=self.config.max_seconds,
+            )
+        note = f"N = {1 + seen}: query {seen} of this context, and as many more are expected"
+        if run != seen:
+            note += f"; {run} since a prompt cache lapsed"
+        decision = frontier.decide(reuse=1 + seen, run=1 + run, prepared=known.due, **asked)
         return replace(decision, note=note)
-
-    def _is_trusted(self, frontier: EfficiencyFrontier, target: float, known: _Known) -> bool:
-        """Whether the forecast would have paid off so far, by more than one mistake costs."""
-        if self.config.policy is not None:
-            return False
-        able = frontier.reaching(target, self.config.max_seconds)
-        gain = trusted_gain(frontier, able, known.forecast)
-        # Each context since the fit may have been a mistake, and this one may be the next.
-        mistakes = 1 + known.unfitted
-        return gain.saved >= mistakes * gain.price
 
     def _unless_leased(
         self,
+        ledger: Ledger,
         decision: RoutingDecision,
         context_id: str,
         asked: Mapping[str, Any],
         known: _Known,
-        *,
-        count: bool,
+        given: float | None,
     ) -> RoutingDecision:
-        """The decision, or another one while somebody else prepares its context."""
+        """Return the decision, or another one while somebody else prepares its context."""
         point = decision.point
-        preparing = decision.stage1 > self.frontier.lapsing.get(point.key, 0.0)
-        if not preparing or not count or self.ledger is None:
+        if decision.stage1 <= self.frontier.lapsing.get(point.key, 0.0):
             return decision
-        if self.ledger.begin_preparation(context_id, point.key, _LEASE_SECONDS):
+        lease = ledger.begin_preparation(context_id, point.key, _LEASE_SECONDS)
+        if lease == Lease.NEW:
             return decision
+        if lease == Lease.OWN:
+            # Another query of this process pays for it, and this one will find it.
+            entry = self.frontier.lapsing.get(point.key, 0.0)
+            sunk = {**known.due, point.key: min(entry, decision.stage1)}
+            return self._by_ledger(asked, known._replace(due=sunk), given)
         elsewhere = f"{point.label} is being prepared elsewhere"
         try:
             without = self._judged.decide(reuse=1, prepared=known.due, without={point.key}, **asked)
@@ -318,130 +285,66 @@ class Router:
     def settle(
         self,
         decision: RoutingDecision,
-        actual: TokenLedger,
+        actual: TokenLedger | Spent,
         *,
         context_id: str | None = None,
+        namespace: tuple[str, ...] = (),
         seconds: float = 0.0,
         cache: tuple[int, int, int] = NO_CACHE,
         prepared: Mapping[PointKey, TokenLedger] | None = None,
-        answered: bool = True,
-        whole: bool = False,
-        shadow: bool = False,
+        fallback: PointKey | None = None,
+        failed: TokenLedger | None = None,
     ) -> Settlement:
-        """Book what a decision really cost, and note what it prepared.
+        """Book the cost of a query, and note its preparations.
 
         A stage 1 that was paid, or found done, is noted in the ledger, so it is sunk for the
-        next query. So is what a prompt cache holds once it has been read.
+        next query. So is the entry of a prompt cache once it has been read.
 
         Args:
-            decision: What `route` returned.
-            actual: Tokens of the run, both stages.
-            context_id: As given to `route`.
+            decision: The result of `route`.
+            actual: Tokens of the query in both stages, or a `Spent` with its calls.
+            context_id: As given to `route`; likewise ``namespace``.
+            namespace: Tenant, below that of the ledger.
             seconds: Wall time of stage 2, for prices per second.
             cache: How many of the answering model's prompt tokens came from its prompt cache,
                 were written to it for 5 minutes, and for an hour.
             prepared: Key of each point whose stage 1 is now done -> tokens paid for it, none
                 where it was found done, in a cache on disk say. By default the chosen one, if
                 ``actual`` has tokens of stage 1.
-            answered: False where the choice failed and something else answered.
-            whole: Whether the tokens of ``actual`` do not say which of them prepared; see
-                `settlement.settled`.
-            shadow: Whether it was answered beside what was chosen, and is booked by itself.
+            fallback: The strategy that answered where the choice failed.
+            failed: Tokens that the choice had used until it failed.
 
         Raises:
             InvalidInputError: More cached prompt tokens than prompt tokens.
         """
-        settlement = settled(decision, actual, self.frontier, cache, seconds, whole=whole)
-        if self.ledger is None:
+        spent = actual
+        if not isinstance(spent, Spent):
+            spent = spent_of(spent, cache=cache, seconds=seconds)
+        settlement = settled(decision, spent, self.frontier)
+        ledger = self._ledger_of(namespace)
+        if ledger is None:
             return settlement
         if prepared is None:
-            prepared = prepared_by(decision, actual)
-        read = actual.total(Stage.QUERY, Role.ANSWER_INPUT) > 0
-        noted = newly_prepared(decision, prepared, self.frontier, cached=read and answered)
-        if whole:
-            noted[decision.point.key] = settlement.actual_stage1
-        spent = booking_of(decision, settlement, self.frontier, shadow=shadow)
-        ratio = settlement.ratio if answered else None
+            prepared = prepared_by(decision, spent.tokens)
+        reads = fallback is None and spent.tokens.total(Stage.QUERY, Role.ANSWER_INPUT) > 0
+        noted = newly_prepared(decision, prepared, self.frontier, cached=spent.cached, reads=reads)
+        if spent.is_whole:
+            paid = settlement.actual_stage1 or 0.0
+            noted[decision.point.key] = Preparation(paid, 0.0)
+        lost = 0.0
+        if failed is not None:
+            lost = sum(self.frontier.prices.stages(Usage(dict(failed))))
+        booked = bookings_of(decision, settlement, fallback=fallback, failed=lost)
         try:
-            if not context_id:
-                self.ledger.book("", {}, None, spent)
-                return settlement
-            self.ledger.book(context_id, self._lasting(context_id, noted), ratio, spent)
-            if not shadow and has_failed(decision, noted, self.frontier):
-                self.ledger.end_preparation(context_id, decision.point.key)
+            ledger.book(context_id or "", noted if context_id else {}, booked)
+            if context_id and has_failed(decision, noted, self.frontier):
+                ledger.end_preparation(context_id, decision.point.key)
         except StorageError as failure:
-            _log.warning("what a routed query prepared could not be noted: %s", failure)
+            _log.warning("a routed query could not be noted: %s", failure)
             return replace(settlement, ledger_error=str(failure))
         return settlement
 
-    def _lasting(self, context_id: str, noted: Mapping[PointKey, float]) -> dict[PointKey, float]:
-        """What the ledger notes; what was read is kept here."""
-        lasting = dict(noted)
-        for key in self._lifetimes.in_memory & noted.keys():
-            self._read.note(context_id, key, lasting.pop(key))
-        return lasting
-
-    def observe(self, decision: RoutingDecision | Mapping[str, Any], score: float) -> None:
-        """Note how good an answer was, in [0, 1], as F1 is measured; kept in the ledger.
-
-        The decision may be its `RoutingDecision.summary`, as traces and responses hold it.
-
-        Raises:
-            InvalidInputError: The score is out of range, or there is no ledger.
-            StorageError: It cannot be written.
-        """
-        value = check_number("score", score)
-        if self.ledger is None or not 0 <= value <= 1:
-            raise InvalidInputError(f"a score in [0, 1] and a ledger are needed, got {value!r}")
-        self.ledger.observe(key_of(decision), "score", value)
-        self._lower = None
-
-    def recalibrate(self, path: str | os.PathLike[str]) -> EfficiencyFrontier:
-        """Pool what was observed with what was measured, and write it to an artefact.
-
-        The observations are in the artefact then, and the ledger forgets them, but keeps those
-        that came in between. Routers that were given the path go on with the new one.
-
-        Raises:
-            InvalidInputError: There is no ledger.
-            StorageError: The ledger cannot be read, or the artefact not be written.
-        """
-        if self.ledger is None:
-            raise InvalidInputError("what was observed is in a ledger; give one")
-        scores = of_points(self.frontier, self.ledger.observed("score"))
-        costs = of_points(self.frontier, self.ledger.observed("cost"))
-        frontier = pooled_frontier(self.frontier, scores, costs)
-        frontier.save(path)
-        self.ledger.forget_observed("score", scores)
-        self.ledger.forget_observed("cost", costs)
-        self._lower = None
-        return frontier
-
-    def drift(self) -> list[str]:
-        """Where scores or costs have left what was measured, one sentence each.
-
-        The observed mean lies further from the measured one than three times the errors of both
-        together, after at least 30 observations.
-
-        Raises:
-            StorageError: The ledger cannot be read.
-        """
-        if self.ledger is None:
-            return []
-        return drift_alarms(self.frontier, self.ledger)
-
-    @property
+    @cached_property
     def _judged(self) -> EfficiencyFrontier:
-        """What is decided on: the frontier, or its cautious copy."""
-        if not self.config.cautious:
-            return self.frontier
-        now = time.monotonic()
-        if self._lower is None or now - self._learned > _LEARN_SECONDS:
-            observed: Mapping[PointKey, Observed] = {}
-            try:
-                observed = {} if self.ledger is None else self.ledger.observed("score")
-            except StorageError as failure:
-                _log.warning("observed scores could not be read: %s", failure)
-            self._lower = cautious_frontier(self.frontier, observed)
-            self._learned = now
-        return self._lower
+        """The frontier, or its cautious copy."""
+        return cautious_frontier(self.frontier) if self.config.cautious else self.frontier

@@ -1,88 +1,121 @@
-"""What a routed query really cost, in the stages in which it was forecast."""
+"""Settlement: the cost of a routed query, in the stages in which it was forecast."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ecs_plugins.common.checks import check_kind, check_several
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import PointKey, Usage, check_number
+from ecs_plugins.frontier.cost import PointKey, StrategyPoint, Usage, check_number
 from ecs_plugins.frontier.decision import RoutingDecision
-from ecs_plugins.frontier.ledger import Booking
+from ecs_plugins.frontier.ledger import Booking, Preparation
 from ecs_plugins.frontier.measured import MeasuredPoints
-from ecs_plugins.frontier.usage import CacheTokens
+from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, ModelCall
 from ecs_plugins.tokens import Role, Stage, TokenLedger
+
+_HOUR = 3600.0
+FALLBACK: PointKey = ("fallback", "{}")
+"""The strategy of a fallback that is none of the measured ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a routed query cost, beside what was expected; a prepared stage 1 is expected as 0.
+    """The cost of a routed query next to its forecast; a prepared stage 1 is forecast as 0.
 
-    ``ledger_error`` says why the ledger could not note what was prepared; empty where it could.
+    Attributes:
+        actual_stage1: None where the tokens of a call are unknown, as is ``actual_stage2``.
+        baseline: Cost of the same query with the whole context; None where it is unknown.
+        ledger_error: The reason why the ledger noted nothing; empty where it did.
     """
 
     expected_stage1: float
     expected_stage2: float
-    actual_stage1: float
-    actual_stage2: float
+    actual_stage1: float | None
+    actual_stage2: float | None
     unit: str
+    baseline: float | None = None
     ledger_error: str = ""
 
     @property
-    def ratio(self) -> float:
+    def ratio(self) -> float | None:
         """Actual over expected stage 2; far from 1, the traffic is not like the calibration."""
+        if self.actual_stage2 is None:
+            return None
         return self.actual_stage2 / self.expected_stage2
 
 
-def settled(
-    decision: RoutingDecision,
-    actual: TokenLedger,
-    measured: MeasuredPoints,
-    cache: tuple[int, int, int],
-    seconds: float,
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The tokens and seconds of one query.
+
+    Attributes:
+        tokens: Of all models, in both stages.
+        calls: The calls among them, each priced by the length of its own prompt. Other tokens
+            count as one call.
+        cache: Tokens of a prompt cache in that one call.
+        seconds: Of stage 2.
+        is_whole: True if the tokens do not say which of them prepared: then the cost beyond the
+            forecast of stage 2 is taken for stage 1, as far as that was forecast.
+        unknown: Calls whose tokens nobody reported.
+        whole_context: Prompt tokens of the same query with the whole context, if known.
+    """
+
+    tokens: TokenLedger
+    calls: tuple[ModelCall, ...] = ()
+    cache: CacheTokens = NO_CACHE
+    seconds: float = 0.0
+    is_whole: bool = False
+    unknown: int = 0
+    whole_context: float | None = None
+
+    @property
+    def cached(self) -> CacheTokens:
+        """Tokens of a prompt cache in all calls of stage 2."""
+        total = self.cache
+        for call in self.calls:
+            if call.stage == Stage.QUERY:
+                total = total.plus(call.cache)
+        return total
+
+    @property
+    def rest(self) -> TokenLedger:
+        """The tokens outside of the calls."""
+        counts = dict(self.tokens)
+        of_calls = TokenLedger()
+        for call in self.calls:
+            call.book(of_calls)
+        for account, tokens in of_calls:
+            counts[account] = max(0, counts.get(account, 0) - tokens)
+        return TokenLedger(counts)
+
+
+def spent_of(
+    tokens: TokenLedger,
     *,
-    whole: bool = False,
-) -> Settlement:
-    """Compare a run with its forecast.
-
-    The tokens of a ``whole`` run are of both stages and do not say of which: what goes beyond the
-    forecast of stage 2 is taken for stage 1, as far as that was forecast.
-
-    What writing to a prompt cache costs beyond reading is forecast in stage 1, so it is booked
-    there. Where the entry was taken for alive it was not forecast, and stage 2 shows it.
+    calls: Iterable[ModelCall] = (),
+    cache: tuple[int, int, int] = NO_CACHE,
+    seconds: float = 0.0,
+    is_whole: bool = False,
+    unknown: int = 0,
+    whole_context: float | None = None,
+) -> Spent:
+    """Return what a query spent, checked.
 
     Raises:
         InvalidInputError: More cached prompt tokens than prompt tokens, a negative number, or
             something of the wrong kind.
     """
-    check_kind("decision", decision, RoutingDecision)
-    read = check_kind("actual", actual, TokenLedger).total(Stage.QUERY, Role.ANSWER_INPUT)
+    read = check_kind("actual", tokens, TokenLedger).total(Stage.QUERY, Role.ANSWER_INPUT)
     cached = _checked_cache(cache, read)
     lasted = check_number("seconds", seconds)
     if not 0 <= lasted < math.inf:
         raise InvalidInputError(f"seconds must be >= 0, got {lasted!r}")
-    prices = measured.prices
-    if prices.answer.tiers:
-        prices = prices.replace(answer=prices.answer.without_tiers(read))
-    one, two = prices.stages(Usage(dict(actual), query_seconds=lasted))
-    two += prices.answer.cache_extra(*cached)
-    entry = measured.lapsing.get(decision.point.key, 0.0)
-    if entry and decision.stage1 > 0:
-        as_read = CacheTokens(cached.total, 0, 0)
-        written = prices.answer.cache_extra(*cached) - prices.answer.cache_extra(*as_read)
-        one += written
-        two -= written
-    if whole:
-        prepared = min(max(0.0, two - decision.stage2), decision.stage1)
-        one += prepared
-        two -= prepared
-    return Settlement(decision.stage1, decision.stage2, one, two, measured.unit)
+    return Spent(tokens, tuple(calls), cached, lasted, is_whole, unknown, whole_context)
 
 
 def _checked_cache(cache: tuple[int, int, int], read: int) -> CacheTokens:
-    """The tokens of a prompt cache, or a refusal."""
     counts = [check_number("cache", count) for count in check_several("cache", cache)]
     if len(counts) != len(CacheTokens._fields):
         raise InvalidInputError(
@@ -93,36 +126,148 @@ def _checked_cache(cache: tuple[int, int, int], read: int) -> CacheTokens:
     return CacheTokens(*map(int, counts))
 
 
-def booking_of(
+def settled(decision: RoutingDecision, spent: Spent, measured: MeasuredPoints) -> Settlement:
+    """Compare a query with its forecast.
+
+    Writing to a prompt cache costs more than reading. The difference is forecast in stage 1, so
+    it is booked there. Where the entry was taken for alive it was not forecast, and stage 2
+    shows it.
+    """
+    check_kind("decision", decision, RoutingDecision)
+    expected = (decision.stage1, decision.stage2)
+    if spent.unknown:
+        return Settlement(*expected, None, None, measured.unit)
+    one, two = _stages(spent, measured)
+    entry = measured.lapsing.get(decision.point.key, 0.0)
+    if entry and decision.stage1 > 0:
+        written = _write_extra(spent, measured)
+        one += written
+        two -= written
+    if spent.is_whole:
+        prepared = min(max(0.0, two - decision.stage2), decision.stage1)
+        one += prepared
+        two -= prepared
+    baseline = _baseline(decision, spent, measured, one + two)
+    return Settlement(*expected, one, two, measured.unit, baseline)
+
+
+def _stages(spent: Spent, measured: MeasuredPoints) -> tuple[float, float]:
+    """Return the cost of both stages, each call at its own tier."""
+    prices = measured.prices
+    rest = spent.rest
+    # Reported cache tokens are exact; the shared tokens of a forecast are not asked for.
+    one, two = prices.stages(Usage(dict(rest), query_seconds=spent.seconds))
+    read = rest.total(Stage.QUERY, Role.ANSWER_INPUT)
+    two += prices.answer.without_tiers(read).cache_extra(*spent.cache)
+    for call in spent.calls:
+        cost = prices.call_cost(call)
+        if call.stage == Stage.PREPARE:
+            one += cost
+        else:
+            two += cost
+    return float(one), float(two)
+
+
+def _write_extra(spent: Spent, measured: MeasuredPoints) -> float:
+    """Return the cost of writing to a prompt cache beyond reading from it."""
+    price = measured.prices.answer
+    read = spent.rest.total(Stage.QUERY, Role.ANSWER_INPUT)
+    parts = [(read, spent.cache)]
+    parts += [(call.read, call.cache) for call in spent.calls if call.stage == Stage.QUERY]
+    extra = 0.0
+    for prompt, cache in parts:
+        own = price.without_tiers(prompt)
+        extra += own.cache_extra(*cache) - own.cache_extra(cache.total, 0, 0)
+    return extra
+
+
+# The baseline.
+
+
+def full_context(measured: MeasuredPoints) -> StrategyPoint:
+    """Return the point that sends the whole context; without one, the dearest."""
+    for point in measured.routable:
+        if point.strategy == "full_context":
+            return point
+    return max(measured.routable, key=lambda point: point.stage2)
+
+
+def _baseline(
+    decision: RoutingDecision, spent: Spent, measured: MeasuredPoints, paid: float
+) -> float | None:
+    """Return the cost of the same query with the whole context; None where it is unknown.
+
+    A query that was answered from the whole context is its own baseline.
+    """
+    full = full_context(measured)
+    if decision.point.key == full.key:
+        return paid
+    if spent.whole_context is None:
+        return None
+    shared = 0.0
+    usual = 0.0
+    if full.usage is not None:
+        usual = full.usage.tokens.get((Stage.QUERY, Role.ANSWER_INPUT), 0.0)
+        shared = full.usage.shared_input
+    tokens = {
+        (Stage.QUERY, Role.ANSWER_INPUT): spent.whole_context,
+        (Stage.QUERY, Role.ANSWER_OUTPUT): float(
+            spent.tokens.total(Stage.QUERY, Role.ANSWER_OUTPUT)
+        ),
+    }
+    share = shared / usual if usual else 0.0
+    usage = Usage(tokens, share * spent.whole_context, query_seconds=full_seconds(full))
+    entry, cost = measured.prices.stages(usage)
+    if decision.due.get(full.key) != 0:
+        cost += entry
+    return float(cost)
+
+
+def full_seconds(point: StrategyPoint) -> float:
+    """Return the mean seconds of a query of a point."""
+    return 0.0 if point.usage is None else point.usage.query_seconds
+
+
+# Bookings.
+
+
+def bookings_of(
     decision: RoutingDecision,
     settlement: Settlement,
-    measured: MeasuredPoints,
     *,
-    shadow: bool,
-) -> Booking:
-    """What a query cost, beside always the full context, or the dearest where there is none."""
-    points = measured.routable
-    full = next((point for point in points if point.strategy == "full_context"), None)
-    if full is None:
-        full = max(points, key=lambda point: point.stage2)
-    baseline = full.stage2
-    if decision.due.get(full.key) != 0:
-        baseline += measured.lapsing.get(full.key, 0.0)
+    fallback: PointKey | None = None,
+    failed: float = 0.0,
+) -> list[Booking]:
+    """Return the bookings of a query.
+
+    After a fallback, the cost of its calls stands under ``fallback``. The ``failed`` part that
+    the choice had cost until then stays under the choice.
+    """
+    unit = settlement.unit
+    if settlement.actual_stage1 is None or settlement.actual_stage2 is None:
+        return [Booking(fallback or decision.point.key, unit, None, None)]
     total = settlement.actual_stage1 + settlement.actual_stage2
-    spent = Booking(decision.point.key, settlement.unit, total, baseline)
-    return spent.as_shadow() if shadow else spent
+    if fallback is None:
+        return [Booking(decision.point.key, unit, total, settlement.baseline)]
+    bookings = [Booking(fallback, unit, total - failed, settlement.baseline)]
+    if failed:
+        bookings.append(Booking(decision.point.key, unit, failed, None, queries=0))
+    return bookings
+
+
+# Preparations.
 
 
 def has_failed(
-    decision: RoutingDecision, noted: Mapping[PointKey, float], measured: MeasuredPoints
+    decision: RoutingDecision, noted: Mapping[PointKey, Preparation], measured: MeasuredPoints
 ) -> bool:
-    """Whether a choice that prepares its context has not done so."""
+    """Return True if the chosen strategy skipped its preparation."""
     written = measured.lapsing.get(decision.point.key, 0.0)
     return decision.stage1 > written and decision.point.key not in noted
 
 
 def prepared_by(decision: RoutingDecision, actual: TokenLedger) -> dict[PointKey, TokenLedger]:
-    """What the tokens of a run say was prepared: the choice, if some are of stage 1."""
+    """Return the choice with its tokens, if some of them prepared."""
     return {decision.point.key: actual} if actual.total(Stage.PREPARE) > 0 else {}
 
 
@@ -131,25 +276,38 @@ def newly_prepared(
     prepared: Mapping[PointKey, TokenLedger],
     measured: MeasuredPoints,
     *,
-    cached: bool,
-) -> dict[PointKey, float]:
-    """What is to be noted of the points that are prepared now, and what their stage 1 cost.
+    cached: CacheTokens,
+    reads: bool,
+) -> dict[PointKey, Preparation]:
+    """Return the preparations to note, with the cost of their stage 1.
 
-    What a prompt cache holds is noted at every query that reads it: it lives on from there.
+    A query that ``reads`` an entry of a prompt cache notes it again: it lives on from there, for
+    an hour if it was written for an hour.
     """
     stage1 = {point.key: point.stage1 for point in measured.points}
-    noted = {}
+    noted: dict[PointKey, Preparation] = {}
     check_kind("prepared", prepared, Mapping)  # type: ignore[type-abstract]
+    life = _life(cached, measured)
     for key, tokens in prepared.items():
-        check_kind("what a preparation used", tokens, TokenLedger)
-        found = bool(stage1.get(key)) and key not in decision.due
-        if tokens.total(Stage.PREPARE) or found:
+        check_kind("the tokens of a preparation", tokens, TokenLedger)
+        is_new = bool(stage1.get(key)) and key not in decision.due
+        if tokens.total(Stage.PREPARE) or is_new:
             one, _ = measured.prices.stages(Usage(dict(tokens)))
-            noted[key] = float(one)
+            noted[key] = Preparation(float(one), 0.0, life)
     own = decision.point.key
-    if cached and own in measured.lapsing:
+    if reads and own in measured.lapsing:
         # Written or read again, the entry lives from now on.
         only_cached = measured.lapsing[own] >= decision.point.stage1
         if only_cached or own in noted or own in decision.due:
-            noted.setdefault(own, decision.point.stage1 if only_cached else 0.0)
+            cost = decision.point.stage1 if only_cached else 0.0
+            noted.setdefault(own, Preparation(cost, 0.0, life))
     return noted
+
+
+def _life(cached: CacheTokens, measured: MeasuredPoints) -> float:
+    """Return the life of the entry that a query wrote; 0 where it wrote none."""
+    if cached.written_1h:
+        return _HOUR
+    if cached.written:
+        return measured.prices.answer.cache_seconds
+    return 0.0

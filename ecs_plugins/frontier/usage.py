@@ -1,21 +1,23 @@
-"""How many tokens a call took, as frameworks and providers report it.
+"""Tokens of a model call, as frameworks and providers report them.
 
 Providers count the prompt in two ways. OpenAI, Gemini, DeepSeek, LangChain and LiteLLM report all
-prompt tokens and say how many of them came from the cache. Anthropic reports only those that were
-neither read from the cache nor written to it. Which one a report is follows from its own fields;
-one that cannot be told is not counted at all.
+prompt tokens and say how many of them came from the cache. Anthropic and Bedrock report only those
+that the cache neither served nor stored. The names in a report tell which way it is. Names in camel
+case are read as well. A report without a count of the prompt is unknown, never 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic.alias_generators import to_camel
 
+from ecs_plugins.tokens import Role, Stage, TokenLedger
+
 
 class CacheTokens(NamedTuple):
-    """Of the prompt tokens, those read from a prompt cache, written for 5 minutes, for an hour."""
+    """Prompt tokens read from a prompt cache, written for 5 minutes, and written for an hour."""
 
     read: int
     written: int
@@ -27,12 +29,8 @@ class CacheTokens(NamedTuple):
         return sum(self)
 
     def plus(self, other: CacheTokens) -> CacheTokens:
-        """Those of two calls."""
-        return CacheTokens(
-            self.read + other.read,
-            self.written + other.written,
-            self.written_1h + other.written_1h,
-        )
+        """Return the sum of two calls."""
+        return CacheTokens(*map(sum, zip(self, other, strict=True)))
 
 
 NO_CACHE = CacheTokens(0, 0, 0)
@@ -46,154 +44,144 @@ class ReportedUsage(NamedTuple):
     cache: CacheTokens = NO_CACHE
 
 
+class ModelCall(NamedTuple):
+    """One call of a model, for prices that depend on the length of its prompt."""
+
+    stage: Stage
+    read: int
+    written: int
+    cache: CacheTokens = NO_CACHE
+
+    def book(self, ledger: TokenLedger) -> None:
+        """Add the tokens to a ledger."""
+        prepares = self.stage == Stage.PREPARE
+        inputs = Role.COMPRESS_INPUT if prepares else Role.ANSWER_INPUT
+        outputs = Role.COMPRESS_OUTPUT if prepares else Role.ANSWER_OUTPUT
+        ledger.book(self.stage, inputs, self.read)
+        ledger.book(self.stage, outputs, self.written)
+
+
+_PLACES = (
+    "usage_metadata",  # LangChain; Gemini's own replies
+    "raw.usage",  # LlamaIndex: the reply of the provider
+    "raw.usage_metadata",
+    "usage",  # the reply of a provider
+    "additional_kwargs",  # LlamaIndex, in the names of OpenAI
+    "message.additional_kwargs",
+    "response_metadata.token_usage",  # older LangChain
+    "response_metadata.usage",
+    "token_usage",  # ``llm_output`` of completion models
+    "raw",  # Ollama
+)
+"""Places of a report in a reply."""
+
+_PROMPT = ("prompt_tokens", "input_tokens", "prompt_eval_count", "tokens.input_tokens")
+_WRITTEN = ("completion_tokens", "output_tokens", "eval_count", "tokens.output_tokens")
+_GEMINI_PROMPT = ("prompt_token_count", "tool_use_prompt_token_count")
+_GEMINI_WRITTEN = ("candidates_token_count", "thoughts_token_count")
+_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
+_CACHE_READ = (
+    "prompt_tokens_details.cached_tokens",
+    "input_tokens_details.cached_tokens",
+    "input_token_details.cache_read",
+    "cached_content_token_count",
+    "prompt_cache_hit_tokens",
+    "cache_read_input_tokens",
+)
+_CACHE_WRITE = (
+    "cache_creation_input_tokens",
+    "cache_write_input_tokens",
+    "cache_write_tokens",
+    "prompt_tokens_details.cache_creation_tokens",
+    "prompt_tokens_details.cache_write_tokens",
+    "input_tokens_details.cache_write_tokens",
+    "input_token_details.cache_creation",
+)
+_LIVES = (
+    "cache_creation",
+    "input_token_details",
+    "prompt_tokens_details.cache_creation_token_details",
+)
+"""Places where writes are told apart by how long they live."""
+
+
 def reported_usage(reply: Any) -> ReportedUsage:
-    """What the reply of a framework or a provider reports, by the first report in it."""
-    for report in _reports(reply):
-        usage = _read(report)
-        if usage.prompt == 0:
-            # No call reads nothing: a framework has filled in what it was not told.
-            usage = usage._replace(prompt=None, written=usage.written or None)
+    """Return the first report of tokens in a reply of a framework or a provider."""
+    for place in _PLACES:
+        usage = _read(_part(reply, place))
         if usage.prompt is not None or usage.written is not None:
             return usage
     return ReportedUsage()
 
 
-def _reports(reply: Any) -> Iterator[Any]:
-    """Where frameworks and providers put their report of usage."""
-    message = _part(reply, "message")
-    raw = _part(reply, "raw")
-    yield _part(reply, "usage_metadata")  # LangChain; Gemini's own replies
-    yield _part(raw, "usage")  # LlamaIndex: the provider's own reply
-    yield _part(raw, "usage_metadata")
-    yield _part(raw, "usageMetadata")  # Gemini over REST
-    yield _part(reply, "usage")  # a provider's own reply
-    yield _part(reply, "additional_kwargs")  # LlamaIndex, in the names of OpenAI
-    yield _part(message, "additional_kwargs")
-    yield _part(_part(reply, "response_metadata"), "token_usage")  # older LangChain
-
-
 def _read(report: Any) -> ReportedUsage:
     if report is None:
         return ReportedUsage()
-    if _count(report, "prompt_token_count") is not None:
-        return _gemini(report)
-    if _count(report, "promptTokenCount") is not None:
-        return _gemini({name: _part(report, to_camel(name)) for name in _OF_GEMINI})
-    if _count(report, "prompt_tokens") is not None:
-        return _openai(report)
-    if _part(report, "input_token_details") is not None:
-        return _langchain(report)
-    if _part(report, "input_tokens_details") is not None:
-        return _openai_responses(report)
-    if _count(report, "cache_read_input_tokens") is not None:
-        return _anthropic(report)
-    if _count(report, "cache_creation_input_tokens") is not None:
-        return _anthropic(report)
-    return ReportedUsage(
-        _count(report, "input_tokens"),
-        _first(report, "output_tokens", "completion_tokens"),
-    )
+    if _count(report, _GEMINI_PROMPT[0]) is not None:
+        prompt = _sum(report, _GEMINI_PROMPT)
+        written = _sum(report, _GEMINI_WRITTEN)
+    else:
+        prompt = _first(report, _PROMPT)
+        written = _first(report, _WRITTEN)
+    cache = _cache(report)
+    if prompt is not None and _leaves_out_cached(report):
+        prompt += cache.total
+    if prompt == 0:
+        # Every call reads something: the framework has filled in a count that it was not told.
+        return ReportedUsage(None, written or None)
+    return ReportedUsage(prompt, written, cache)
 
 
-def _langchain(report: Any) -> ReportedUsage:
-    """``usage_metadata``: ``input_tokens`` holds what was cached."""
-    details = _part(report, "input_token_details")
-    writes = _writes(details, _count(details, "cache_creation"))
-    return ReportedUsage(
-        _count(report, "input_tokens"),
-        _count(report, "output_tokens"),
-        writes._replace(read=_count(details, "cache_read") or 0),
-    )
+def _leaves_out_cached(report: Any) -> bool:
+    """Return True if the prompt tokens of a report are those that no cache touched."""
+    if _count(report, "input_tokens") is None or _count(report, "prompt_tokens") is not None:
+        return False
+    return all(_part(report, name) is None for name in _DETAILS)
 
 
-def _openai(report: Any) -> ReportedUsage:
-    """Chat completions of OpenAI, DeepSeek and LiteLLM: ``prompt_tokens`` holds what was cached."""
-    details = _part(report, "prompt_tokens_details")
-    read = _count(details, "cached_tokens")
-    if read is None:
-        read = _first(report, "prompt_cache_hit_tokens", "cache_read_input_tokens")
-    written = _anthropic_writes(report)
-    return ReportedUsage(
-        _count(report, "prompt_tokens"),
-        _first(report, "completion_tokens", "output_tokens"),
-        CacheTokens(read or 0, written.written, written.written_1h),
-    )
+def _cache(report: Any) -> CacheTokens:
+    hour = 0
+    short = 0
+    for place in _LIVES:
+        lives = _part(report, place)
+        hour = hour or _count(lives, "ephemeral_1h_input_tokens") or 0
+        short = short or _count(lives, "ephemeral_5m_input_tokens") or 0
+    total = max((_count(report, name) or 0 for name in _CACHE_WRITE), default=0)
+    return CacheTokens(_first(report, _CACHE_READ) or 0, max(short, total - hour), hour)
 
 
-def _openai_responses(report: Any) -> ReportedUsage:
-    """The Responses interface of OpenAI: ``input_tokens`` holds what was cached."""
-    details = _part(report, "input_tokens_details")
-    return ReportedUsage(
-        _count(report, "input_tokens"),
-        _count(report, "output_tokens"),
-        CacheTokens(_count(details, "cached_tokens") or 0, 0, 0),
-    )
+def _first(report: Any, names: Sequence[str]) -> int | None:
+    return next(_counts(report, names), None)
 
 
-def _anthropic(report: Any) -> ReportedUsage:
-    """Anthropic's own: ``input_tokens`` leaves out what its cache read and wrote."""
-    fresh = _count(report, "input_tokens")
-    read = _count(report, "cache_read_input_tokens") or 0
-    cache = _anthropic_writes(report)._replace(read=read)
-    prompt = None if fresh is None else fresh + cache.total
-    return ReportedUsage(prompt, _count(report, "output_tokens"), cache)
+def _sum(report: Any, names: Sequence[str]) -> int | None:
+    """Return the sum of the counts that are there; None without any."""
+    counts = list(_counts(report, names))
+    return sum(counts) if counts else None
 
 
-def _anthropic_writes(report: Any) -> CacheTokens:
-    """Tokens written to Anthropic's cache, apart by how long they live."""
-    lives = _part(report, "cache_creation")
-    return _writes(lives, _count(report, "cache_creation_input_tokens"))
+def _counts(report: Any, names: Sequence[str]) -> Iterator[int]:
+    for name in names:
+        count = _count(report, name)
+        if count is not None:
+            yield count
 
 
-def _writes(lives: Any, total: int | None) -> CacheTokens:
-    """Tokens written to a cache: as they are told by how long they live, the others for short."""
-    hour = _count(lives, "ephemeral_1h_input_tokens") or 0
-    short = _count(lives, "ephemeral_5m_input_tokens") or 0
-    untold = (total or 0) - hour
-    return CacheTokens(0, max(short, untold), hour)
-
-
-_OF_GEMINI = (
-    "prompt_token_count",
-    "candidates_token_count",
-    "thoughts_token_count",
-    "tool_use_prompt_token_count",
-    "cached_content_token_count",
-)
-"""Gemini's names, which its REST interface writes in camel case."""
-
-
-def _gemini(report: Any) -> ReportedUsage:
-    """``usage_metadata`` of Gemini: ``prompt_token_count`` holds what was cached.
-
-    What is zero is left out: a reply of thoughts alone has no candidates.
-    """
-    prompt = _sum(report, "prompt_token_count", "tool_use_prompt_token_count")
-    written = _sum(report, "candidates_token_count", "thoughts_token_count")
-    read = _count(report, "cached_content_token_count") or 0
-    return ReportedUsage(prompt, written, CacheTokens(read, 0, 0))
-
-
-def _sum(report: Any, *names: str) -> int | None:
-    """The sum of those counts that are there; None where none is."""
-    counts = [_count(report, name) for name in names]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
-
-
-def _first(report: Any, *names: str) -> int | None:
-    counts = (_count(report, name) for name in names)
-    return next((count for count in counts if count is not None), None)
-
-
-def _count(owner: Any, name: str) -> int | None:
-    value = _part(owner, name)
+def _count(owner: Any, path: str) -> int | None:
+    value = _part(owner, path)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return None
     return value
 
 
-def _part(owner: Any, name: str) -> Any:
-    if owner is None:
-        return None
-    return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
+def _part(owner: Any, path: str) -> Any:
+    """Return the part of a mapping or an object at a path, in snake or camel case."""
+    for name in path.split("."):
+        found = None
+        for spelled in (name, to_camel(name)):
+            if found is None and isinstance(owner, Mapping):
+                found = owner.get(spelled)
+            elif found is None:
+                found = getattr(owner, spelled, None)
+        owner = found
+    return owner

@@ -1,4 +1,4 @@
-"""One routed query on its way: what was decided for it, and the tokens that it has used so far."""
+"""One routed query on its way: its decision, and the tokens that it has used so far."""
 
 from __future__ import annotations
 
@@ -8,104 +8,141 @@ from typing import Any
 
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.building import is_building
-from ecs_plugins.frontier.chains import tokens_of_call
+from ecs_plugins.frontier.chains import CallCounter, ContextCost
 from ecs_plugins.frontier.cost import PointKey
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.routing import Router
-from ecs_plugins.frontier.settlement import Settlement
-from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, reported_usage
+from ecs_plugins.frontier.settlement import FALLBACK, Settlement, spent_of
 from ecs_plugins.integrations.tracing import record_metrics, trace_attributes
-from ecs_plugins.tokens import Role, Stage, TokenLedger
+from ecs_plugins.tokens import Stage, TokenLedger
 
 
 @dataclass(slots=True)
 class RoutedQuery:
     """One query: decided, then counted call by call, then settled.
 
-    Calls of a model that neither reported nor could be counted are ``uncounted``. One that
-    ``is_shadow`` is answered beside what was chosen. The ``last_call`` is a prompt and its reply.
+    Attributes:
+        context_id: Of its context.
+        namespace: Of its tenant.
+        count_tokens: Tokens of each text, for models that do not report them.
+        whole: The whole context and the question, if known: the baseline of savings.
+        error: Of the chosen chain.
+        fallback: The point that answers after an error.
+        prepared: Points whose context was built, with the tokens that this took.
+        prepare_seconds: Of stage 1.
     """
 
     router: Router
     decision: RoutingDecision
     context_id: str | None = None
+    namespace: tuple[str, ...] = ()
     count_tokens: TokenCounter | None = None
+    whole: str = ""
     error: BaseException | None = None
-    is_shadow: bool = False
-    last_call: tuple[str, str] | None = None
-    usage: TokenLedger = field(default_factory=TokenLedger)
+    fallback: PointKey | None = None
     prepared: dict[PointKey, TokenLedger] = field(default_factory=dict)
-    uncounted: int = 0
-    cache: CacheTokens = NO_CACHE
     prepare_seconds: float = 0.0
     started: float = field(default_factory=time.perf_counter)
+    _counter: CallCounter = field(default_factory=lambda: CallCounter(Stage.QUERY))
+    _failed: TokenLedger | None = None
+    _answers: int = 0
+    _characters: int = 0
 
     def add_call(self, prompt: str, reply: str, message: object = None) -> None:
         """Count one call of the answering model: as it reports, else by ``count_tokens``."""
         if is_building():
             return
-        self.last_call = (prompt, reply)
-        usage = reported_usage(message)
-        tokens = tokens_of_call(usage, prompt, reply, self.count_tokens)
-        self.cache = self.cache.plus(usage.cache)
-        self.uncounted += not tokens.known
-        self.usage.book(Stage.QUERY, Role.ANSWER_INPUT, tokens.read)
-        self.usage.book(Stage.QUERY, Role.ANSWER_OUTPUT, tokens.written)
+        self._answers += 1
+        self._characters += len(prompt)
+        self._counter.count_tokens = self.count_tokens
+        self._counter.add_call(prompt, reply, message)
 
-    def add_context(self, key: PointKey, tokens: TokenLedger, prepare_seconds: float) -> None:
-        """Count what building the context of a point cost."""
-        self.usage.add(tokens)
-        self.prepared.setdefault(key, TokenLedger()).add(tokens)
-        self.prepare_seconds += prepare_seconds
+    def add_context(self, key: PointKey, cost: ContextCost) -> None:
+        """Count the cost of building the context of a point."""
+        self._counter.add_context(key, cost)
+        self.prepared.setdefault(key, TokenLedger()).add(cost.tokens)
+        self.prepare_seconds += cost.seconds
+
+    def fail(self, error: BaseException, fallback: PointKey | None = None) -> None:
+        """Note that the choice has failed, and which point answers in place of it."""
+        self.error = error
+        self.fallback = fallback or FALLBACK
+        self._failed = TokenLedger(dict(self._counter.tokens))
+
+    @property
+    def unknown(self) -> int:
+        """Calls whose tokens nobody reported; 1 where no call was seen at all."""
+        if self._counter.unknown or self._answers or isinstance(self.error, Exception):
+            return self._counter.unknown
+        return 1
 
     def settle(self) -> dict[str, object]:
-        """The decision and, under ``settlement``, its cost beside the forecast; plain values.
+        """Return the decision and, under ``settlement``, its cost next to the forecast.
 
         A ledger that cannot be written is reported and does not cost the answer.
         """
         seconds = max(0.0, time.perf_counter() - self.started - self.prepare_seconds)
-        whole = self._prepared_unseen()
-        if whole:
+        is_whole = self._has_prepared_unseen()
+        if is_whole:
             self.prepared[self.decision.point.key] = TokenLedger()
-        read = self.usage.total(Stage.QUERY, Role.ANSWER_INPUT)
+        spent = spent_of(
+            self._counter.tokens,
+            calls=self._counter.calls,
+            seconds=seconds,
+            is_whole=is_whole,
+            unknown=self.unknown,
+            whole_context=self._whole_tokens(),
+        )
         settled = self.router.settle(
             self.decision,
-            self.usage,
+            spent,
             context_id=self.context_id,
-            seconds=seconds,
-            cache=self.cache if self.cache.total <= read else NO_CACHE,
+            namespace=self.namespace,
             prepared=self.prepared,
-            answered=self.error is None,
-            whole=whole,
-            shadow=self.is_shadow,
+            fallback=self.fallback,
+            failed=self._failed,
         )
-        cost = self._cost(settled, seconds)
-        if not self.is_shadow:
-            trace_attributes({"settlement": cost})
-            sums = {name: sum(cost[name].values()) for name in ("expected", "actual")}
-            record_metrics({**sums, "seconds": seconds}, self.decision.label)
+        cost = self._cost(settled, seconds, spent.cached._asdict())
+        trace_attributes({"settlement": cost})
+        metrics = {"expected": settled.expected_stage1 + settled.expected_stage2}
+        if settled.actual_stage1 is not None and settled.actual_stage2 is not None:
+            metrics["actual"] = settled.actual_stage1 + settled.actual_stage2
+        record_metrics({**metrics, "seconds": seconds}, self.decision.label)
         return {**self.decision.summary(), "settlement": cost}
 
-    def _prepared_unseen(self) -> bool:
-        """Whether a chain that says nothing of its stage 1 has answered, and so has prepared."""
+    def _has_prepared_unseen(self) -> bool:
+        """Return True if a chain that says nothing of its stage 1 has answered, so has prepared."""
         lapsing = self.router.frontier.lapsing.get(self.decision.point.key, 0.0)
         prepares = self.decision.stage1 > lapsing
         return prepares and not self.prepared and self.error is None
 
-    def _cost(self, settled: Settlement, seconds: float) -> dict[str, Any]:
-        compared = not self.uncounted and self.error is None
+    def _whole_tokens(self) -> float | None:
+        """Return the prompt tokens of this query with the whole context, if they can be told.
+
+        Without a counter they follow from the tokens per character of its own prompts.
+        """
+        if not self.whole:
+            return None
+        if self.count_tokens is not None:
+            return float(self.count_tokens([self.whole])[0])
+        read = sum(call.read for call in self._counter.calls if call.stage == Stage.QUERY)
+        if self.unknown or not self._characters or not read:
+            return None
+        return len(self.whole) * read / self._characters
+
+    def _cost(self, settled: Settlement, seconds: float, cache: dict[str, int]) -> dict[str, Any]:
         cost: dict[str, Any] = {
             "expected": {"stage1": settled.expected_stage1, "stage2": settled.expected_stage2},
             "actual": {"stage1": settled.actual_stage1, "stage2": settled.actual_stage2},
-            "ratio": settled.ratio if compared else None,
+            "ratio": settled.ratio if self.error is None else None,
             "unit": settled.unit,
-            "tokens": self.usage.to_dict(),
-            "cache": self.cache._asdict(),
-            "uncounted": self.uncounted,
+            "tokens": self._counter.tokens.to_dict(),
+            "cache": cache,
+            "uncounted": self.unknown,
             "seconds": seconds,
         }
         if settled.ledger_error:
             cost["ledger_error"] = settled.ledger_error
-        if isinstance(self.error, Exception):  # else the caller let it go
+        if isinstance(self.error, Exception):  # otherwise the caller let it go
             cost["fallback_after"] = f"{type(self.error).__name__}: {self.error}"
         return cost

@@ -1,4 +1,4 @@
-"""What the routers of both frameworks share: the fields they have and what a call asks of them.
+"""Fields and settings that the routers of both frameworks share.
 
 A translation only: `ecs_plugins.frontier` decides, prepares, builds and settles.
 """
@@ -12,24 +12,21 @@ from functools import lru_cache
 from numbers import Real
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import Field, PlainValidator, Strict, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, Strict, model_validator
 
 from ecs_plugins.common.checks import shown
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.answering import TokenCounter
+from ecs_plugins.frontier.cost import PointKey
 from ecs_plugins.frontier.decision import Objective
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.ledger import Ledger
 from ecs_plugins.frontier.reloading import check_frontier, open_frontier
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.router_config import OnlinePolicy, RouterConfig
+from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.routing import Router
-from ecs_plugins.frontier.shadow import Shadow
-from ecs_plugins.frontier.spending import SpendCap
-from ecs_plugins.integrations.fields import ModelField
 from ecs_plugins.integrations.routed_query import RoutedQuery
-from ecs_plugins.integrations.supported import SupportJudge
 from ecs_plugins.integrations.tracing import trace_attributes
 
 METADATA_KEY = "frontier"
@@ -37,7 +34,7 @@ METADATA_KEY = "frontier"
 
 OBJECTIVES = tuple(str(objective) for objective in Objective)
 SETTINGS = ("reuse", "context_id", *OBJECTIVES)
-"""What a call asks of a router; ``reuse`` is N."""
+"""Settings of one call of a router; ``reuse`` is N."""
 
 T = TypeVar("T")
 
@@ -50,7 +47,7 @@ _Number = Annotated[float | None, Strict()]
 
 
 def settings_of(*sources: object) -> dict[str, Any]:
-    """N, context and objective, each from the first mapping or object that gives it.
+    """Return N, context and objective, each from the first mapping or object that gives it.
 
     Raises:
         InvalidInputError: A value is of the wrong type, or one source gives two objectives.
@@ -102,22 +99,13 @@ class RoutingFields(StrictFields):
     """The fields of every integration that routes.
 
     Attributes:
-        frontier: An `EfficiencyFrontier`, or the path of an artefact, read when first needed.
+        frontier: An `EfficiencyFrontier`, or the path of an artefact, read again when it changes.
         reuse: N, where it is known and the same for all.
-        target_f1: Choose the cheapest that reaches it.
-        budget: Choose the best F1 within this cost per query.
-        weight: Choose the best efficiency score.
-        context_id: What queries are about, where they do not say.
+        target_f1: Choose the cheapest strategy that reaches it.
+        context_id: Name of the context of queries that bring none.
         ledger: A `ReuseLedger`, its path or address, or another `Ledger`; gives N otherwise.
-        policy: How to decide when N is unknown; None trusts the forecast of the ledger.
-        cautious: Whether the lower end of its interval counts as the F1 of a strategy.
-        max_seconds: Choose among what answers within it at p95, as it was measured.
-        spend_cap: What all queries of a tenant may cost in a day.
-        shadow: Which queries another strategy answers as well, in the background; needs a ledger.
-        observe_support: Whether the router learns, in the background, how well each answer is
-            supported by the context that it was made from, where you observe no score yourself;
-            needs a ledger. A shadow without a judge is judged by it, too.
-        support_model: What tells the support; None for the bundled model.
+        routing: A `RouterConfig` with everything else: another objective, the policy, caution, a
+            limit of latency.
     """
 
     frontier: Annotated[
@@ -125,45 +113,38 @@ class RoutingFields(StrictFields):
     ]
     reuse: _Number = Field(default=None, description="N: queries that share the context.")
     target_f1: _Number = Field(default=None, description="The cheapest that reaches it.")
-    budget: _Number = Field(default=None, description="The best F1 within this cost.")
-    weight: _Number = Field(default=None, description="The best efficiency score.")
-    context_id: str | None = Field(default=None, description="What queries are about.")
+    context_id: str | None = Field(default=None, description="The context of queries.")
     ledger: Ledger | str | None = None
-    policy: OnlinePolicy | None = None
-    cautious: bool = False
-    max_seconds: float | None = None
-    spend_cap: SpendCap | None = None
-    shadow: Shadow | None = None
-    observe_support: bool = False
-    support_model: ModelField = None
+    routing: Annotated[RouterConfig, BeforeValidator(RouterConfig.from_any)] = RouterConfig()
 
     @model_validator(mode="after")
     def _check_settings(self) -> Self:
-        settings_of(self)
+        settings_of(self._defaults)
         self._router_config()
-        if self.shadow is not None and self.ledger is None:
-            raise ValueError("a shadow is to be learned from, so give a ledger")
-        if self.observe_support and self.ledger is None:
-            raise ValueError("support is to be learned from, so give a ledger")
         return self
 
     @property
-    def support_judge(self) -> SupportJudge | None:
-        """What scores answers by their support, if they are to be."""
-        return SupportJudge(self.support_model) if self.observe_support else None
+    def _defaults(self) -> dict[str, Any]:
+        return {"reuse": self.reuse, "context_id": self.context_id}
 
     def _router_config(self) -> RouterConfig:
-        return RouterConfig(
-            target_f1=self.target_f1,
-            policy=self.policy,
-            cautious=self.cautious,
-            max_seconds=self.max_seconds,
-            spend_cap=self.spend_cap,
-        )
+        if self.target_f1 is None:
+            return self.routing
+        return self.routing.replace(target_f1=self.target_f1)
+
+    def check_choices(self, names: Iterable[str] = ()) -> None:
+        """Refuse a frontier that cannot serve: other chains, or an unreachable objective.
+
+        Raises:
+            StorageError: The artefact cannot be read.
+            ConfigurationError: ``names`` do not run its choices.
+            UnreachableTargetError: No query can reach the objective.
+        """
+        open_frontier(self.frontier, names, self._router_config())
 
     @property
     def core(self) -> Router:
-        """The engine's router: `Router.observe` and `Router.drift`.
+        """The router of `ecs_plugins.frontier`.
 
         Raises:
             StorageError: The frontier or the ledger cannot be opened.
@@ -174,7 +155,7 @@ class RoutingFields(StrictFields):
         ledger: Any = self.ledger
         if isinstance(ledger, str):
             ledger = _named_ledger(ledger)
-        frontier = open_frontier(self.frontier, names)
+        frontier = open_frontier(self.frontier, names, self._router_config())
         if isinstance(ledger, Hashable):
             return _router(frontier, self._router_config(), ledger)
         return Router(frontier, self._router_config(), ledger=ledger)
@@ -183,40 +164,55 @@ class RoutingFields(StrictFields):
         self,
         asked: Mapping[str, Any],
         *,
+        namespace: tuple[str, ...] = (),
+        stored: Mapping[PointKey, bool] | None = None,
         count_tokens: TokenCounter | None = None,
         count: bool = True,
         names: Iterable[str] = (),
     ) -> RoutedQuery:
-        """Decide for one query, by `settings_of` it.
+        """Decide for one query, by the `settings_of` it.
 
-        ``names`` is what runs the choices, where that is known; with ``count=False`` it is a dry
-        run. A ledger that fails is noted in the decision and costs no answer.
+        ``names`` run the choices, where they are known; with ``count=False`` it is a dry run. A
+        ledger that fails is noted in the decision and costs no answer.
         """
-        frontier = open_frontier(self.frontier, names)
         failed = ""
         try:
             router = self._core(names)
         except StorageError as failure:
             failed = f"as the ledger failed: {failure}"
             _log.warning("%s", failed)
+            frontier = open_frontier(self.frontier, names, self._router_config())
             router = Router(frontier, self._router_config())
         whole = self.ledger is not None and "context_id" not in asked and bool(names)
         if whole:
             asked = {**asked, "context_id": f"the data of {', '.join(sorted(names))}"}
-        decision = router.route(count=count, **asked)
+        decision = router.route(namespace=namespace, stored=stored, count=count, **asked)
         if failed:
             decision = replace(decision, note=f"N = {decision.reuse:g}, {failed}")
         elif whole:
             note = f"{decision.note}. {_WHOLE}" if decision.note else _WHOLE
             decision = replace(decision, note=note)
         trace_attributes(decision.summary())
-        return RoutedQuery(router, decision, asked.get("context_id"), count_tokens)
+        context_id = asked.get("context_id")
+        return RoutedQuery(router, decision, context_id, namespace, count_tokens)
 
 
 def named_fallback(fallback: T | str | None, made: Mapping[str, T]) -> T | None:
-    """A fallback, or the one of a name."""
+    """Return a fallback, or the one of a name."""
     if not isinstance(fallback, str):
         return fallback
     if fallback not in made:
         raise ConfigurationError(f"the fallback {fallback!r} is none of {', '.join(made)}")
     return made[fallback]
+
+
+def key_of_fallback(
+    fallback: object, made: Mapping[str, object], frontier: EfficiencyFrontier
+) -> PointKey | None:
+    """Return the point that a fallback runs, where it is one of the chains of a router."""
+    for name, chain in made.items():
+        if chain is fallback:
+            for point in frontier.points:
+                if name in (point.label, point.strategy):
+                    return point.key
+    return None

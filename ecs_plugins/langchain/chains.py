@@ -1,6 +1,6 @@
-"""A chain of the user's own behind a router: what it prepares once per context, and its answer.
+"""Chains of your own as LangChain Runnables: a stage 1 once per context, and its answer.
 
-A translation only: `ecs_plugins.frontier.chains` keeps what was prepared.
+A translation only: `ecs_plugins.frontier.chains` keeps the preparations.
 """
 
 from __future__ import annotations
@@ -19,87 +19,48 @@ from langchain_core.callbacks import (
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, RunnableSequence
+from langchain_core.runnables.base import coerce_to_runnable
 from langchain_core.runnables.config import patch_config, run_in_executor
-from pydantic import Field, PrivateAttr
 from typing_extensions import override
 
-from ecs_plugins.common.checks import check_text
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.building import building
 from ecs_plugins.frontier.chains import (
+    NOTHING_PAID,
     CallCounter,
     ChainPreparation,
+    ContextCost,
     CountsCalls,
-    PreparationStore,
-    check_lasting,
+    PreparationKey,
+    register_adapter,
+    run_coroutine,
 )
-from ecs_plugins.frontier.cost import ConfigValue, PointKey, config_json, label_of
+from ecs_plugins.frontier.chains import RoutedChain as RoutedChain
+from ecs_plugins.frontier.cost import ConfigValue, config_json
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.strategies.base import Answered, Prepared
 from ecs_plugins.langchain.answering import AnsweringRunnable
 from ecs_plugins.langchain.compressor import WritableFields
-from ecs_plugins.langchain.context import CONTEXT_EVENT, as_context
-from ecs_plugins.tokens import Stage, TokenLedger
+from ecs_plugins.langchain.context import CONTEXT_EVENT, as_context, namespace_of
+from ecs_plugins.tokens import Stage
 
 
-class RoutedChain(WritableFields, AnsweringRunnable):
-    """A chain with a stage 1 of its own, for a `FrontierRouter` and for `calibrate`.
-
-    ```python
-    RoutedChain("notes", prepare=summarise, answer=prompt | llm)
-    ```
-
-    ``prepare`` runs once per context, with the ``documents`` of the input, and what it gives is
-    kept. ``answer`` is given the input and, as ``prepared``, what was kept; without ``prepare``
-    it is given the input as it came. Tokens of both are counted by themselves.
+class ChainRunnable(WritableFields, AnsweringRunnable):
+    """A `RoutedChain` that prepares its context and answers, as a traced run.
 
     Attributes:
-        name: The strategy; with ``settings`` what its point is called.
-        answer: Stage 2: from ``{"question", "documents", "prepared"}`` to an answer.
-        prepare: Stage 1: from ``{"documents"}`` to text or plain values; None for none.
-        settings: The configuration, where a strategy has several.
-        directory: Keeps what was prepared for other processes and the next start.
-        count_tokens: Tokens of each text, for models that do not report what they used.
-        routable: Whether a router may choose it.
+        chain: Its two stages.
     """
 
-    name: str
-    answer: Runnable[Any, Any]
-    prepare: Runnable[Any, Any] | None = None
-    settings: dict[str, ConfigValue] = Field(default_factory=dict)
-    directory: str | None = None
-    count_tokens: TokenCounter | None = None
-    routable: bool = True
-    _store: PreparationStore = PrivateAttr()
-
-    def __init__(self, name: str, **fields: Any) -> None:
-        named: dict[str, Any] = {"name": name, **fields}
-        super().__init__(**named)
-
-    @override
-    def model_post_init(self, context: Any, /) -> None:
-        """Make what keeps preparations."""
-        check_text("the name of a chain", self.name)
-        self._store = PreparationStore(self.directory)
-
-    @property
-    def key(self) -> PointKey:
-        """What its point is called."""
-        return (self.name, config_json(self.settings))
-
-    @property
-    def label(self) -> str:
-        """The label of its point."""
-        return label_of(self.name, self.settings)
+    chain: Any
 
     @override
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """Prepare what is not prepared, and answer, as a traced run.
+        """Prepare the context unless that is done, and answer.
 
         Raises:
-            InvalidInputError: It prepares, and the input is no mapping with documents.
+            InvalidInputError: It prepares, and the input is no mapping.
         """
         return self._call_with_config(self._invoke, input, config, **kwargs)
 
@@ -108,115 +69,170 @@ class RoutedChain(WritableFields, AnsweringRunnable):
         input: Any,
         run_manager: CallbackManagerForChainRun,
         config: RunnableConfig,
-        context_id: str | None = None,
+        context_id: str = "",
         **kwargs: Any,
     ) -> Any:
         child = patch_config(config, callbacks=run_manager.get_child())
         given = self._with_prepared(input, child, context_id)
-        return self.answer.invoke(given, child, **kwargs)
+        return self.chain.answer.invoke(given, child, **kwargs)
 
     async def _ainvoke(
         self,
         input: Any,
         run_manager: AsyncCallbackManagerForChainRun,
         config: RunnableConfig,
-        context_id: str | None = None,
+        context_id: str = "",
         **kwargs: Any,
     ) -> Any:
         child = patch_config(config, callbacks=run_manager.get_child())
-        given = await run_in_executor(child, self._with_prepared, input, child, context_id)
-        return await self.answer.ainvoke(given, child, **kwargs)
+        given = await self._awith_prepared(input, child, context_id)
+        return await self.chain.answer.ainvoke(given, child, **kwargs)
 
     def _stream(
         self,
         inputs: Iterator[Any],
         run_manager: CallbackManagerForChainRun,
         config: RunnableConfig,
-        context_id: str | None = None,
+        context_id: str = "",
         **kwargs: Any,
     ) -> Iterator[Any]:
         child = patch_config(config, callbacks=run_manager.get_child())
         given = self._with_prepared(next(inputs), child, context_id)
-        yield from self.answer.stream(given, child, **kwargs)
+        yield from self.chain.answer.stream(given, child, **kwargs)
 
     async def _astream(
         self,
         inputs: AsyncIterator[Any],
         run_manager: AsyncCallbackManagerForChainRun,
         config: RunnableConfig,
-        context_id: str | None = None,
+        context_id: str = "",
         **kwargs: Any,
     ) -> AsyncIterator[Any]:
         child = patch_config(config, callbacks=run_manager.get_child())
-        input = await anext(inputs)
-        given = await run_in_executor(child, self._with_prepared, input, child, context_id)
-        async for chunk in self.answer.astream(given, child, **kwargs):
+        given = await self._awith_prepared(await anext(inputs), child, context_id)
+        async for chunk in self.chain.answer.astream(given, child, **kwargs):
             yield chunk
 
-    def _with_prepared(self, input: Any, config: RunnableConfig, context_id: str | None) -> Any:
-        """The input, and what is prepared for its documents."""
-        if self.prepare is None:
+    def holds(self, documents: list[Document], context_id: str, namespace: tuple[str, ...]) -> bool:
+        """Return True if the preparation of a context is there."""
+        key = _key_of(self.chain, documents, context_id, namespace)
+        return bool(self.chain.store.holds(key))
+
+    def _with_prepared(self, input: Any, config: RunnableConfig, context_id: str) -> Any:
+        """Return the input with the preparation of its documents."""
+        if self.chain.prepare is None:
             return input
-        if not isinstance(input, Mapping) or "documents" not in input:
-            raise InvalidInputError(
-                f"{self.label} prepares documents and got none; give the router documents=... "
-                "or retriever=..., or put them into its input"
-            )
-        documents = list(input["documents"])
-        context = context_id or input.get("context_id") or as_context(documents).id
-        kept = self._store.prepared(self.key, context, lambda: self._prepare(documents, config))
-        event = {
-            "strategy": self.name,
-            "config": dict(self.settings),
-            "tokens": {} if kept.found else kept.ledger.to_dict(),
-            "prepare_seconds": 0.0 if kept.found else kept.seconds,
-        }
-        dispatch_custom_event(CONTEXT_EVENT, event, config=config)
+        documents = _documents_in(input, self.chain.label)
+        key = self._key(input, documents, config, context_id)
+        kept = self.chain.store.prepared(key, lambda: _prepared(self.chain, documents, config))
+        self._report(kept, config)
         return {**input, "prepared": kept.value}
 
-    def _prepare(self, documents: list[Document], config: RunnableConfig) -> ChainPreparation:
-        assert self.prepare is not None
-        counter = CallCounter(Stage.PREPARE, self.count_tokens)
-        began = time.perf_counter()
-        with building():  # what it spends comes with the preparation
-            value = self.prepare.with_config(callbacks=[CallbackCounter(counter)]).invoke(
-                {"documents": documents}, config
-            )
-        return ChainPreparation(_plain(value), counter.ledger, time.perf_counter() - began)
+    async def _awith_prepared(self, input: Any, config: RunnableConfig, context_id: str) -> Any:
+        if self.chain.prepare is None:
+            return input
+        documents = _documents_in(input, self.chain.label)
+        key = self._key(input, documents, config, context_id)
 
-    def check_lasting(self, *, lasting: bool) -> None:
-        """Refuse what is forgotten with the process (`ecs_plugins.frontier.chains`)."""
-        check_lasting(
-            "RoutedChain",
-            self.label,
-            prepares=self.prepare is not None,
-            directory=self.directory,
-            lasting=lasting,
+        async def make() -> ChainPreparation:
+            return await _aprepared(self.chain, documents, config)
+
+        kept = await self.chain.store.aprepared(key, make)
+        await run_in_executor(config, self._report, kept, config)
+        return {**input, "prepared": kept.value}
+
+    def _key(
+        self,
+        input: Mapping[str, Any],
+        documents: list[Document],
+        config: RunnableConfig,
+        context_id: str,
+    ) -> PreparationKey:
+        given = context_id or str(input.get("context_id") or "")
+        return _key_of(self.chain, documents, given, namespace_of(config))
+
+    def _report(self, kept: ChainPreparation, config: RunnableConfig) -> None:
+        cost = NOTHING_PAID if kept.found else kept.cost
+        event = {"strategy": self.chain.name, "config": dict(self.chain.settings), **cost.to_dict()}
+        dispatch_custom_event(CONTEXT_EVENT, event, config=config)
+
+
+def as_runnable(chain: object) -> object:
+    """Return a `RoutedChain` as a Runnable, and anything else as it is."""
+    return ChainRunnable(chain=chain) if isinstance(chain, RoutedChain) else chain
+
+
+def _documents_in(input: Any, label: str) -> list[Document]:
+    if not isinstance(input, Mapping):
+        raise InvalidInputError(
+            f'{label} prepares a context and takes {{"question": ..., "documents": [...]}}; give '
+            "the router documents=... or retriever=..., or put them into its input"
         )
+    return list(input.get("documents") or ())
 
-    def as_strategy(self) -> MeasuredChain:
-        """What `calibrate` measures."""
-        return MeasuredChain(self)
+
+def _key_of(
+    chain: RoutedChain, documents: list[Document], context_id: str, namespace: tuple[str, ...]
+) -> PreparationKey:
+    content = as_context(documents).id if documents else ""
+    return chain.preparation_key(namespace, context_id, content)
+
+
+def _prepared(
+    chain: RoutedChain, documents: list[Document], config: RunnableConfig
+) -> ChainPreparation:
+    """Run stage 1, and count its calls."""
+    prepare = coerce_to_runnable(chain.prepare)
+    if _is_only_async(prepare):
+        prepared: ChainPreparation = run_coroutine(_aprepared(chain, documents, config))
+        return prepared
+    counter = CallCounter(Stage.PREPARE, chain.count_tokens)
+    began = time.perf_counter()
+    with building():  # so that the router does not count these calls as well
+        value = prepare.with_config(callbacks=[CallbackCounter(counter)]).invoke(
+            {"documents": documents}, config
+        )
+    return ChainPreparation(_plain(value), counter.cost(time.perf_counter() - began))
+
+
+async def _aprepared(
+    chain: RoutedChain, documents: list[Document], config: RunnableConfig
+) -> ChainPreparation:
+    prepare = coerce_to_runnable(chain.prepare)
+    counter = CallCounter(Stage.PREPARE, chain.count_tokens)
+    began = time.perf_counter()
+    with building():
+        value = await prepare.with_config(callbacks=[CallbackCounter(counter)]).ainvoke(
+            {"documents": documents}, config
+        )
+    return ChainPreparation(_plain(value), counter.cost(time.perf_counter() - began))
+
+
+def _is_only_async(runnable: Runnable[Any, Any]) -> bool:
+    if isinstance(runnable, RunnableSequence):
+        return any(_is_only_async(step) for step in runnable.steps)
+    return isinstance(runnable, RunnableLambda) and not hasattr(runnable, "func")
 
 
 class MeasuredChain:
-    """A `RoutedChain` as a strategy that answers by itself."""
+    """A `RoutedChain` of Runnables as a strategy that answers by itself."""
 
     def __init__(self, chain: RoutedChain) -> None:
         self.name = chain.name
-        self.config: Mapping[str, ConfigValue] = dict(chain.settings)
+        self.config: Mapping[str, ConfigValue] = dict(chain.settings or {})
         self.routable = chain.routable
         self._chain = chain
 
     def prepare(self, context: Context) -> Prepared:
-        """Stage 1, always anew: its cost is measured."""
+        """Run stage 1, always anew: its cost is measured."""
         if self._chain.prepare is None:
             return Prepared(context)
-        made = self._chain._prepare(_documents(context), {})
-        return Prepared(context, "", made.ledger, made.seconds, value=made.value)
+        made = _prepared(self._chain, _documents(context), {})
+        cost = made.cost
+        return Prepared(context, "", cost.tokens, cost.seconds, value=made.value, calls=cost.calls)
 
     def answer(self, prepared: Prepared, question: str) -> Answered:
-        """Stage 2."""
+        """Run stage 2."""
         counter = CallCounter(Stage.QUERY, self._chain.count_tokens)
         given: dict[str, Any] = {
             "question": question,
@@ -226,16 +242,30 @@ class MeasuredChain:
         if self._chain.prepare is not None:
             given["prepared"] = prepared.value
         began = time.perf_counter()
-        output = self._chain.answer.invoke(given, {"callbacks": [CallbackCounter(counter)]})
+        config: RunnableConfig = {"callbacks": [CallbackCounter(counter)]}
+        if _is_only_async(self._chain.answer):
+            output = run_coroutine(self._chain.answer.ainvoke(given, config))
+        else:
+            output = self._chain.answer.invoke(given, config)
         seconds = time.perf_counter() - began
         counter.check(self._chain.label)
-        return Answered(str(_plain(output)), counter.ledger, seconds)
+        return Answered(
+            _plain(output),
+            counter.tokens,
+            seconds,
+            calls=max(1, len(counter.calls)),
+            answer_field=self._chain.answer_field,
+        )
+
+
+register_adapter(lambda answer: isinstance(answer, Runnable), MeasuredChain)
 
 
 class CallbackCounter(BaseCallbackHandler):
-    """Counts every model call below a run, and what building its context cost.
+    """Counts every model call of a run, and the cost of building its context.
 
-    Chat models come here too: LangChain gives their messages as text to who has only this hook.
+    Chat models come here too: LangChain hands their messages as text to a handler that has only
+    this hook. A stream that the caller leaves early is counted by the text that came until then.
     """
 
     # In order, and complete when the run is settled.
@@ -244,6 +274,7 @@ class CallbackCounter(BaseCallbackHandler):
     def __init__(self, query: CountsCalls) -> None:
         self._query = query
         self._prompts: dict[UUID, list[str]] = {}
+        self._has_batch_report = False
 
     @override
     def on_llm_start(
@@ -255,16 +286,40 @@ class CallbackCounter(BaseCallbackHandler):
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         prompts = self._prompts.pop(run_id, ())
         for prompt, generations in zip(prompts, response.generations, strict=False):
-            if generations:
-                message = getattr(generations[0], "message", None)
-                self._query.add_call(prompt, generations[0].text, message)
+            if not generations:
+                continue
+            message = getattr(generations[0], "message", None)
+            if message is None:
+                if self._is_counted(response):
+                    continue
+                message = response.llm_output
+            self._query.add_call(prompt, generations[0].text, message)
+
+    @override
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        prompts = self._prompts.pop(run_id, [])
+        if isinstance(error, Exception):
+            return  # the provider failed; nothing was answered
+        response = kwargs.get("response")
+        generations = response.generations if isinstance(response, LLMResult) else []
+        for index, prompt in enumerate(prompts):
+            parts = generations[index] if index < len(generations) else []
+            text = parts[0].text if parts else ""
+            self._query.add_call(prompt, text)
 
     @override
     def on_custom_event(self, name: str, data: Any, *, run_id: UUID, **kwargs: Any) -> None:
         if name == CONTEXT_EVENT:
             key = (data["strategy"], config_json(data["config"]))
-            tokens = TokenLedger.from_dict(data["tokens"])
-            self._query.add_context(key, tokens, data["prepare_seconds"])
+            self._query.add_context(key, ContextCost.from_dict(data))
+
+    def _is_counted(self, response: LLMResult) -> bool:
+        """Return True for a prompt of a batch whose tokens came with the first one."""
+        usage = (response.llm_output or {}).get("token_usage")
+        if usage:
+            self._has_batch_report = True
+            return False
+        return self._has_batch_report and usage == {}
 
 
 def _documents(context: Context) -> list[Document]:
@@ -275,5 +330,5 @@ def _documents(context: Context) -> list[Document]:
 
 
 def _plain(output: Any) -> Any:
-    """The text of a message, and anything else as it is."""
+    """Return the text of a message, and anything else as it is."""
     return output.text if isinstance(output, BaseMessage) else output

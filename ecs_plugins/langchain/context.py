@@ -18,8 +18,10 @@ from typing_extensions import TypedDict, override
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.building import ContextBuilder
+from ecs_plugins.frontier.cost import config_json
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.data import Document as ContextDocument
+from ecs_plugins.frontier.ledger import check_namespace
 from ecs_plugins.langchain.compressor import WritableFields, checked_documents
 
 CONTEXT_EVENT = "frontier_context"
@@ -85,7 +87,10 @@ class FrontierContext(WritableFields, RunnableSerializable[ContextInput, dict[st
         return self._call_with_config(self._build, input, config, **kwargs)
 
     def _build(
-        self, input: ContextInput, run_manager: CallbackManagerForChainRun
+        self,
+        input: ContextInput,
+        run_manager: CallbackManagerForChainRun,
+        config: RunnableConfig,
     ) -> dict[str, Any]:
         if not isinstance(input, Mapping) or "question" not in input or "documents" not in input:
             raise InvalidInputError(
@@ -95,17 +100,36 @@ class FrontierContext(WritableFields, RunnableSerializable[ContextInput, dict[st
         question = question_of(input)
         context = as_context(input["documents"])
         assert self.builder is not None
-        paid = self.builder.build(self.strategy, self.config, context, question)
+        tenant = namespace_of(config)
+        built = self.builder.build(self.strategy, self.config, context, question, tenant)
         event = {
             "strategy": self.strategy,
             "config": dict(self.config),
-            "tokens": paid.ledger.to_dict(),
-            "prepare_seconds": paid.seconds,
-            "characters": len(paid.text),
+            "characters": len(built.text),
+            **built.cost.to_dict(),
         }
         child: RunnableConfig = {"callbacks": run_manager.get_child()}
         dispatch_custom_event(CONTEXT_EVENT, event, config=child)
-        return {**input, "context": paid.text}
+        return {**input, "context": built.text}
+
+    def holds(
+        self, documents: Sequence[Document], context_id: str, namespace: tuple[str, ...]
+    ) -> bool:
+        """Return True if stage 1 of the strategy is there for some documents."""
+        del context_id
+        assert self.builder is not None
+        key = (self.strategy, config_json(self.config))
+        return self.builder.holds(key, as_context(documents), namespace)
+
+
+def namespace_of(config: RunnableConfig) -> tuple[str, ...]:
+    """Return the tenant of a run: ``config["configurable"]["namespace"]``, a name or several.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    given = config.get("configurable", {}).get("namespace") or ()
+    return check_namespace((given,) if isinstance(given, str) else given)
 
 
 def as_context(documents: Sequence[Document]) -> Context:

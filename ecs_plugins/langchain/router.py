@@ -6,10 +6,19 @@ A translation only: `ecs_plugins.frontier` decides and settles. The run follows
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import ExitStack, aclosing, closing
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Protocol, Self, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForChainRun,
@@ -20,7 +29,7 @@ from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.messages import AIMessageChunk, BaseMessage
 from langchain_core.prompts import PromptTemplate
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, RunnableSequence
 from langchain_core.runnables.utils import ConfigurableFieldSpec, get_unique_config_specs
 from pydantic import BeforeValidator
 from typing_extensions import override
@@ -30,42 +39,62 @@ from ecs_plugins.common.checks import check_several
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
 from ecs_plugins.frontier.building import ContextBuilder
+from ecs_plugins.frontier.cost import PointKey
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.reloading import check_frontier, check_names, chosen_name, open_frontier
+from ecs_plugins.frontier.reloading import check_frontier, chosen_name, open_frontier
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routed_query import RoutedQuery
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
     RoutingFields,
+    key_of_fallback,
     named_fallback,
     settings_of,
 )
-from ecs_plugins.integrations.shadowing import SecondAnswer, learn
 from ecs_plugins.langchain.answering import AnsweringRunnable
-from ecs_plugins.langchain.chains import CallbackCounter, RoutedChain
+from ecs_plugins.langchain.chains import (
+    CallbackCounter,
+    ChainRunnable,
+    RoutedChain,
+    as_runnable,
+)
 from ecs_plugins.langchain.compressor import WritableFields
-from ecs_plugins.langchain.context import FrontierContext, as_context, question_of
+from ecs_plugins.langchain.context import (
+    FrontierContext,
+    as_context,
+    namespace_of,
+    question_of,
+)
 
 DECISION_EVENT = "frontier_decision"
 """Name of the custom event with the decision, before its chain runs."""
 
 SETTLEMENT_EVENT = "frontier_settlement"
-"""Name of the custom event with expected against actual cost, behind the run."""
+"""Name of the custom event with expected and actual cost, after the run."""
 
 SyncManager = CallbackManagerForChainRun
 AsyncManager = AsyncCallbackManagerForChainRun
 
 
+class _Keeper(Protocol):
+    """A chain whose preparations can be looked up."""
+
+    def holds(self, documents: list[Document], context_id: str, namespace: tuple[str, ...]) -> bool:
+        """Return True if the preparation of a context is there."""
+
+
 def _by_label(chains: object) -> object:
-    """Chains that know what they are called, by their labels."""
+    """Return chains by their labels, those of one's own as Runnables."""
+    if isinstance(chains, Mapping):
+        return {name: as_runnable(chain) for name, chain in chains.items()}
     if not isinstance(chains, list | tuple):
         return chains
     if any(not isinstance(chain, RoutedChain) for chain in chains):
         raise ConfigurationError(
             "chains is a mapping from a label or strategy to a chain, or a list of RoutedChain"
         )
-    return {chain.label: chain for chain in chains}
+    return {chain.label: as_runnable(chain) for chain in chains}
 
 
 class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
@@ -80,22 +109,28 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
     router.invoke("Who built the mill?", {"configurable": {"reuse": 40}})   # N from the caller
     ```
 
-    A query's settings come from the input where that is a dict, else from
-    ``config["configurable"]``, else from the fields here; N at last from the ledger. A chain is
-    given the input as it came; with ``documents`` or ``retriever``,
-    ``{"question": ..., "documents": [...]}``. Decision and cost are custom events, and stand in
-    ``response_metadata["frontier"]`` of a message or of the last chunk of a stream.
+    The settings of a query come from the input where that is a dict, else from
+    ``config["configurable"]``, else from the fields here; N at last from the ledger. The tenant
+    comes from ``config["configurable"]["namespace"]`` alone. A chain is given the input as it
+    came; with ``documents`` or ``retriever``, ``{"question": ..., "documents": [...]}``. Decision
+    and cost are custom events, and stand in ``response_metadata["frontier"]`` of a message or of
+    the last chunk of a stream.
 
     The fields are those of `RoutingFields`, where ``context_id`` is by default the hash of the
     documents, and:
 
     Attributes:
         chains: Label (``"bm25(depth=4)"``) or strategy (``"bm25"``) -> chain; or a list of
-            `RoutedChain`.
-        documents: What every query is asked about.
-        retriever: Finds what a query is asked about, in place of ``documents``.
+            `RoutedChain`. Chains that retrieve for themselves need no documents.
+        documents: The context of every query.
+        retriever: Finds the context of a query, in place of ``documents``.
         fallback: Runs when a chain fails, unless its stream has begun.
-        count_tokens: Tokens of each text, for models that do not report what they used.
+        count_tokens: Tokens of each text, for models that do not report them.
+
+    Raises:
+        StorageError: The artefact cannot be read.
+        ConfigurationError: A field cannot be used, or the chains are not those of the frontier.
+        UnreachableTargetError: No query can reach the objective.
     """
 
     chains: Annotated[dict[str, Runnable[Any, Any]], BeforeValidator(_by_label)]
@@ -106,16 +141,12 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
 
     @override
     def model_post_init(self, context: Any, /) -> None:
-        """Refuse what cannot work, as far as that takes no file."""
+        """Refuse fields that cannot work together."""
         if not self.chains:
             raise ConfigurationError("chains is empty; give at least one strategy's chain")
-        for chain in self.chains.values():
-            if isinstance(chain, RoutedChain):
-                chain.check_lasting(lasting=isinstance(self.ledger, str))
         if self.documents is not None and self.retriever is not None:
             raise ConfigurationError("give documents or a retriever, not both")
-        if isinstance(self.frontier, EfficiencyFrontier):
-            check_names(self.chains, self.frontier)
+        self.check_choices(self.chains)
 
     @classmethod
     def from_frontier(
@@ -171,7 +202,6 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
             open_frontier(source),
             prompt=prompt,
             same_model=same_model,
-            lasting=isinstance(fields.get("ledger"), str),
         )
         answer = _answer_template(prompt) | llm
         chains: dict[str, Runnable[Any, Any]] = {}
@@ -212,7 +242,7 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
         Raises:
             InvalidInputError: A setting is out of range.
             UnreachableTargetError: Nothing measured reaches the target or fits the budget.
-            ConfigurationError: No chain runs what was chosen, or no objective is given.
+            ConfigurationError: No objective is given.
             StorageError: The artefact or the ledger cannot be read.
         """
         return self._call_with_config(self._invoke, input, config, **kwargs)
@@ -222,7 +252,6 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
     ) -> Any:
         with _RoutedRun(self, input, run_manager, config, kwargs) as run:
             output = run.chain.invoke(run.input, config)
-        run.shadow(output)
         return _with_report(output, run.report)
 
     async def _ainvoke(
@@ -230,17 +259,17 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
     ) -> Any:
         async with _RoutedRun(self, input, run_manager, config, kwargs) as run:
             output = await run.chain.ainvoke(run.input, config)
-        run.shadow(output)
         return _with_report(output, run.report)
 
     def _stream(
         self, inputs: Iterator[Any], run_manager: SyncManager, config: RunnableConfig, **kwargs: Any
     ) -> Iterator[Any]:
         chunk = None
-        with _RoutedRun(self, next(inputs), run_manager, config, kwargs) as run:
-            for chunk in run.chain.stream(run.input, config):
+        with ExitStack() as open_:
+            run = open_.enter_context(_RoutedRun(self, next(inputs), run_manager, config, kwargs))
+            chunks = cast("Generator[Any]", run.chain.stream(run.input, config))
+            for chunk in open_.enter_context(closing(chunks)):
                 yield chunk
-        run.shadow("")
         yield from _last_chunk(chunk, run.report)
 
     async def _astream(
@@ -252,9 +281,10 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
     ) -> AsyncIterator[Any]:
         chunk = None
         async with _RoutedRun(self, await anext(inputs), run_manager, config, kwargs) as run:
-            async for chunk in run.chain.astream(run.input, config):
-                yield chunk
-        run.shadow("")
+            stream = cast("AsyncGenerator[Any]", run.chain.astream(run.input, config))
+            async with aclosing(stream) as chunks:
+                async for chunk in chunks:
+                    yield chunk
         for last in _last_chunk(chunk, run.report):
             yield last
 
@@ -283,18 +313,43 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
         count: bool = True,
     ) -> RoutedQuery:
         given = input if isinstance(input, Mapping) else {}
-        asked = settings_of(given, config.get("configurable", {}), self)
-        if "context_id" not in asked and self.ledger is not None and documents:
-            asked["context_id"] = as_context(documents).id
-        counts = self.count_tokens
-        return self._decided(asked, count_tokens=counts, count=count, names=self.chains)
+        asked = settings_of(given, config.get("configurable", {}), self._defaults)
+        context = as_context(documents) if documents else None
+        if "context_id" not in asked and self.ledger is not None and context is not None:
+            asked["context_id"] = context.id
+        tenant = namespace_of(config)
+        query = self._decided(
+            asked,
+            namespace=tenant,
+            stored=self._stored(list(documents or ()), asked.get("context_id", ""), tenant),
+            count_tokens=self.count_tokens,
+            count=count,
+            names=self.chains,
+        )
+        if context is not None:
+            query.whole = f"{context.text}\n\n{question_of(input)}"
+        return query
 
-    # What LangChain asks of a Runnable.
+    def _stored(
+        self, documents: list[Document], context_id: str, namespace: tuple[str, ...]
+    ) -> dict[PointKey, bool]:
+        """Return the points whose preparations can be looked up, and whether they are there."""
+        stored = {}
+        for point in open_frontier(self.frontier, self.chains, self._router_config()).routable:
+            chain = self.chains[chosen_name(point, self.chains)]
+            keeper = chain.first if isinstance(chain, RunnableSequence) else chain
+            prepares = isinstance(keeper, ChainRunnable) and keeper.chain.prepare is not None
+            builds = isinstance(keeper, FrontierContext) and bool(documents)
+            if point.stage1 and (prepares or builds):
+                stored[point.key] = cast("_Keeper", keeper).holds(documents, context_id, namespace)
+        return stored
+
+    # Members of a Runnable.
 
     @property
     @override
     def config_specs(self) -> list[ConfigurableFieldSpec]:
-        """What can be configured in the chains."""
+        """Return the configurable fields of the chains."""
         runnables = [*self.chains.values(), self.fallback, self.retriever]
         return get_unique_config_specs(
             spec for runnable in runnables if runnable is not None for spec in runnable.config_specs
@@ -303,7 +358,7 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
     @property
     @override
     def lc_attributes(self) -> dict[str, Any]:
-        """A frontier as the text of its artefact."""
+        """Return a frontier as the text of its artefact."""
         if isinstance(self.frontier, EfficiencyFrontier):
             return {"frontier": {"artefact": self.frontier.to_json()}}
         return {}
@@ -320,7 +375,6 @@ class _RoutedRun:
     keywords: Mapping[str, Any]
     report: dict[str, object] = field(default_factory=dict)
     query: RoutedQuery = field(init=False)
-    asked: Any = field(init=False)
     chain: Runnable[Any, Any] = field(init=False)
 
     def __enter__(self) -> Self:
@@ -344,66 +398,40 @@ class _RoutedRun:
         several = None
         if documents is not None:
             several = list(check_several("documents", documents))
-        self.query = self.router._routed(self.input, self.config, documents, count=not again)
+        self.query = self.router._routed(self.input, self.config, several, count=not again)
         if several is not None:
             rest = self.input if isinstance(self.input, Mapping) else {}
-            question = question_of(self.input)
-            self.input = {**rest, "question": question, "documents": several}
-        self.asked = self.input
+            self.input = {**rest, "question": question_of(self.input), "documents": several}
         summary = self.query.decision.summary()
         dispatch_custom_event(DECISION_EVENT, summary, config=self.config)
-        chosen, counted = self._chosen(), CallbackCounter(self.query)
-        self.chain = chosen.with_config(metadata={METADATA_KEY: summary}, callbacks=[counted])
+        counted = CallbackCounter(self.query)
+        chain = self._chosen()
+        self.chain = chain.with_config(metadata={METADATA_KEY: summary}, callbacks=[counted])
         return self
 
-    def shadow(self, output: Any) -> None:
-        """Judge the answer, and answer again by what was not chosen, if that is to be."""
-
-        def second() -> SecondAnswer:
-            return SecondAnswer(
-                query=self.query,
-                question=question_of(self.asked),
-                answer=_text(output),
-                names=self.router.chains,
-                ask=self._ask_again,
-                support=self.router.support_judge,
-            )
-
-        learn(self.router.shadow, self.router.support_judge, second)
-
-    def _ask_again(self, name: str, query: RoutedQuery) -> str:
-        chain = self._runs(name, query)
-        output = chain.invoke(self.asked, {"callbacks": [CallbackCounter(query)]})
-        return _text(output)
-
-    def _runs(self, name: str, query: RoutedQuery) -> Runnable[Any, Any]:
-        """What answers a query, whose tokens a chain may count by itself."""
-        chain = self.router.chains[name]
-        if isinstance(chain, RoutedChain):
-            query.count_tokens = self.router.count_tokens or chain.count_tokens
-            chain = chain.bind(context_id=self.query.context_id)
-        return chain.bind(**self.keywords)
-
     def _chosen(self) -> Runnable[Any, Any]:
-        """The chain of the choice, and what answers when it fails, unless its stream has begun."""
-        label, chains, input = self.query.decision.label, self.router.chains, self.input
-        chain = self._runs(chosen_name(self.query.decision, chains), self.query)
-        chain = chain.with_config(tags=[f"strategy:{label}"])
+        """Return the chain of the choice, with the fallback, unless its stream has begun."""
+        decision = self.query.decision
+        chain = self.router.chains[chosen_name(decision, self.router.chains)]
+        if isinstance(chain, ChainRunnable):
+            self.query.count_tokens = self.router.count_tokens or chain.chain.count_tokens
+            chain = chain.bind(context_id=self.query.context_id or "")
+        chain = chain.bind(**self.keywords).with_config(tags=[f"strategy:{decision.label}"])
         if self.router.fallback is None:
             return chain
+        input = self.input
 
         def failed(given: dict[str, Any]) -> Any:
-            self.query.error = given["error"]
+            router = self.router
+            frontier = self.query.router.frontier
+            key = key_of_fallback(router.fallback, router.chains, frontier)
+            self.query.fail(given["error"], key)
             return input
 
         fallback = self.router.fallback.bind(**self.keywords).with_config(tags=["fallback"])
         self.input = {"input": input}
         first: Runnable[Any, Any] = RunnableLambda(itemgetter("input")) | chain
         return first.with_fallbacks([RunnableLambda(failed) | fallback], exception_key="error")
-
-
-def _text(output: Any) -> str:
-    return output.text if isinstance(output, BaseMessage) else str(output)
 
 
 def _with_report(output: Any, report: Mapping[str, object]) -> Any:
@@ -414,13 +442,13 @@ def _with_report(output: Any, report: Mapping[str, object]) -> Any:
 
 
 def _last_chunk(chunk: Any, report: Mapping[str, object]) -> Iterator[AIMessageChunk]:
-    """Behind a stream of messages, a chunk with the numbers."""
+    """Yield a chunk with the numbers after a stream of messages."""
     if isinstance(chunk, AIMessageChunk):
         yield _with_report(AIMessageChunk(content="", id=chunk.id), report)
 
 
 def _answer_template(template: str) -> PromptTemplate:
-    """The calibration's prompt; braces around anything else are plain text."""
+    """Return the prompt of the calibration; braces around anything else are plain text."""
     text = template.replace("{", "{{").replace("}", "}}")
     for place in ("{context}", "{question}"):
         text = text.replace(f"{{{place}}}", place)

@@ -1,4 +1,4 @@
-from .chains import RoutedEngine as RoutedEngine
+from .chains import RoutedChain as RoutedChain
 from .evaluator import ECSSupportEvaluator as ECSSupportEvaluator
 from .memory import EntropicChatMemory as EntropicChatMemory
 from .memory import EntropicMemoryBlock as EntropicMemoryBlock

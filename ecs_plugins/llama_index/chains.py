@@ -1,12 +1,13 @@
-"""A query engine of the user's own behind a router: what it prepares per context, and its answer.
+"""Chains of your own as LlamaIndex query engines: a stage 1 once per context, and its answer.
 
-A translation only: `ecs_plugins.frontier.chains` keeps what was prepared.
+A translation only: `ecs_plugins.frontier.chains` keeps the preparations.
 """
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -16,174 +17,162 @@ from llama_index.core.schema import BaseNode, QueryBundle, TextNode
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
-from ecs_plugins.common.checks import check_kind, check_text
-from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.chains import (
+    NOTHING_PAID,
     CallCounter,
     ChainPreparation,
-    PreparationStore,
-    check_lasting,
+    PreparationKey,
+    register_adapter,
+    run_coroutine,
 )
-from ecs_plugins.frontier.cost import ConfigValue, PointKey, config_json, label_of
+from ecs_plugins.frontier.chains import RoutedChain as RoutedChain
+from ecs_plugins.frontier.cost import ConfigValue
 from ecs_plugins.frontier.data import Context
+from ecs_plugins.frontier.ledger import check_namespace
 from ecs_plugins.frontier.strategies.base import Answered, Prepared
 from ecs_plugins.llama_index.counting import as_context, counted, current_query
-from ecs_plugins.tokens import Stage, TokenLedger
-
-Preparation = Callable[[Sequence[BaseNode]], Any]
-EngineMaker = Callable[[Any], BaseQueryEngine]
+from ecs_plugins.tokens import Stage
 
 
-class RoutedEngine(BaseQueryEngine):
-    """An engine with a stage 1 of its own, for a `FrontierQueryEngine` and for `calibrate`.
-
-    ```python
-    RoutedEngine("notes", prepare=summarise, answer=lambda notes: NotesEngine(llm, notes))
-    ```
-
-    ``prepare`` runs once per context and what it gives is kept; ``answer`` makes the engine that
-    answers from it. Tokens of both are counted by themselves.
+class ChainEngine(BaseQueryEngine):
+    """A `RoutedChain` that prepares its context and answers.
 
     Args:
-        name: The strategy; with ``settings`` what its point is called.
-        answer: Stage 2: a query engine, or with ``prepare`` what makes one of what was kept. For
-            `calibrate` it may also be a function of the nodes of a question's context.
-        prepare: Stage 1: from nodes to text or plain values; None for none.
-        nodes: What queries are asked about, and what is prepared.
-        settings: The configuration, where a strategy has several.
-        directory: Keeps what was prepared for other processes and the next start.
-        count_tokens: Tokens of each text, for models that do not report what they used.
-        routable: Whether a router may choose it.
-
-    Raises:
-        ConfigurationError: It prepares, and nothing makes an engine of that, or an argument
-            cannot be used.
+        chain: Its two stages.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        answer: BaseQueryEngine | EngineMaker,
-        prepare: Preparation | None = None,
-        nodes: Sequence[BaseNode] = (),
-        settings: Mapping[str, ConfigValue] | None = None,
-        directory: str | None = None,
-        count_tokens: TokenCounter | None = None,
-        routable: bool = True,
-    ) -> None:
-        if not check_text("the name of an engine", name):
-            raise ConfigurationError("an engine needs the name of its strategy")
-        if not isinstance(answer, BaseQueryEngine) and not callable(answer):
-            raise ConfigurationError(f"{name}: answer is neither a query engine nor makes one")
-        if prepare is not None and not callable(prepare):
-            raise ConfigurationError(f"{name}: prepare is no function of the nodes")
-        if prepare is not None and isinstance(answer, BaseQueryEngine):
-            raise ConfigurationError(
-                f"{name} prepares something and its engine is never given it; let answer make the "
-                "engine: answer=lambda prepared: ..."
-            )
+    def __init__(self, chain: RoutedChain) -> None:
         super().__init__(None)
-        self.name = name
-        self.answer = answer
-        self.prepare = prepare
-        self.nodes = list(nodes)
-        self.settings = dict(check_kind("settings", settings or {}, Mapping))  # type: ignore[type-abstract]
-        self.directory = directory
-        self.count_tokens = count_tokens
-        self.routable = routable
-        self._store = PreparationStore(directory)
-
-    @property
-    def key(self) -> PointKey:
-        """What its point is called."""
-        return (self.name, config_json(self.settings))
-
-    @property
-    def label(self) -> str:
-        """The label of its point."""
-        return label_of(self.name, self.settings)
+        self.chain = chain
 
     @override
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        return self._engine(query_bundle).query(query_bundle)
+        chain = self.chain
+        if chain.prepare is None:
+            return engine_of(chain, chain.nodes).query(query_bundle)
+        key = self._key(query_bundle)
+        kept = chain.store.prepared(key, lambda: prepared_of(chain, chain.nodes))
+        return self._engine(kept).query(query_bundle)
 
     @override
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        engine = await run_sync(self._engine, query_bundle)
+        chain = self.chain
+        if chain.prepare is None:
+            engine = await run_sync(engine_of, chain, chain.nodes)
+            return await engine.aquery(query_bundle)
+        key = self._key(query_bundle)
+
+        async def make() -> ChainPreparation:
+            return await aprepared_of(chain, chain.nodes)
+
+        kept = await chain.store.aprepared(key, make)
+        engine = await run_sync(self._engine, kept)
         return await engine.aquery(query_bundle)
 
-    def _engine(self, query_bundle: QueryBundle) -> BaseQueryEngine:
-        if self.prepare is None:
-            return self.engine_for(self.nodes)
-        given = getattr(query_bundle, "context_id", None)
-        context = given or (as_context(self.nodes).id if self.nodes else "")
-        kept = self._store.prepared(self.key, context, lambda: self.prepared_of(self.nodes))
+    def holds(self, context_id: str | None, namespace: tuple[str, ...]) -> bool:
+        """Return True if the preparation of the context is there."""
+        return self.chain.store.holds(self._key_of(context_id, namespace))
+
+    def _key(self, bundle: QueryBundle) -> PreparationKey:
+        return self._key_of(getattr(bundle, "context_id", None), namespace_of(bundle))
+
+    def _key_of(self, context_id: str | None, namespace: tuple[str, ...]) -> PreparationKey:
+        content = as_context(self.chain.nodes).id if self.chain.nodes else ""
+        return self.chain.preparation_key(namespace, context_id or "", content)
+
+    def _engine(self, kept: ChainPreparation) -> BaseQueryEngine:
         query = current_query()
         if query is not None:
-            tokens = TokenLedger() if kept.found else kept.ledger
-            query.add_context(self.key, tokens, 0.0 if kept.found else kept.seconds)
-        return self.engine_for(kept.value)
-
-    def engine_for(self, value: Any) -> BaseQueryEngine:
-        """The engine that answers from what was prepared, or from nodes."""
-        return self.answer if isinstance(self.answer, BaseQueryEngine) else self.answer(value)
-
-    def prepared_of(self, nodes: Sequence[BaseNode]) -> ChainPreparation:
-        """Stage 1 of some nodes, always anew."""
-        assert self.prepare is not None
-        counter = CallCounter(Stage.PREPARE, self.count_tokens)
-        began = time.perf_counter()
-        with counted(counter):
-            value = self.prepare(nodes)
-        return ChainPreparation(value, counter.ledger, time.perf_counter() - began)
-
-    def check_lasting(self, *, lasting: bool) -> None:
-        """Refuse what is forgotten with the process (`ecs_plugins.frontier.chains`)."""
-        check_lasting(
-            "RoutedEngine",
-            self.label,
-            prepares=self.prepare is not None,
-            directory=self.directory,
-            lasting=lasting,
-        )
-
-    def as_strategy(self) -> MeasuredEngine:
-        """What `calibrate` measures."""
-        return MeasuredEngine(self)
+            query.add_context(self.chain.key, NOTHING_PAID if kept.found else kept.cost)
+        return engine_of(self.chain, kept.value)
 
     @override
     def _get_prompt_modules(self) -> PromptMixinType:
         return {}
 
 
-class MeasuredEngine:
-    """A `RoutedEngine` as a strategy that answers by itself."""
+def namespace_of(bundle: object) -> tuple[str, ...]:
+    """Return the tenant of a query: the field ``namespace`` of a `FrontierQuery`."""
+    given = getattr(bundle, "namespace", None) or ()
+    return check_namespace((given,) if isinstance(given, str) else given)
 
-    def __init__(self, chain: RoutedEngine) -> None:
+
+def as_engine(chain: object) -> object:
+    """Return a `RoutedChain` as a query engine, and anything else as it is."""
+    return ChainEngine(chain) if isinstance(chain, RoutedChain) else chain
+
+
+def engine_of(chain: RoutedChain, value: Any) -> BaseQueryEngine:
+    """Return the engine that answers from a preparation, or from nodes."""
+    engine = chain.answer if isinstance(chain.answer, BaseQueryEngine) else chain.answer(value)
+    assert isinstance(engine, BaseQueryEngine)
+    return engine
+
+
+def prepared_of(chain: RoutedChain, nodes: Sequence[BaseNode]) -> ChainPreparation:
+    """Run stage 1, and count its calls."""
+    prepared: ChainPreparation
+    counter = CallCounter(Stage.PREPARE, chain.count_tokens)
+    began = time.perf_counter()
+    with counted(counter):
+        value = chain.prepare(nodes)
+    if inspect.isawaitable(value):
+        prepared = run_coroutine(_awaited(chain, value))
+        return prepared
+    return ChainPreparation(value, counter.cost(time.perf_counter() - began))
+
+
+async def aprepared_of(chain: RoutedChain, nodes: Sequence[BaseNode]) -> ChainPreparation:
+    """Run stage 1 off the event loop, or as the coroutine that it is."""
+    if inspect.iscoroutinefunction(chain.prepare):
+        return await _awaited(chain, chain.prepare(nodes))
+    return await run_sync(prepared_of, chain, nodes)
+
+
+async def _awaited(chain: RoutedChain, value: Any) -> ChainPreparation:
+    counter = CallCounter(Stage.PREPARE, chain.count_tokens)
+    began = time.perf_counter()
+    with counted(counter):
+        made = await value
+    return ChainPreparation(made, counter.cost(time.perf_counter() - began))
+
+
+class MeasuredEngine:
+    """A `RoutedChain` of query engines as a strategy that answers by itself."""
+
+    def __init__(self, chain: RoutedChain) -> None:
         self.name = chain.name
-        self.config: Mapping[str, ConfigValue] = chain.settings
+        self.config: Mapping[str, ConfigValue] = dict(chain.settings or {})
         self.routable = chain.routable
         self._chain = chain
 
     def prepare(self, context: Context) -> Prepared:
-        """Stage 1, always anew: its cost is measured."""
+        """Run stage 1, always anew: its cost is measured."""
         if self._chain.prepare is None:
             return Prepared(context, value=_nodes(context))
-        made = self._chain.prepared_of(_nodes(context))
-        return Prepared(context, "", made.ledger, made.seconds, value=made.value)
+        made = prepared_of(self._chain, _nodes(context))
+        cost = made.cost
+        return Prepared(context, "", cost.tokens, cost.seconds, value=made.value, calls=cost.calls)
 
     def answer(self, prepared: Prepared, question: str) -> Answered:
-        """Stage 2."""
-        engine = self._chain.engine_for(prepared.value)
+        """Run stage 2."""
+        engine = engine_of(self._chain, prepared.value)
         counter = CallCounter(Stage.QUERY, self._chain.count_tokens)
         began = time.perf_counter()
         with counted(counter):
             response = engine.query(question)
+            text = str(response)  # reads a stream to its end
         seconds = time.perf_counter() - began
         counter.check(self._chain.label)
-        return Answered(str(response), counter.ledger, seconds)
+        answer = getattr(response, "response", None)
+        structured = answer is not None and not isinstance(answer, str)
+        return Answered(
+            answer if structured else text,
+            counter.tokens,
+            seconds,
+            calls=max(1, len(counter.calls)),
+            answer_field=self._chain.answer_field,
+        )
 
 
 def _nodes(context: Context) -> list[BaseNode]:
@@ -191,3 +180,12 @@ def _nodes(context: Context) -> list[BaseNode]:
         TextNode(text=document.text, metadata={"title": document.title})
         for document in context.documents
     ]
+
+
+def _makes_engines(answer: object) -> bool:
+    return isinstance(answer, BaseQueryEngine) or (
+        callable(answer) and not hasattr(answer, "invoke")
+    )
+
+
+register_adapter(_makes_engines, MeasuredEngine)

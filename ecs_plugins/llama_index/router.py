@@ -6,14 +6,19 @@ is asked to choose. N travels with the query.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
-from llama_index.core.base.response.schema import RESPONSE_TYPE, Response
+from llama_index.core.base.response.schema import (
+    RESPONSE_TYPE,
+    AsyncStreamingResponse,
+    Response,
+    StreamingResponse,
+)
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.events import BaseEvent
@@ -29,22 +34,22 @@ from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
 from ecs_plugins.frontier.building import ContextBuilder
-from ecs_plugins.frontier.cost import StrategyPoint
+from ecs_plugins.frontier.cost import PointKey, StrategyPoint
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.decision import RoutingDecision, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.reloading import check_frontier, check_names, chosen_name, open_frontier
+from ecs_plugins.frontier.reloading import check_frontier, chosen_name, open_frontier
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routed_query import RoutedQuery
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
     RoutingFields,
+    key_of_fallback,
     named_fallback,
     settings_of,
 )
-from ecs_plugins.integrations.shadowing import SecondAnswer, learn
-from ecs_plugins.llama_index.chains import RoutedEngine
-from ecs_plugins.llama_index.counting import as_context, counted, current_query
+from ecs_plugins.llama_index.chains import ChainEngine, RoutedChain, as_engine, namespace_of
+from ecs_plugins.llama_index.counting import CountedStream, as_context, counted, current_query
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -58,24 +63,25 @@ class _FrontierEvent(BaseEvent):
 
 
 class FrontierDecisionEvent(_FrontierEvent):
-    """What was chosen for a query, with the numbers behind it, before its engine runs."""
+    """The decision for a query, with its numbers, before its engine runs."""
 
     decision: dict[str, Any]
 
 
 class FrontierSettlementEvent(_FrontierEvent):
-    """The decision and, under ``settlement``, what the query cost beside what was expected."""
+    """The decision and, under ``settlement``, the cost of the query next to its forecast."""
 
     report: dict[str, Any]
 
 
 @dataclass
 class FrontierQuery(QueryBundle):
-    """A query that says how often its context is asked and what is wanted of the answer.
+    """A query with its context, its tenant and its objective.
 
     It goes wherever a `QueryBundle` goes, so it reaches the selector through LlamaIndex's own
-    routers. Besides the fields of a `QueryBundle` it has ``reuse`` (N), ``context_id``, and at
-    most one of ``target_f1``, ``budget`` and ``weight``, as `FrontierSelector` has them.
+    routers. Besides the fields of a `QueryBundle` it has ``reuse`` (N), ``context_id``, at most
+    one of ``target_f1``, ``budget`` and ``weight``, and ``namespace``: the tenant, whose counts
+    and preparations no other tenant sees.
     """
 
     reuse: float | None = None
@@ -83,6 +89,7 @@ class FrontierQuery(QueryBundle):
     target_f1: float | None = None
     budget: float | None = None
     weight: float | None = None
+    namespace: tuple[str, ...] = ()
 
 
 class FrontierSelector(RoutingFields, BaseSelector):
@@ -101,19 +108,20 @@ class FrontierSelector(RoutingFields, BaseSelector):
     ```
 
     A tool is named like a point (``"bm25(depth=5)"``) or like a strategy, for all its
-    configurations. The reason of the selection holds the numbers. A selector does not see what
-    a query costs: `FrontierQueryEngine` settles too.
+    configurations. The reason of the selection holds the numbers. A selector does not see the
+    cost of a query: `FrontierQueryEngine` settles too.
 
     The fields are those of `RoutingFields`.
 
     Raises:
         StorageError: There is no such artefact.
-        ConfigurationError: The frontier or the policy is none, a number is none, two objectives are
-            given, or a field is unknown.
+        ConfigurationError: A field is unknown or cannot be used.
+        UnreachableTargetError: No query can reach the objective.
     """
 
     def __init__(self, frontier: EfficiencyFrontier | str, **fields: Any) -> None:
         super().__init__(frontier=frontier, **fields)
+        self.check_choices()
 
     def route(
         self,
@@ -123,14 +131,27 @@ class FrontierSelector(RoutingFields, BaseSelector):
         count_tokens: TokenCounter | None = None,
         count: bool = True,
         names: Iterable[str] = (),
+        stored: Callable[[str, tuple[str, ...]], Mapping[PointKey, bool]] | None = None,
     ) -> RoutedQuery:
-        """Decide; ``context_id`` is what it is about where neither query nor selector says."""
+        """Decide; ``context_id`` names the context where neither query nor selector does.
+
+        ``stored`` looks up preparations by context and tenant.
+        """
         asked: object = query if isinstance(query, FrontierQuery) else {}
-        settings = settings_of(asked, self, {"context_id": context_id})
-        return self._decided(settings, count_tokens=count_tokens, count=count, names=names)
+        settings = settings_of(asked, self._defaults, {"context_id": context_id})
+        tenant = namespace_of(query)
+        found = None if stored is None else stored(settings.get("context_id", ""), tenant)
+        return self._decided(
+            settings,
+            namespace=tenant,
+            stored=found,
+            count_tokens=count_tokens,
+            count=count,
+            names=names,
+        )
 
     def decide(self, query: QueryBundle | str) -> RoutingDecision:
-        """What would be chosen, without counting the query.
+        """Return the decision for a query, without counting it.
 
         Raises:
             InvalidInputError: A setting is out of range.
@@ -153,7 +174,7 @@ class FrontierSelector(RoutingFields, BaseSelector):
 
     @override
     def _update_prompts(self, prompts_dict: PromptDictType) -> None:
-        """There are none."""
+        """Do nothing: there are none."""
 
 
 def _selection(decision: RoutingDecision, names: Sequence[str]) -> SelectorResult:
@@ -177,27 +198,27 @@ class FrontierQueryEngine(BaseQueryEngine):
     ```
 
     ``response.metadata["frontier"]`` holds the decision and, under ``settlement``, its cost
-    beside the forecast; ``selector_result`` what `RouterQueryEngine` would have put there. A
-    streaming response is settled with what was known when it was returned.
+    next to the forecast; ``selector_result`` the selection, as in a `RouterQueryEngine`. A stream
+    is settled when it ends, and both appear in its metadata then.
 
     Args:
         selector: Decides.
         engines: Label (``"bm25(depth=4)"``) or strategy (``"bm25"``) -> engine; or a list of
-            `RoutedEngine`.
-        context_id: What queries are about, where neither query nor selector says.
+            `RoutedChain`.
+        context_id: Names the context where neither query nor selector does.
         fallback: Answers when an engine fails.
-        count_tokens: Tokens of each text, for models that do not report what they used.
+        count_tokens: Tokens of each text, for models that do not report them.
         callback_manager: Of LlamaIndex.
 
     Raises:
-        ConfigurationError: No engine, or one for a strategy that was not measured.
+        ConfigurationError: No engine, or the engines are not those of the frontier.
     """
 
     @strict_keywords
     def __init__(
         self,
         selector: FrontierSelector,
-        engines: Mapping[str, BaseQueryEngine] | Sequence[RoutedEngine],
+        engines: Mapping[str, BaseQueryEngine | RoutedChain] | Sequence[RoutedChain],
         *,
         context_id: str | None = None,
         fallback: BaseQueryEngine | None = None,
@@ -206,17 +227,14 @@ class FrontierQueryEngine(BaseQueryEngine):
     ) -> None:
         check_kind("selector", selector, FrontierSelector)
         if not isinstance(engines, Mapping):
-            routed = check_each("engines", engines, RoutedEngine)
-            engines = {engine.label: engine for engine in routed}
+            routed = check_each("engines", engines, RoutedChain)
+            engines = {chain.label: as_engine(chain) for chain in routed}
         if not engines:
             raise ConfigurationError("engines is empty; give at least one strategy's engine")
         check_each("the names of engines", engines, str)
-        for engine in engines.values():
-            if isinstance(engine, RoutedEngine):
-                engine.check_lasting(lasting=isinstance(selector.ledger, str))
-        check_names(engines, open_frontier(selector.frontier, engines))
+        self.engines: dict[str, Any] = {name: as_engine(given) for name, given in engines.items()}
+        selector.check_choices(engines)
         self.selector = selector
-        self.engines = dict(engines)
         self.context_id = context_id
         self.fallback = fallback
         self.count_tokens = count_tokens
@@ -277,7 +295,6 @@ class FrontierQueryEngine(BaseQueryEngine):
             open_frontier(source),
             prompt=prompt,
             same_model=same_model,
-            lasting=isinstance(settings.get("ledger"), str),
         )
         asked = as_context(nodes or ()) if retriever is None else retriever
         engines: dict[str, BaseQueryEngine] = {
@@ -293,80 +310,132 @@ class FrontierQueryEngine(BaseQueryEngine):
 
     @override
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        query, engine = self._start(query_bundle)
-        with counted(query):
+        run = self._start(query_bundle)
+        with counted(run.query):
             try:
-                response = engine.query(query_bundle)
+                response = run.engine.query(run.bundle)
             except BaseException as error:
-                response = self._fallback(query, error).query(query_bundle)
-            finally:
-                report = self._settle(query)
-        self._shadow(query, query_bundle, response)
-        response.metadata = {**(response.metadata or {}), **report}
+                try:
+                    response = self._fallback(run.query, error).query(run.bundle)
+                except BaseException:
+                    run.settle()
+                    raise
+            run.finish(response)
         return response
 
     @override
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        query, engine = await run_sync(self._start, query_bundle)
-        with counted(query):
+        run = await run_sync(self._start, query_bundle)
+        with counted(run.query):
             try:
-                response = await engine.aquery(query_bundle)
+                response = await run.engine.aquery(run.bundle)
             except BaseException as error:
-                response = await self._fallback(query, error).aquery(query_bundle)
-            finally:
-                report = await run_sync(self._settle, query)
-        self._shadow(query, query_bundle, response)
-        response.metadata = {**(response.metadata or {}), **report}
+                try:
+                    response = await self._fallback(run.query, error).aquery(run.bundle)
+                except BaseException:
+                    await run_sync(run.settle)
+                    raise
+            if _stream_of(response) is None:
+                await run_sync(run.finish, response)
+            else:
+                run.finish(response)
         return response
 
     def _fallback(self, query: RoutedQuery, error: BaseException) -> BaseQueryEngine:
-        query.error = error
+        key = key_of_fallback(self.fallback, self.engines, query.router.frontier)
+        query.fail(error, key)
         if self.fallback is None or not isinstance(error, Exception):
+            query.fallback = None
             raise error
         return self.fallback
 
-    def _shadow(self, query: RoutedQuery, bundle: QueryBundle, response: RESPONSE_TYPE) -> None:
-        """Judge the answer, and answer again by what was not chosen, if that is to be."""
-
-        def ask(name: str, again: RoutedQuery) -> str:
-            with counted(again):
-                return str(self._runs(name, again).query(bundle))
-
-        def second() -> SecondAnswer:
-            return SecondAnswer(
-                query=query,
-                question=bundle.query_str,
-                answer=str(response) if isinstance(response, Response) else "",
-                names=self.engines,
-                ask=ask,
-                support=self.selector.support_judge,
-            )
-
-        learn(self.selector.shadow, self.selector.support_judge, second)
-
-    def _start(self, bundle: QueryBundle) -> tuple[RoutedQuery, BaseQueryEngine]:
+    def _start(self, bundle: QueryBundle) -> _EngineRun:
         query = self.selector.route(
-            bundle, context_id=self.context_id, count_tokens=self.count_tokens, names=self.engines
+            bundle,
+            context_id=self.context_id,
+            count_tokens=self.count_tokens,
+            names=self.engines,
+            stored=self._stored,
         )
         _dispatcher.event(FrontierDecisionEvent(decision=query.decision.summary()))
-        return query, self._runs(chosen_name(query.decision, self.engines), query)
+        engine = self.engines[chosen_name(query.decision, self.engines)]
+        if isinstance(engine, ChainEngine):
+            query.count_tokens = self.count_tokens or engine.chain.count_tokens
+        context = self._whole(engine)
+        if context is not None:
+            query.whole = f"{context.text}\n\n{bundle.query_str}"
+        asked = FrontierQuery(
+            bundle.query_str,
+            image_path=bundle.image_path,
+            custom_embedding_strs=bundle.custom_embedding_strs,
+            embedding=bundle.embedding,
+            context_id=query.context_id,
+            namespace=query.namespace,
+        )
+        return _EngineRun(query, engine, asked, list(self.engines))
 
-    def _runs(self, name: str, query: RoutedQuery) -> BaseQueryEngine:
-        """What answers a query, whose tokens an engine may count by itself."""
-        engine = self.engines[name]
-        if isinstance(engine, RoutedEngine):
-            query.count_tokens = self.count_tokens or engine.count_tokens
-        return engine
+    def _stored(self, context_id: str, namespace: tuple[str, ...]) -> dict[PointKey, bool]:
+        """Return the points whose preparations can be looked up, and whether they are there."""
+        stored = {}
+        for point in self.selector.core.frontier.routable:
+            engine = self.engines[chosen_name(point, self.engines)]
+            if not point.stage1:
+                continue
+            if isinstance(engine, ChainEngine) and engine.chain.prepare is not None:
+                stored[point.key] = engine.holds(context_id, namespace)
+            elif isinstance(engine, StrategyQueryEngine) and isinstance(engine.source, Context):
+                stored[point.key] = engine.builder.holds(point, engine.source, namespace)
+        return stored
 
-    def _settle(self, query: RoutedQuery) -> dict[str, object]:
-        report = query.settle()
-        _dispatcher.event(FrontierSettlementEvent(report=report))
-        selected = _selection(query.decision, list(self.engines))
-        return {METADATA_KEY: report, "selector_result": selected}
+    def _whole(self, engine: BaseQueryEngine) -> Context | None:
+        """Return the whole context of a query, where its engine knows it beforehand."""
+        if isinstance(engine, StrategyQueryEngine) and isinstance(engine.source, Context):
+            return engine.source
+        if isinstance(engine, ChainEngine) and engine.chain.nodes:
+            return as_context(engine.chain.nodes)
+        return None
 
     @override
     def _get_prompt_modules(self) -> PromptMixinType:
         return cast("PromptMixinType", dict(self.engines))
+
+
+@dataclass
+class _EngineRun:
+    """One query on its way through LlamaIndex."""
+
+    query: RoutedQuery
+    engine: BaseQueryEngine
+    bundle: FrontierQuery
+    names: list[str]
+
+    def finish(self, response: RESPONSE_TYPE) -> None:
+        """Settle a response, or a stream at its end, and put the numbers into its metadata."""
+        stream = _stream_of(response)
+        metadata = dict(response.metadata or {})
+        response.metadata = metadata
+        if stream is None:
+            metadata.update(self.settle())
+            return
+        metadata[METADATA_KEY] = self.query.decision.summary()
+        counted_stream: Any = CountedStream(
+            stream, self.query, lambda: metadata.update(self.settle())
+        )
+        cast("Any", response).response_gen = counted_stream
+
+    def settle(self) -> dict[str, object]:
+        """Book the query, and return the numbers."""
+        report = self.query.settle()
+        _dispatcher.event(FrontierSettlementEvent(report=report))
+        selected = _selection(self.query.decision, self.names)
+        return {METADATA_KEY: report, "selector_result": selected}
+
+
+def _stream_of(response: RESPONSE_TYPE) -> Any:
+    """Return the stream of a response that has not been read; None of any other."""
+    if isinstance(response, StreamingResponse | AsyncStreamingResponse):
+        return response.response_gen if response.response_txt is None else None
+    return None
 
 
 @dataclass(eq=False)
@@ -386,28 +455,34 @@ class StrategyQueryEngine(BaseQueryEngine):
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         source = self.source
         found = source.retrieve(query_bundle) if isinstance(source, BaseRetriever) else ()
-        context, prompt = self._build(found, query_bundle.query_str)
+        context, prompt = self._build(found, query_bundle)
         return self._response(context, self.llm.complete(prompt).text)
 
     @override
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         source = self.source
         found = await source.aretrieve(query_bundle) if isinstance(source, BaseRetriever) else ()
-        context, prompt = await run_sync(self._build, found, query_bundle.query_str)
+        context, prompt = await run_sync(self._build, found, query_bundle)
         return self._response(context, (await self.llm.acomplete(prompt)).text)
 
-    def _build(self, found: Sequence[NodeWithScore], question: str) -> tuple[str, str]:
-        """The context of a question, and the prompt with both."""
+    def _build(self, found: Sequence[NodeWithScore], bundle: QueryBundle) -> tuple[str, str]:
+        """Return the context of a question, and the prompt with both."""
         context = self.source
         if isinstance(context, BaseRetriever):
             context = as_context([node.node for node in found])
-        paid = self.builder.build(self.point.strategy, self.point.config, context, question)
-        if (query := current_query()) is not None:
-            query.add_context(self.point.key, paid.ledger, paid.seconds)
-        return paid.text, answer_prompt(paid.text, question, self.prompt)
+        point = self.point
+        tenant = namespace_of(bundle)
+        question = bundle.query_str
+        built = self.builder.build(point.strategy, point.config, context, question, tenant)
+        query = current_query()
+        if query is not None:
+            query.add_context(point.key, built.cost)
+        if isinstance(query, RoutedQuery):
+            query.whole = f"{context.text}\n\n{question}"
+        return built.text, answer_prompt(built.text, question, self.prompt)
 
     def _response(self, context: str, text: str) -> Response:
-        # What was read is one text: its pieces may be parts of several nodes.
+        # One node, as the pieces of the text may be parts of several nodes.
         node = TextNode(text=context, metadata={"strategy": self.point.label})
         return Response(text, source_nodes=[NodeWithScore(node=node)])
 

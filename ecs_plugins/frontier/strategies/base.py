@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.cost import ConfigValue
 from ecs_plugins.frontier.data import Context
+from ecs_plugins.frontier.usage import ModelCall
 from ecs_plugins.tokens import TokenLedger
 
 
@@ -20,7 +21,8 @@ from ecs_plugins.tokens import TokenLedger
 class Prepared:
     """What stage 1 made of a context, and what that cost; sunk where it is ``reused``.
 
-    ``value`` is what a chain of the user's made, where that is no text.
+    ``value`` is what a chain of the user's made, where that is no text. The ``calls`` of models
+    are those behind the tokens, where they are known.
     """
 
     context: Context
@@ -29,6 +31,7 @@ class Prepared:
     seconds: float = 0.0
     reused: bool = False
     value: Any = None
+    calls: tuple[ModelCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +82,20 @@ class Answered:
     """What a strategy that answers by itself said, and what that cost.
 
     Attributes:
-        text: The answer.
+        text: The answer: a text, or the object of a structured answer.
         ledger: Tokens of stage 2.
         seconds: Of stage 2.
         shared_input: Prompt tokens that are the same for every question about the context.
+        calls: Calls of models.
+        answer_field: The field of a structured answer that metrics judge; empty for all of it.
     """
 
-    text: str
+    text: Any
     ledger: TokenLedger = field(default_factory=TokenLedger)
     seconds: float = 0.0
     shared_input: float = 0.0
+    calls: int = 1
+    answer_field: str = ""
 
 
 @runtime_checkable

@@ -22,7 +22,8 @@ from ecs_plugins.frontier.answering import AnswerModel, Completion
 from ecs_plugins.frontier.cost import ConfigValue
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared
-from ecs_plugins.tokens import Role, Stage, TokenLedger
+from ecs_plugins.frontier.usage import ModelCall
+from ecs_plugins.tokens import Stage, TokenLedger
 
 COMPRESS_PROMPT = (
     "Rewrite the documents below as notes of at most {words} words, for someone who will have "
@@ -61,7 +62,7 @@ class _Draft:
         self.context = context
         self.pieces = pieces
         self._notes: dict[int, str] = {}
-        self._ledger = TokenLedger()
+        self._calls: list[ModelCall] = []
         self._seconds = 0.0
 
     def take(self, place: int, written: _Written) -> None:
@@ -69,8 +70,7 @@ class _Draft:
         reply = written.reply
         self._notes[place] = reply.text.strip()
         self._seconds += written.seconds
-        self._ledger.book(Stage.PREPARE, Role.COMPRESS_INPUT, reply.input_tokens)
-        self._ledger.book(Stage.PREPARE, Role.COMPRESS_OUTPUT, reply.output_tokens)
+        self._calls.append(ModelCall(Stage.PREPARE, reply.input_tokens, reply.output_tokens))
 
     @property
     def is_whole(self) -> bool:
@@ -80,7 +80,11 @@ class _Draft:
     def prepared(self) -> Prepared:
         """The notes of all pieces, in order."""
         text = "\n".join(self._notes[place] for place in range(len(self.pieces)))
-        return Prepared(self.context, text, self._ledger, self._seconds)
+        ledger = TokenLedger()
+        for call in self._calls:
+            call.book(ledger)
+        calls = tuple(self._calls)
+        return Prepared(self.context, text, ledger, self._seconds, calls=calls)
 
 
 class MemoryCompression:
@@ -103,6 +107,10 @@ class MemoryCompression:
     def prepare(self, context: Context) -> Prepared:
         """Stage 1: read the notes from the cache, or write them."""
         return self.prepare_many([context])[0]
+
+    def holds(self, context: Context) -> bool:
+        """Return True if the notes of a context are on disk."""
+        return self._read(context) is not None
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """The notes, whatever is asked."""
@@ -214,7 +222,8 @@ class MemoryCompression:
             ledger = TokenLedger.from_dict(data["ledger"])
             text = str(data["text"])
             seconds = float(data["seconds"])
-            return Prepared(context, text, ledger, seconds, reused=True)
+            calls = tuple(ModelCall(Stage.PREPARE, *call) for call in data["calls"])
+            return Prepared(context, text, ledger, seconds, reused=True, calls=calls)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             # Not there, or damaged: it is written again.
             return None
@@ -227,5 +236,6 @@ class MemoryCompression:
             "text": prepared.text,
             "ledger": prepared.ledger.to_dict(),
             "seconds": prepared.seconds,
+            "calls": [[call.read, call.written] for call in prepared.calls],
         }
         write_atomically(path, json.dumps(data, ensure_ascii=False))

@@ -142,4 +142,4 @@ class ShapedPassages:
         if self._scorer.measuring or not before.reused:
             ledger.add(before.ledger)
             seconds += before.seconds
-        return Prepared(before.context, before.text, ledger, seconds)
+        return Prepared(before.context, before.text, ledger, seconds, calls=before.calls)
