@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from ecs_plugins.errors import ConfigurationError, EcsPluginsError, ModelError
-from ecs_plugins.frontier.usage import CacheTokens, reported_usage
+from ecs_plugins.frontier.usage import reported_usage
 from ecs_plugins.lm.base import LanguageModel, Segment
 from ecs_plugins.lm.prompts import split_cue
 
@@ -240,15 +240,5 @@ def _reply(said: Any) -> _Reply:
     """Of plain text, a LangChain message or a LlamaIndex completion."""
     if isinstance(said, str):
         return said, None, None
-    return str(said.text), *reported_tokens(said)
-
-
-def reported_tokens(reply: Any) -> tuple[int | None, int | None]:
-    """Prompt tokens and written tokens of a framework's reply, wherever it reports them."""
-    usage = reported_usage(reply)
-    return usage.prompt, usage.written
-
-
-def cache_tokens(reply: Any) -> CacheTokens:
-    """What a framework's reply reports of its prompt cache."""
-    return reported_usage(reply).cache
+    usage = reported_usage(said)
+    return str(said.text), usage.prompt, usage.written

@@ -132,15 +132,15 @@ class RoutingFields(StrictFields):
             return self.routing
         return self.routing.replace(target_f1=self.target_f1)
 
-    def check_choices(self, names: Iterable[str] = ()) -> None:
-        """Refuse a frontier that cannot serve: other chains, or an unreachable objective.
+    def choices(self, names: Iterable[str] = ()) -> EfficiencyFrontier:
+        """Return the frontier, or refuse one that cannot serve.
 
         Raises:
             StorageError: The artefact cannot be read.
             ConfigurationError: ``names`` do not run its choices.
             UnreachableTargetError: No query can reach the objective.
         """
-        open_frontier(self.frontier, names, self._router_config())
+        return open_frontier(self.frontier, names, self._router_config())
 
     @property
     def core(self) -> Router:
@@ -155,7 +155,7 @@ class RoutingFields(StrictFields):
         ledger: Any = self.ledger
         if isinstance(ledger, str):
             ledger = _named_ledger(ledger)
-        frontier = open_frontier(self.frontier, names, self._router_config())
+        frontier = self.choices(names)
         if isinstance(ledger, Hashable):
             return _router(frontier, self._router_config(), ledger)
         return Router(frontier, self._router_config(), ledger=ledger)
@@ -181,8 +181,7 @@ class RoutingFields(StrictFields):
         except StorageError as failure:
             failed = f"as the ledger failed: {failure}"
             _log.warning("%s", failed)
-            frontier = open_frontier(self.frontier, names, self._router_config())
-            router = Router(frontier, self._router_config())
+            router = Router(self.choices(names), self._router_config())
         whole = self.ledger is not None and "context_id" not in asked and bool(names)
         if whole:
             asked = {**asked, "context_id": f"the data of {', '.join(sorted(names))}"}

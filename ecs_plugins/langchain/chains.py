@@ -274,6 +274,7 @@ class CallbackCounter(BaseCallbackHandler):
     def __init__(self, query: CountsCalls) -> None:
         self._query = query
         self._prompts: dict[UUID, list[str]] = {}
+        self._texts: dict[UUID, str] = {}
         self._has_batch_report = False
 
     @override
@@ -281,6 +282,10 @@ class CallbackCounter(BaseCallbackHandler):
         self, serialized: dict[str, Any], prompts: list[str], *, run_id: UUID, **kwargs: Any
     ) -> None:
         self._prompts[run_id] = prompts
+
+    @override
+    def on_llm_new_token(self, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        self._texts[run_id] = self._texts.get(run_id, "") + str(token)
 
     @override
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
@@ -297,15 +302,19 @@ class CallbackCounter(BaseCallbackHandler):
 
     @override
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        prompts = self._prompts.pop(run_id, [])
         if isinstance(error, Exception):
-            return  # the provider failed; nothing was answered
-        response = kwargs.get("response")
-        generations = response.generations if isinstance(response, LLMResult) else []
-        for index, prompt in enumerate(prompts):
-            parts = generations[index] if index < len(generations) else []
-            text = parts[0].text if parts else ""
-            self._query.add_call(prompt, text)
+            self._prompts.pop(run_id, None)  # the provider failed; nothing was answered
+        else:
+            self._leave(run_id)
+
+    def close(self) -> None:
+        """Count the calls that have not ended, as the caller left early."""
+        for run_id in list(self._prompts):
+            self._leave(run_id)
+
+    def _leave(self, run_id: UUID) -> None:
+        for prompt in self._prompts.pop(run_id, ()):
+            self._query.add_call(prompt, self._texts.get(run_id, ""))
 
     @override
     def on_custom_event(self, name: str, data: Any, *, run_id: UUID, **kwargs: Any) -> None:

@@ -146,7 +146,7 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
             raise ConfigurationError("chains is empty; give at least one strategy's chain")
         if self.documents is not None and self.retriever is not None:
             raise ConfigurationError("give documents or a retriever, not both")
-        self.check_choices(self.chains)
+        self.choices(self.chains)
 
     @classmethod
     def from_frontier(
@@ -335,7 +335,7 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
     ) -> dict[PointKey, bool]:
         """Return the points whose preparations can be looked up, and whether they are there."""
         stored = {}
-        for point in open_frontier(self.frontier, self.chains, self._router_config()).routable:
+        for point in self.choices(self.chains).routable:
             chain = self.chains[chosen_name(point, self.chains)]
             keeper = chain.first if isinstance(chain, RunnableSequence) else chain
             prepares = isinstance(keeper, ChainRunnable) and keeper.chain.prepare is not None
@@ -358,10 +358,11 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
     @property
     @override
     def lc_attributes(self) -> dict[str, Any]:
-        """Return a frontier as the text of its artefact."""
+        """Return the frontier as the text of its artefact, and the settings as plain values."""
+        attributes: dict[str, Any] = {"routing": self.routing.to_json()}
         if isinstance(self.frontier, EfficiencyFrontier):
-            return {"frontier": {"artefact": self.frontier.to_json()}}
-        return {}
+            attributes["frontier"] = {"artefact": self.frontier.to_json()}
+        return attributes
 
 
 @dataclass
@@ -375,6 +376,7 @@ class _RoutedRun:
     keywords: Mapping[str, Any]
     report: dict[str, object] = field(default_factory=dict)
     query: RoutedQuery = field(init=False)
+    counter: CallbackCounter = field(init=False)
     chain: Runnable[Any, Any] = field(init=False)
 
     def __enter__(self) -> Self:
@@ -386,6 +388,7 @@ class _RoutedRun:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.query.error = error or self.query.error
+        self.counter.close()
         self.report = self.query.settle()
         dispatch_custom_event(SETTLEMENT_EVENT, self.report, config=self.config)
 
@@ -404,9 +407,9 @@ class _RoutedRun:
             self.input = {**rest, "question": question_of(self.input), "documents": several}
         summary = self.query.decision.summary()
         dispatch_custom_event(DECISION_EVENT, summary, config=self.config)
-        counted = CallbackCounter(self.query)
+        self.counter = CallbackCounter(self.query)
         chain = self._chosen()
-        self.chain = chain.with_config(metadata={METADATA_KEY: summary}, callbacks=[counted])
+        self.chain = chain.with_config(metadata={METADATA_KEY: summary}, callbacks=[self.counter])
         return self
 
     def _chosen(self) -> Runnable[Any, Any]:

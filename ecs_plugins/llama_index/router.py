@@ -121,7 +121,7 @@ class FrontierSelector(RoutingFields, BaseSelector):
 
     def __init__(self, frontier: EfficiencyFrontier | str, **fields: Any) -> None:
         super().__init__(frontier=frontier, **fields)
-        self.check_choices()
+        self.choices()
 
     def route(
         self,
@@ -233,7 +233,7 @@ class FrontierQueryEngine(BaseQueryEngine):
             raise ConfigurationError("engines is empty; give at least one strategy's engine")
         check_each("the names of engines", engines, str)
         self.engines: dict[str, Any] = {name: as_engine(given) for name, given in engines.items()}
-        selector.check_choices(engines)
+        selector.choices(engines)
         self.selector = selector
         self.context_id = context_id
         self.fallback = fallback
@@ -377,7 +377,7 @@ class FrontierQueryEngine(BaseQueryEngine):
     def _stored(self, context_id: str, namespace: tuple[str, ...]) -> dict[PointKey, bool]:
         """Return the points whose preparations can be looked up, and whether they are there."""
         stored = {}
-        for point in self.selector.core.frontier.routable:
+        for point in self.selector.choices(self.engines).routable:
             engine = self.engines[chosen_name(point, self.engines)]
             if not point.stage1:
                 continue

@@ -70,14 +70,15 @@ def test_a_call_that_the_engine_tries_again_is_counted_once_and_none_outside_a_q
 
     monkeypatch.setattr(routing_setup, "reply_to", first_answer_fails)
     selector = FrontierSelector(frontier, target_f1=0.7)
-    engine = FrontierQueryEngine(selector, {"full_context": Retrying(name="full")})
+    engines = {name: Named(name=name) for name in LABELS} | {LABELS[0]: Retrying(name="full")}
+    engine = FrontierQueryEngine(selector, engines)
     for _ in range(2):
         settlement = engine.query(QUESTION).metadata["frontier"]["settlement"]
         assert settlement["tokens"] == {"query": USAGE}
         Completing().complete("Notes: something else")
 
 
-async def test_the_cost_of_a_cancelled_query_is_ignored(frontier, ledger, monkeypatch):
+async def test_the_cost_of_a_cancelled_query_is_unknown(frontier, ledger, monkeypatch):
     asked = asyncio.Event()
 
     async def hang(self, prompt, **_):
@@ -91,7 +92,8 @@ async def test_the_cost_of_a_cancelled_query_is_ignored(frontier, ledger, monkey
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert ledger.observed("cost") == {}
+    (spend,) = ledger.spent_by_tenants()
+    assert (spend.queries, spend.unknown, spend.cost) == (1, 1, 0.0)
 
 
 def test_decision_and_cost_are_events(frontier, dispatched):

@@ -25,14 +25,8 @@ from ecs_plugins.frontier import (
     StrategyPoint,
     calibrate,
 )
-from ecs_plugins.langchain import FrontierRouter
-from ecs_plugins.langchain import RoutedChain as LangChainChain
-from ecs_plugins.llama_index import (
-    FrontierQuery,
-    FrontierQueryEngine,
-    FrontierSelector,
-    RoutedEngine,
-)
+from ecs_plugins.langchain import FrontierRouter, RoutedChain
+from ecs_plugins.llama_index import FrontierQuery, FrontierQueryEngine, FrontierSelector
 
 TEXTS = ("Hester Vane built the mill. " + "filler " * 60, "The wheel is of oak. " + "more " * 60)
 QUESTION = "Who built the mill?"
@@ -115,8 +109,8 @@ class LangChain:
         summarise = read | ask("Summarise: {text}") | llm
         from_notes = ask("{prepared} {question}") | llm
         return [
-            LangChainChain("full", answer=full),
-            LangChainChain("notes", prepare=summarise, answer=from_notes, **notes),
+            RoutedChain("full", answer=full),
+            RoutedChain("notes", prepare=summarise, answer=from_notes, **notes),
         ]
 
     def routed(self, frontier, chains, **settings):
@@ -151,8 +145,8 @@ class LlamaIndex:
             return response.text
 
         return [
-            RoutedEngine("full", answer=of_nodes, nodes=nodes),
-            RoutedEngine("notes", prepare=summarise, answer=engine, nodes=nodes, **notes),
+            RoutedChain("full", answer=of_nodes, nodes=nodes),
+            RoutedChain("notes", prepare=summarise, answer=engine, nodes=nodes, **notes),
         ]
 
     def routed(self, frontier, chains, **settings):
@@ -193,7 +187,7 @@ def test_chains_are_measured_by_themselves_in_both_stages(kind):
     assert summaries(kind) == 1
 
 
-def test_preparation_by_a_chain_is_paid_once(kind, tmp_path):
+def test_what_a_chain_prepared_is_paid_once_sunk_and_used_by_a_single_query(kind, tmp_path):
     frontier = measured(kind)
     ledger = ReuseLedger(tmp_path / "reuse.db")
     router = kind.routed(frontier, kind.chains(), target_f1=0.9, ledger=ledger)
@@ -221,7 +215,7 @@ def reports(kind, router):
     return told
 
 
-def test_a_directory_keeps_preparations_for_the_next_process(kind, tmp_path):
+def test_a_directory_keeps_what_was_prepared_for_the_next_process(kind, tmp_path):
     frontier = measured(kind)
     for prepared in (1, 0):
         kind.log.clear()
@@ -230,13 +224,6 @@ def test_a_directory_keeps_preparations_for_the_next_process(kind, tmp_path):
         text, _ = kind.ask(router, 40)
         assert text == "Hester Vane"
         assert summaries(kind) == prepared
-
-
-def test_a_ledger_in_a_file_needs_a_directory_for_preparations(kind, tmp_path):
-    frontier = measured(kind)
-    path = str(tmp_path / "reuse.db")
-    with pytest.raises(ValueError, match=r"Routed(Chain|Engine)\(directory=\.\.\.\)"):
-        kind.routed(frontier, kind.chains(), target_f1=0.9, ledger=path)
 
 
 def by_length(prediction, answers):
@@ -265,12 +252,12 @@ def test_any_metric_judges(kind, metric, score):
 
 
 @pytest.mark.parametrize("metric", ["bleu", 3, lambda prediction, answers: "good"])
-def test_an_invalid_metric_or_score_is_refused(kind, metric):
+def test_what_is_no_metric_or_no_score_is_refused(kind, metric):
     with pytest.raises(ValueError, match="metric"):
         calibrate(questions(), kind.chains(), metric=metric)
 
 
-def test_an_invalid_strategy_is_refused_with_advice():
+def test_what_is_no_strategy_is_refused_with_what_to_do():
     chain = RunnableLambda(str)
     with pytest.raises(ConfigurationError, match="RoutedChain"):
         calibrate(questions(), [chain, chain])
@@ -321,11 +308,11 @@ def test_parts_of_another_kind_are_refused_and_no_query_is_counted(value):
     router = LangChain().routed(frontier, LangChain().chains(), target_f1=0.9, ledger=ledger)
     router.context_id = "handbook"
     calls = [
-        lambda: RoutedEngine(value, answer=str),
-        lambda: RoutedEngine("notes", answer=value),
-        lambda: RoutedEngine("notes", answer=str, prepare=value or 1),
-        lambda: RoutedEngine("notes", answer=str, settings=value or 1),
-        lambda: LangChainChain(value, answer=RunnableLambda(str)),
+        lambda: RoutedChain(value, answer=str),
+        lambda: RoutedChain("notes", answer=value),
+        lambda: RoutedChain("notes", answer=str, prepare=value or 1),
+        lambda: RoutedChain("notes", answer=str, settings=value or 1),
+        lambda: RoutedChain(value, answer=RunnableLambda(str)),
         lambda: FrontierQueryEngine(value, chains),
         lambda: FrontierQueryEngine(selector, value),
         lambda: router.invoke({"question": QUESTION, "documents": value or 1}),
@@ -350,8 +337,8 @@ def scripted_router():
     ask = ChatPromptTemplate.from_template
     summarise = RunnableLambda(with_text) | ask("Summarise: {text}") | llm
     from_notes = ask("{prepared} {question}") | llm
-    notes = LangChainChain("notes", prepare=summarise, answer=from_notes, count_tokens=words)
-    full = LangChainChain("full", answer=from_notes)
+    notes = RoutedChain("notes", prepare=summarise, answer=from_notes, count_tokens=words)
+    full = RoutedChain("full", answer=from_notes)
     points = [StrategyPoint("notes", {}, 0.9, 60, 9), StrategyPoint("full", {}, 0.9, 0, 900)]
     return FrontierRouter(
         frontier=EfficiencyFrontier(points),

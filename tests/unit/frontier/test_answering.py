@@ -9,9 +9,8 @@ from ecs_plugins.frontier.answering import (
     LocalAnswerModel,
     answer_prompt,
     as_answer_model,
-    cache_tokens,
-    reported_tokens,
 )
+from ecs_plugins.frontier.usage import reported_usage
 from ecs_plugins.lm.base import ChatLayout
 from ecs_plugins.lm.fake import FakeLanguageModel
 
@@ -71,8 +70,7 @@ OPENAI = {"completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 64}
     ],
 )
 def test_what_a_prompt_cache_read_and_took_is_told_by_both_frameworks(said, cached):
-    assert reported_tokens(said) == (100, 2)
-    assert cache_tokens(said) == cached
+    assert reported_usage(said) == (100, 2, cached)
 
 
 def test_prompts_are_answered_in_order_by_several_workers_in_the_callers_context():

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import Usage, efficiency_score, exchange_rate, weight_crossover
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
-from ecs_plugins.frontier.rental import plan_cache
 from ecs_plugins.tokens import Role, Stage
 
 from .conftest import point
@@ -106,12 +105,6 @@ def test_writing_to_the_cache_misses_and_short_prompts_are_billed_as_they_are():
     uncached = price.replace(cache_least=1024)
     _, short = prices.replace(answer=uncached).stages(USAGE)
     assert short == 680
-
-
-def test_a_cache_is_kept_alive_until_that_has_cost_as_much_as_writing_it_again():
-    plan = plan_cache(ModelPrice(input=1.0, output=1.0, cached_input=0.1, cache_write=1.25))
-    assert plan.starts == (1, 12)
-    assert plan.bound <= 2
 
 
 PRICE_MAP = {

@@ -16,7 +16,6 @@ from ecs_plugins.frontier import (
     ReuseLedger,
     Router,
     RouterConfig,
-    SpendCap,
     StrategyPoint,
     calibrate,
 )
@@ -54,18 +53,15 @@ def test_numbers_that_cannot_be(value, frontier, router, kept):
         lambda: StrategyPoint("s", {}, 0.5, 0, value),
         lambda: StrategyPoint("s", {}, 0.5, 0, 1, f1_se=value),
         lambda: ModelPrice(input=value, output=1.0),
-        lambda: SpendCap(per_day=value),
         lambda: router.settle(decision, used, context_id="c", seconds=value),
         lambda: router.settle(decision, used, context_id="c", cache=(0, value, 0)),
-        lambda: ReuseLedger(":memory:", idle_seconds=value),
-        lambda: router.observe(decision, value),
+        lambda: ReuseLedger(":memory:", expire_seconds=value),
     ]
     for call in calls:
         with pytest.raises(EcsPluginsError):
             call()
     assert kept.count("c") == 1
-    assert not kept.observed("score")
-    assert not kept.observed("cost")
+    assert kept.spent_by_tenants() == []
 
 
 @pytest.mark.parametrize("value", THINGS, ids=lambda value: type(value).__name__)

@@ -1,23 +1,21 @@
 import pickle
 import random
 import sqlite3
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier import reuse
-from ecs_plugins.frontier.answering import cache_tokens
 from ecs_plugins.frontier.cost import StrategyPoint, Usage
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.online import decide_online
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
-from ecs_plugins.frontier.rental import plan_rental
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.routing import Router
+from ecs_plugins.frontier.usage import reported_usage
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 from .conftest import point
@@ -42,89 +40,11 @@ def test_unknown_n_is_rented_until_it_breaks_even(frontier, ledger):
     assert chosen == ["tfidf"] * 9 + ["memory"] * 2
 
 
-def test_a_randomised_router_buys_at_another_query_for_each_context_and_says_its_bound(
-    frontier, ledger
-):
-    config = RouterConfig(target_f1=0.78, policy="randomised")
-    router = Router(frontier, config, ledger=ledger)
-    bought = set()
-    for name in "abcdefghijkl":
-        decisions = [router.route(context_id=name) for _ in range(12)]
-        chosen = [decision.strategy for decision in decisions]
-        assert chosen == sorted(chosen, reverse=True)  # tfidf, and memory from some query on
-        assert "In expectation at most 1.58" in decisions[0].note
-        bought.add(chosen.count("tfidf"))
-    assert len(bought) > 3
-
-
 def spent(prepare, query):
     ledger = TokenLedger()
     ledger.book(Stage.PREPARE, Role.COMPRESS_INPUT, prepare)
     ledger.book(Stage.QUERY, Role.ANSWER_INPUT, query)
     return ledger
-
-
-def play(router, contexts):
-    """The cost of contexts, each a name per query in turn, and the strategy of each query."""
-    total = 0.0
-    chosen = []
-    for name in contexts:
-        decision = router.route(context_id=name)
-        total += decision.stage1 + decision.stage2
-        actual = spent(int(decision.stage1), 10)
-        router.settle(decision, actual, context_id=name)
-        chosen.append(decision.strategy)
-    return total, chosen
-
-
-def dear(tmp_path, clock=time.time):
-    rent = point("tfidf", 0.8, 0, 566)
-    buy = point("memory", 0.8, 20_000, 100)
-    frontier = EfficiencyFrontier([rent, buy])
-    ledger = ReuseLedger(tmp_path / "dear.db", clock=clock)
-    ledger.latest_model = ledger.model  # not left to the background
-    return Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_on_the_first_day_three_queries_each_are_not_taken_for_hundreds(tmp_path, interleaved):
-    contexts = [f"c{index}" for index in range(300)] * 3
-    if not interleaved:
-        contexts.sort()
-    total, _ = play(dear(tmp_path), contexts)
-    assert total <= 1.6 * 300 * 3 * 566
-
-
-@pytest.mark.slow
-def test_steady_reuse_is_prepared_for_at_once_when_it_has_shown(tmp_path):
-    router = dear(tmp_path)
-    _, first = play(router, ["first"] * 200)
-    assert first.index("memory") > 20
-    for index in range(10):
-        play(router, [f"c{index}"] * 200)
-    _, new = play(router, ["new"] * 5)
-    assert new == ["memory"] * 5
-
-
-@pytest.mark.slow
-def test_a_forecast_that_no_longer_holds_loses_little_beyond_what_it_has_saved(tmp_path):
-    now = [0.0]
-    router = dear(tmp_path, clock=lambda: now[0])
-    total = 0.0
-    for index in range(30):
-        paid, _ = play(router, [f"busy{index}"] * 150)
-        total += paid
-    now[0] += 90_000  # from here on nobody asks twice
-    for index in range(600):
-        now[0] += 60
-        paid, _ = play(router, [f"once{index}"])
-        total += paid
-    plan = plan_rental(((0, 566), (20_000, 100)))
-    rented = plan.starts[1] - 1
-    busy = rented * 566 + 20_000 + (150 - rented) * 100
-    rent_or_buy = 30 * busy + 600 * 566
-    assert total <= 1.05 * rent_or_buy
 
 
 @pytest.mark.parametrize(("paid", "found"), [(1600, False), (0, True)])
@@ -163,26 +83,71 @@ def test_a_prompt_that_a_cache_holds_after_one_query_is_sunk(ledger):
     assert ledger.prepared("a") == {first.point.key: 810}
 
 
-def test_what_the_scoring_model_has_read_is_sunk_for_an_hour_of_its_process(ledger):
+def test_the_memory_of_a_scoring_model_is_sunk_only_where_it_is_found(ledger):
     tokens = {(Stage.PREPARE, Role.SCORER): 900.0, PROMPT: 300.0}
     ecs = StrategyPoint("ecs", {}, 0.8, 900, 300, usage=Usage(tokens))
     frontier = EfficiencyFrontier([ecs, point("full", 0.8, 0, 1000)])
     ledger.mark_prepared("a", ecs.key, 900)  # as the process before noted it
     router = Router(frontier, RouterConfig(target_f1=0.7), ledger=ledger)
-    paid = spent(0, 300)
-    paid.book(Stage.PREPARE, Role.SCORER, 900)
     following = router.route(context_id="a", reuse=1)
     assert following.strategy == "full"
-    decision = router.route(context_id="a", reuse=40)
-    router.settle(decision, paid, context_id="a")
-    following = router.route(context_id="a", reuse=1)
+    following = router.route(context_id="a", reuse=1, stored={ecs.key: True})
     assert following.strategy == "ecs"
-    router._read.expire(time.monotonic() + 3700)
-    following = router.route(context_id="a", reuse=1)
-    assert following.strategy == "full"
-    decision = router.route(context_id="b", reuse=40)
-    router.settle(decision, paid, context_id="b")
-    assert ledger.prepared("b") == {}  # nor does the next process take it for read
+    assert following.sunk
+
+
+def test_a_preparation_that_is_gone_is_due_whatever_the_ledger_says(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    key = frontier.get("memory", ratio=0.3).key
+    ledger.mark_prepared("a", key, 1500)
+    assert router.route(context_id="a", reuse=1).sunk
+    gone = router.route(context_id="a", reuse=1, stored={key: False})
+    assert gone.strategy == "tfidf"
+    there = router.route(context_id="b", reuse=1, stored={key: True})
+    assert there.sunk
+    alone = Router(frontier, RouterConfig(target_f1=0.78)).route(stored={key: True})
+    assert alone.sunk
+
+
+def test_as_many_queries_are_expected_as_have_come(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    chosen = []
+    for seen in range(1, 12):
+        decision = router.route(context_id="a")
+        assert decision.reuse == 1 + seen
+        chosen.append(decision.strategy)
+    # 1500 / (566 - 409) = 9.55, so from N = 10 on.
+    assert chosen == ["tfidf"] * 8 + ["memory"] * 3
+    assert "as many more are expected" in decision.note
+
+
+@pytest.mark.parametrize(
+    "asked", [{"target_f1": 0.95}, {"budget": 1.0}, {"target_f1": 0.5, "max_seconds": 1e-9}]
+)
+def test_a_query_that_is_refused_is_not_counted(measured_frontier, ledger, asked):
+    router = Router(measured_frontier, RouterConfig(**asked), ledger=ledger)
+    for _ in range(3):
+        with pytest.raises(UnreachableTargetError):
+            router.route(context_id="a")
+    assert ledger.count("a") == 0
+    with pytest.raises(UnreachableTargetError):
+        router.check_reachable()
+
+
+def test_each_target_has_a_count_of_its_own(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.5), ledger=ledger)
+    for _ in range(60):
+        router.route(context_id="a")
+    hard = router.route(context_id="a", target_f1=0.8)
+    assert hard.reuse == 2
+    assert router.route(context_id="a").reuse == 62
+
+
+def test_a_stage_1_is_expected_once_while_its_query_is_under_way(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    decisions = [router.route(context_id="a", reuse=40) for _ in range(16)]
+    assert {decision.strategy for decision in decisions} == {"memory"}
+    assert [decision.stage1 > 0 for decision in decisions] == [True] + [False] * 15
 
 
 def recorded_trace():
@@ -236,45 +201,12 @@ def test_a_recorded_trace_of_200_calls_is_billed_and_forecast_within_five_percen
         decision = router.route(context_id=name)
         actual = spent(0, usage["input_tokens"])
         actual.book(Stage.QUERY, Role.ANSWER_OUTPUT, usage["output_tokens"])
-        cache = cache_tokens({"usage_metadata": usage})
+        cache = reported_usage({"usage_metadata": usage}).cache
         settled = router.settle(decision, actual, context_id=name, cache=cache)
         billed += settled.actual_stage1 + settled.actual_stage2
         forecast += settled.expected_stage1 + settled.expected_stage2
     assert billed == pytest.approx(bill, rel=1e-6)
     assert forecast == pytest.approx(bill, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("score", "read", "said"),
-    [(0.81, 409, []), (0.6, 409, ["F1 0.600"]), (0.81, 600, ["cost over the forecast 1.467"])],
-)
-def test_drift_is_told_when_scores_or_costs_leave_what_was_measured(
-    frontier, ledger, score, read, said
-):
-    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
-    decision = router.route(reuse=100)
-    for k in range(40):
-        sign = (-1) ** k
-        router.observe(decision, score + 0.01 * sign)
-        actual = spent(0, read + 4 * sign)
-        router.settle(decision, actual, context_id="a")
-    alarms = router.drift()
-    assert len(alarms) == len(said)
-    for alarm, part in zip(alarms, said, strict=True):
-        assert alarm.startswith("memory(ratio=0.3)")
-        assert part in alarm
-
-
-def test_a_cautious_router_answers_without_the_scores_of_a_locked_ledger(
-    measured_frontier, ledger, monkeypatch
-):
-    def locked(_):
-        raise StorageError("locked")
-
-    monkeypatch.setattr(ledger, "observed", locked)
-    config = RouterConfig(target_f1=0.6, cautious=True)
-    router = Router(measured_frontier, config, ledger=ledger)
-    assert router.route(context_id="a").strategy
 
 
 @pytest.mark.parametrize("policy", [None, "deterministic"])
@@ -302,12 +234,9 @@ def test_only_what_answers_in_time_is_chosen_and_the_others_say_why(
     assert decision.strategy == "memory"
 
 
-def test_scores_that_are_none_and_more_cached_tokens_than_were_read_are_refused(frontier, ledger):
+def test_more_cached_tokens_than_were_read_are_refused(frontier, ledger):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     decision = router.route(reuse=10)
-    for score in (-0.1, 1.1, float("nan")):
-        with pytest.raises(InvalidInputError):
-            router.observe(decision, score)
     with pytest.raises(InvalidInputError, match="of 10 prompt"):
         router.settle(decision, spent(0, 10), cache=(9, 2, 0))
 

@@ -5,7 +5,8 @@ from ecs_plugins.cli import app
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.routing import Router
-from ecs_plugins.frontier.spending import SpendCap, SpendCapError, savings
+from ecs_plugins.frontier.settlement import spent_of
+from ecs_plugins.frontier.spending import savings
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 BOTH_ENGINES = True
@@ -20,77 +21,85 @@ def set_time(ledger, now):
     ledger._clock = lambda: now
 
 
-def ask(router, tokens):
-    decision = router.route(context_id="a", reuse=1)
-    router.settle(decision, spent(tokens), context_id="a")
-    return decision
+def ask(router, tokens, namespace=(), **facts):
+    decision = router.route(context_id="a", reuse=1, namespace=namespace)
+    used = spent_of(spent(tokens), **facts)
+    router.settle(decision, used, context_id="a", namespace=namespace)
 
 
 def test_what_was_spent_and_saved_is_kept_by_day_and_strategy(frontier, ledger):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     for now, tokens in ((0.0, 500), (10.0, 600), (DAY, 700)):
         set_time(ledger, now)
-        ask(router, tokens)
+        ask(router, tokens, whole_context=1000)
     first, second = savings(ledger)
     assert first.day == "1970-01-01"
     assert first.strategy == "tfidf"
     assert first.queries == 2
     assert first.cost == 1100
-    assert first.baseline == 2 * 1308
-    assert first.saved == pytest.approx(1 - 1100 / 2616)
+    assert first.baseline == 2 * 1000
+    assert first.saved == pytest.approx(1 - 1100 / 2000)
     assert second.day == "1970-01-02"
     assert second.queries == 1
     assert second.cost == 700
-    assert ledger.spent_today("tokens") == 700
-
-
-def test_when_the_cap_of_a_day_is_reached_the_cheapest_answers_until_the_next(frontier, ledger):
-    config = RouterConfig(target_f1=0.78, spend_cap=SpendCap(per_day=1000))
-    router = Router(frontier, config, ledger=ledger)
-    usual = "tfidf(depth=10)"
-    cheapest = "tfidf(depth=2)"
-    for now, expected in ((0.0, usual), (1.0, usual), (2.0, cheapest), (DAY, usual)):
-        set_time(ledger, now)
-        assert ask(router, 600).label == expected
-
-
-def test_a_cap_holds_for_queries_about_no_context_too(frontier, ledger):
-    cap = SpendCap(per_day=1000, then="refuse")
-    router = Router(frontier, RouterConfig(target_f1=0.78, spend_cap=cap), ledger=ledger)
-    router.settle(router.route(), spent(1000))
-    assert ledger.spent_today("tokens") == 1000
-    with pytest.raises(SpendCapError):
-        router.route()
-    with pytest.raises(SpendCapError):
-        router.route(context_id="a")
-    assert ledger.count("a") == 0
-
-
-def test_a_cap_may_refuse_and_holds_for_one_tenant(frontier, tmp_path, located):
-    cap = SpendCap(per_day=1000, then="refuse")
-    routers = []
-    config = RouterConfig(target_f1=0.78, spend_cap=cap)
-    for tenant in ("a", "b"):
-        path = located(tmp_path / "r.db")
-        ledger = ReuseLedger(path, namespace=(tenant,))
-        routers.append(Router(frontier, config, ledger=ledger))
-    spender, other = routers
-    ask(spender, 1000)
-    with pytest.raises(SpendCapError, match="1,000 tokens of 1,000 tokens"):
-        ask(spender, 1000)
-    assert ask(other, 1000)
 
 
 def test_the_command_shows_savings_by_tenant_and_writes_a_page(frontier, tmp_path):
     path = tmp_path / "reuse.db"
     with ReuseLedger(path, namespace=("team",)) as ledger:
         router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
-        ask(router, 654)
+        ask(router, 500, whole_context=1000)
     done = CliRunner().invoke(app, ["report", "--ledger", str(path)])
     assert done.exit_code == 0, done.output
     _, row, *_ = done.output.splitlines()
     cells = row.split()
     assert cells[1:3] == ["team", "tfidf"]
-    assert cells[-1] == "50.0%"
+    assert cells[-2:] == ["50.0%", "0"]
     page = tmp_path / "spending.html"
     assert "<td>team</td>" in page.read_text()
+
+
+def test_savings_compare_the_same_queries_and_leave_out_the_unknown(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    ask(router, 500, whole_context=2000)
+    ask(router, 500)  # nobody counted its context
+    ask(router, 0, unknown=1)
+    (row,) = savings(ledger)
+    assert (row.queries, row.unknown) == (3, 1)
+    assert row.cost == 1000
+    assert (row.compared, row.baseline) == (500, 2000)
+    assert row.saved == 0.75
+
+
+def test_queries_without_a_baseline_are_said_to_be_unknown(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    ask(router, 500)
+    (row,) = savings(ledger)
+    assert row.saved is None
+    assert row.cells()[-3:] == ["unknown", "unknown", "0"]
+
+
+@pytest.mark.parametrize("tokens", [130, 1308, 13_080])
+def test_always_the_whole_context_saves_nothing(frontier, ledger, tokens):
+    router = Router(frontier, RouterConfig(target_f1=0.84), ledger=ledger)
+    ask(router, tokens)
+    (row,) = savings(ledger)
+    assert row.saved == 0.0
+
+
+def test_a_tenant_of_a_call_is_booked_and_counted_by_itself(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    for tenant in ("acme", "acme", "globex"):
+        ask(router, 500, namespace=(tenant,))
+    assert [(row.tenant, row.queries) for row in savings(ledger)] == [("acme", 2), ("globex", 1)]
+    assert ledger.count("a") == 0
+    assert ledger.within(("acme",)).count("a") == 2
+
+
+def test_the_cost_of_a_fallback_stands_under_the_strategy_that_answered(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    decision = router.route(context_id="a", reuse=1)
+    full = frontier.get("full")
+    router.settle(decision, spent(1300), context_id="a", fallback=full.key, failed=spent(300))
+    costs = {row.strategy: (row.queries, row.cost) for row in savings(ledger)}
+    assert costs == {"full": (1, 1000), "tfidf": (0, 300)}
