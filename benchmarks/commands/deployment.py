@@ -27,15 +27,13 @@ def deployment(
     from benchmarks.deployment.simulation import REUSE_KINDS, reuse_counts, simulate_deployment
     from ecs_plugins.common.files import write_atomically
     from ecs_plugins.frontier import EfficiencyFrontier, PriceVector
-    from ecs_plugins.frontier.calibration import SEED
 
     measured = EfficiencyFrontier.load(frontier)
     measured = measured if prices is None else measured.priced(PriceVector.read(prices))
     record: dict[str, object] = {"target_f1": target_f1, "unit": measured.unit}
     for kind in REUSE_KINDS:
         counts = reuse_counts(kind, contexts, mean=mean)
-        history = reuse_counts(kind, contexts, mean=mean, seed=SEED + 1)
-        results = simulate_deployment(measured, target_f1, counts, history=history)
+        results = simulate_deployment(measured, target_f1, counts)
         record[kind] = [asdict(result) for result in results]
         table = Table(title=f"{kind}: {sum(counts)} queries of {contexts} contexts", box=None)
         for name in ("policy", f"{measured.unit} per query", "over the optimum", "F1"):

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 _AT_ONCE = 20_000  # rows of a transaction
 _NEW = 0.1  # of the queries
 _CONTEXT = (
-    "INSERT INTO contexts (namespace, context, game, queries, run, lapses, ended, first_seen, "
-    "last_seen) VALUES ('[]', ?, '', ?, ?, 0, 0, ?, ?)"
+    "INSERT INTO contexts (namespace, context, game, queries, run, last_seen) "
+    "VALUES ('[]', ?, '', ?, ?, ?)"
 )
-_UNITS = "INSERT INTO totals (namespace, units) VALUES ('[]', ?)"
 
 
 def route(
@@ -53,12 +52,7 @@ def route(
         began = time.perf_counter()
         _fill(counted, contexts)
         filled = time.perf_counter()
-        counted.model()
-        fitted = time.perf_counter()
-        typer.echo(
-            f"{contexts:,} contexts: filled in {filled - began:.1f} s, "
-            f"the forecast fitted in {fitted - filled:.2f} s"
-        )
+        typer.echo(f"{contexts:,} contexts: filled in {filled - began:.1f} s")
         router = Router(frontier, config, ledger=counted)
         names = _asked(contexts, queries)
         if is_address(place):
@@ -87,11 +81,9 @@ def _fill(ledger: ReuseLedger, contexts: int) -> None:
         for number in range(start, min(contexts, start + _AT_ONCE)):
             asked = min(1000, int(rng.paretovariate(1.2)))
             first = now - rng.uniform(0, 29 * 86_400)
-            rows.append((f"context {number}", asked, asked, first, first))
+            rows.append((f"context {number}", asked, asked, first))
         with database.write(scope=("[]",)) as connection:
             connection.executemany(_CONTEXT, rows)
-    with database.write(scope=("[]",)) as connection:
-        connection.execute(_UNITS, (contexts,))
 
 
 def _asked(contexts: int, queries: int) -> list[str]:

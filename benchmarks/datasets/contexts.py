@@ -24,7 +24,8 @@ from benchmarks.datasets.records import (
     read_records,
 )
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier import CalibrationQuestion, Context, Document
+from ecs_plugins.frontier import CalibrationQuestion, Context
+from ecs_plugins.frontier.data import Document
 
 
 def read_contexts(name: str, path: str | os.PathLike[str]) -> list[CalibrationQuestion]:

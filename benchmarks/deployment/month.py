@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.deployment.expectations import EXPECTATIONS, lines_of, replayed
 from benchmarks.deployment.lapsing import optimum, runs_of
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier import (
@@ -125,7 +126,7 @@ def month_costs(
     *,
     workers: int = 1,
 ) -> Mapping[str, float]:
-    """Total cost of the optimum, of the routers and of always each strategy that is able."""
+    """Return the cost of the optimum, the routers, other rules, and always each able strategy."""
     able = frontier.only([point.label for point in frontier.reaching(target_f1)])
     life = frontier.prices.answer.cache_seconds
     times: dict[int, list[float]] = defaultdict(list)
@@ -133,13 +134,11 @@ def month_costs(
         times[context].append(time)
     runs = [runs_of(each, life) for each in times.values()]
     costs = {"offline optimum": sum(optimum(able, each) for each in runs)}
-    policies: dict[str, OnlinePolicy | None] = {
-        "router": None,
-        "router, deterministic": "deterministic",
-        "router, randomised": "randomised",
-    }
+    policies: dict[str, OnlinePolicy | None] = {"router": None, "rent or buy": "deterministic"}
     for name, policy in policies.items():
         costs[name] = _routed(frontier, target_f1, queries, policy, workers)
+    for name, expected in EXPECTATIONS.items():
+        costs[name] = replayed(lines_of(able), queries, life, expected())
     for strategy in dict.fromkeys(point.strategy for point in able.points):
         totals = []
         for point in able.points:
@@ -171,7 +170,6 @@ def _routed(
         routers = []
         for _ in range(workers):
             ledger = opened.enter_context(ReuseLedger(path, clock=lambda: now[0]))
-            ledger.latest_model = ledger.model  # type: ignore[method-assign]
             routers.append(Router(frontier, config, ledger=ledger))
         for number, (now[0], context) in enumerate(queries):
             router = routers[number % workers]

@@ -7,7 +7,6 @@ knows each count beforehand and is the limit of what any router can reach at thi
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -16,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import PointKey
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.forecast import ReuseModel, fit_reuse
-from ecs_plugins.frontier.rental import plan_random, plan_rental
+from ecs_plugins.frontier.rental import plan_rental
+from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.router_config import RouterConfig
+from ecs_plugins.frontier.routing import Router
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class PolicyCost:
     """Cost of one policy.
 
     Attributes:
-        name: For example ``"always full_context"`` or ``"router, deterministic"``.
+        name: For example ``"always full_context"`` or ``"router"``.
         total: Over all queries.
         per_query: Mean.
         over_optimum: ``total`` over that of the offline optimum.
@@ -83,9 +83,6 @@ def simulate_deployment(
     frontier: EfficiencyFrontier,
     target_f1: float,
     counts: Sequence[int],
-    *,
-    history: Sequence[int] = (),
-    seed: int = 42,
 ) -> tuple[PolicyCost, ...]:
     """Cost of every policy on contexts that are asked ``counts`` times.
 
@@ -96,8 +93,6 @@ def simulate_deployment(
         frontier: What was measured.
         target_f1: What routers must reach.
         counts: Queries of each context, >= 1.
-        history: Queries of contexts before, for the routers that forecast.
-        seed: Of the randomised policy.
 
     Returns:
         The offline optimum, the routers, then always each strategy by rising cost.
@@ -106,7 +101,7 @@ def simulate_deployment(
         InvalidInputError: No context, or a count < 1.
         UnreachableTargetError: Nothing reaches the target.
     """
-    if not counts or min(counts) < 1 or (history and min(history) < 1):
+    if not counts or min(counts) < 1:
         raise InvalidInputError("a deployment needs at least one context, each asked at least once")
     queries = sum(counts)
     mean = queries / len(counts)
@@ -120,16 +115,9 @@ def simulate_deployment(
         "offline optimum": optimum,
         "router that knows the mean N": len(counts) * known.stage1 + queries * known.stage2,
     }
-    if history:
-        model = fit_reuse(Counter(history), {})
-        paid = _paid(frontier, target_f1, model, max(counts))
-        totals["router, N forecast"] = sum(times * paid[n] for n, times in tally.items())
-    totals["router, N unknown, deterministic"] = sum(
-        times * _online(frontier, target_f1, count) for count, times in tally.items()
-    )
-    totals["router, N unknown, randomised"] = sum(
-        _online(frontier, target_f1, count, _draw(f"context {index}", seed))
-        for index, count in enumerate(counts)
+    totals["router"] = _routed(frontier, target_f1, counts)
+    totals["router, rent or buy"] = sum(
+        times * _rented(frontier, target_f1, count) for count, times in tally.items()
     )
     rows = [(name, total, True) for name, total in totals.items()]
     fixed = []
@@ -146,43 +134,22 @@ def simulate_deployment(
     )
 
 
-def _paid(
-    frontier: EfficiencyFrontier, target_f1: float, model: ReuseModel, longest: int
-) -> list[float]:
-    """Return the cost of one context after n queries, n = 0 to ``longest``, by forecast.
-
-    As a `Router` without a policy decides: the cheapest for this query and those expected. It
-    knows nothing of the end, so the same sums hold for every context.
-    """
-    paid = [0.0]
-    ready: set[PointKey] = set()
-    for seen in range(1, longest + 1):
-        reuse = 1 + model.remaining(seen)
-        choice = frontier.decide(reuse=reuse, target_f1=target_f1, prepared=ready)
-        paid.append(paid[-1] + choice.stage1 + choice.stage2)
-        if choice.point.stage1:
-            ready.add(choice.point.key)
-    return paid
+def _routed(frontier: EfficiencyFrontier, target_f1: float, counts: Sequence[int]) -> float:
+    """Return the cost of contexts that a router serves one after another."""
+    total = 0.0
+    with ReuseLedger(":memory:") as ledger:
+        router = Router(frontier, RouterConfig(target_f1=target_f1), ledger=ledger)
+        for index, count in enumerate(counts):
+            name = f"context {index}"
+            for _ in range(count):
+                decision = router.route(context_id=name)
+                total += decision.stage1 + decision.stage2
+                if decision.stage1:
+                    ledger.mark_prepared(name, decision.point.key, decision.stage1)
+    return total
 
 
-def _online(
-    frontier: EfficiencyFrontier, target_f1: float, count: int, draw: float | None = None
-) -> float:
-    """Cost of one context when N is unknown, as a `Router` with a policy decides.
-
-    Args:
-        frontier: What was measured.
-        target_f1: What must be reached.
-        count: Queries of the context.
-        draw: Uniform in [0, 1) for the randomised plan; None for the deterministic one.
-    """
-    able = frontier.reaching(target_f1)
-    slopes = tuple((point.stage1, point.stage2) for point in able)
-    plan = plan_rental(slopes) if draw is None else plan_random(slopes, draw)
-    return plan.cost(slopes, count)
-
-
-def _draw(context: str, seed: int) -> float:
-    """Uniform in [0, 1), fixed per context."""
-    digest = hashlib.sha256(f"{seed}:{context}".encode()).digest()
-    return int.from_bytes(digest[:7], "big") / 2**56
+def _rented(frontier: EfficiencyFrontier, target_f1: float, count: int) -> float:
+    """Return the cost of one context by rent or buy."""
+    slopes = tuple((point.stage1, point.stage2) for point in frontier.reaching(target_f1))
+    return plan_rental(slopes).cost(slopes, count)

@@ -35,11 +35,15 @@ class Count(NamedTuple):
         queries: In all.
         run: Since a gap let an entry of a prompt cache lapse.
         preparations: Of the context, by point.
+        usual: Geometric mean of the queries of all contexts so far, recent ones first.
+        usual_run: The same of runs.
     """
 
     queries: int
     run: int
     preparations: Mapping[PointKey, Preparation]
+    usual: float = 1.0
+    usual_run: float = 1.0
 
 
 class Lease(StrEnum):

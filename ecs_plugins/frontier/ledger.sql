@@ -12,6 +12,15 @@ CREATE TABLE IF NOT EXISTS contexts (
     last_seen REAL NOT NULL,
     PRIMARY KEY (namespace, context, game)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS means (
+    namespace TEXT NOT NULL,
+    game TEXT NOT NULL,
+    contexts REAL NOT NULL,
+    logs REAL NOT NULL,
+    runs REAL NOT NULL,
+    run_logs REAL NOT NULL,
+    PRIMARY KEY (namespace, game)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS prepared (
     namespace TEXT NOT NULL,
     context TEXT NOT NULL,

@@ -48,6 +48,7 @@ _TIDY_SECONDS = 3600.0
 _FORGOTTEN_AT_ONCE = 500
 _TENANTS = 4096  # whose last tidying is remembered
 _DAY = 86_400.0
+_DECAY = 0.95  # of what older contexts count for, with each new one
 _FOREVER = 1e18  # seconds
 _MOST = 2**53
 
@@ -62,6 +63,16 @@ _COUNT = f"""
         THEN contexts.last_seen ELSE excluded.last_seen END
     RETURNING queries, run
 """
+# The mean is over logarithms: a few contexts that are asked very often do not speak for the others.
+# It starts with one context of one query, and each new context makes the older ones count less.
+_MEAN = f"""
+    INSERT INTO means VALUES (?, ?, {1 + _DECAY}, ?, {1 + _DECAY}, ?)
+    ON CONFLICT (namespace, game) DO UPDATE SET
+    contexts = means.contexts * ? + ?, logs = means.logs * ? + ?,
+    runs = means.runs * ? + ?, run_logs = means.run_logs * ? + ?
+    RETURNING contexts, logs, runs, run_logs
+"""
+_MEANS = "SELECT contexts, logs, runs, run_logs FROM means WHERE namespace = ? AND game = ?"
 _ASKED = """
     SELECT queries, run, last_seen FROM contexts
     WHERE namespace = ? AND context = ? AND game = ?
@@ -207,12 +218,14 @@ class ReuseLedger:
         with self._database.read() as connection:
             row = connection.execute(_ASKED, (*where, game)).fetchone()
             preparations = self._prepared_in(connection, where)
+            known = connection.execute(_MEANS, (self._namespace, game)).fetchone()
+        usual = _means(known or (1.0, 0.0, 1.0, 0.0))
         if row is None:
-            return Count(1, 1, preparations)
+            return Count(1, 1, preparations, *usual)
         queries, run, last_seen = row
         if last_seen < self._clock() - _gap(life, preparations):
             run = 0
-        return Count(queries + 1, run + 1, preparations)
+        return Count(queries + 1, run + 1, preparations, *usual)
 
     def _count(self, context: str, queries: int, game: str, life: float | None) -> Count:
         now = self._clock()
@@ -222,7 +235,11 @@ class ReuseLedger:
             preparations = self._prepared_in(connection, where, reset=True)
             values = (*where, game, queries, queries, now, _gap(life, preparations))
             total, run = connection.execute(_COUNT, values).fetchone()
-        return Count(total, run, preparations)
+            more = _growth(total, queries)
+            more_run = _growth(run, queries)
+            known = (where[0], game, more[3], more_run[3])
+            row = connection.execute(_MEAN, (*known, *more, *more_run)).fetchone()
+        return Count(total, run, preparations, *_means(row))
 
     def _prepared_in(
         self, connection: Connection, where: tuple[str, str], *, reset: bool = False
@@ -295,7 +312,11 @@ class ReuseLedger:
                 connection.execute(_SPEND, row)
 
     def forget(self, context: str) -> bool:
-        """Delete everything about a context; return False if there was nothing."""
+        """Delete everything about a context but its share in means and costs.
+
+        Returns:
+            False if there was nothing.
+        """
         where = (self._namespace, stored_id(context))
         gone = False
         for table in ("prepared", "leases", "contexts"):
@@ -410,6 +431,19 @@ def _gap(life: float | None, preparations: Mapping[PointKey, Preparation]) -> fl
     if life is None:
         return _FOREVER
     return max([life, *(preparation.life for preparation in preparations.values())])
+
+
+def _growth(total: int, added: int) -> tuple[float, float, float, float]:
+    """Return the factors and terms by which queries change a number and a sum of logarithms."""
+    if total == added:
+        return _DECAY, 1.0, _DECAY, math.log(total)
+    return 1.0, 0.0, 1.0, math.log(total / (total - added))
+
+
+def _means(row: tuple[float, float, float, float]) -> tuple[float, float]:
+    """Return the geometric means of the queries of contexts, and of runs."""
+    contexts, logs, runs, run_logs = row
+    return math.exp(logs / contexts), math.exp(run_logs / runs)
 
 
 def _sums(booking: Booking) -> tuple[int, int, float, float, float]:

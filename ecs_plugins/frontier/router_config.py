@@ -20,9 +20,10 @@ class RouterConfig(Config):
         target_f1: The cheapest strategy that reaches it.
         budget: The best F1 within this cost per query.
         weight: The best efficiency score.
-        policy: The rule where nobody gives N. None expects as many more queries as have come.
-            ``"deterministic"`` rents or buys, for a target F1: it costs at most its bound times
-            the optimum, and a little more than the other rule in most traffic.
+        policy: The rule where nobody gives N. None expects as many queries as contexts usually
+            get, and as many more as have come. ``"deterministic"`` rents or buys, for a target F1:
+            it never costs more than its bound times the optimum, and more than the other rule in
+            most traffic.
         cautious: Whether the lower end of its interval counts as the F1 of a strategy.
         max_seconds: Limit of the measured p95 latency.
     """

@@ -1,8 +1,8 @@
 """The router: one decision per query from the frontier and the reuse ledger.
 
-N comes from the caller; else from the ledger, which knows how many queries have come: as many more
-are expected. Without both it is 1. With a policy, rent or buy decides between strategies of equal
-quality: see `online`.
+N comes from the caller; else from the ledger: as many queries are expected as contexts usually get,
+and no fewer than have come. Without both it is 1. With a policy, rent or buy decides between
+strategies of equal quality: see `online`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from ecs_plugins.frontier.decision import (
     objectives,
 )
 from ecs_plugins.frontier.envelope import EfficiencyFrontier, cautious_frontier
-from ecs_plugins.frontier.ledger import Lease, Ledger, Preparation, check_namespace
+from ecs_plugins.frontier.ledger import (
+    Count,
+    Lease,
+    Ledger,
+    Preparation,
+    check_namespace,
+)
 from ecs_plugins.frontier.lifetimes import Lifetimes
 from ecs_plugins.frontier.online import Position, decide_online, game_of
 from ecs_plugins.frontier.router_config import RouterConfig
@@ -50,11 +56,13 @@ class _Known(NamedTuple):
 
     Attributes:
         at: Place of the query in its game.
+        more: Queries that are expected to follow, in all and before a cache lapses.
         due: Cost of stage 1 that is due, of prepared points.
         free: Points that were prepared before the first query.
     """
 
     at: Position
+    more: tuple[float, float]
     due: Mapping[PointKey, float]
     free: frozenset[PointKey]
 
@@ -210,34 +218,35 @@ class Router:
         if count and "budget" in asked:
             # The cost of a query depends on the count, so it is decided before it is counted.
             ahead = ledger.count_query(context_id, game=game, life=life, add=False)
-            known = self._known_of(ahead.queries, ahead.run, ahead.preparations, given, stored)
+            known = self._known_of(ahead, given, stored)
             self._by_ledger(asked, known, None)
         counted = ledger.count_query(context_id, game=game, life=life, add=count)
-        return self._known_of(counted.queries, counted.run, counted.preparations, given, stored)
+        return self._known_of(counted, given, stored)
 
     def _known_of(
         self,
-        queries: int,
-        run: int,
-        preparations: Mapping[PointKey, Preparation],
+        count: Count,
         given: Mapping[PointKey, float],
         stored: Mapping[PointKey, bool],
     ) -> _Known:
-        due = {**self._lifetimes.due(preparations, stored), **given}
+        due = {**self._lifetimes.due(count.preparations, stored), **given}
         free = set(given)
-        for key, preparation in preparations.items():
+        for key, preparation in count.preparations.items():
             if not preparation.cost and key in due:
                 free.add(key)
-        return _Known(Position(queries, run), due, frozenset(free))
+        more = _expected(count.queries, count.usual)
+        more_run = min(more, _expected(count.run, count.usual_run))
+        at = Position(count.queries, count.run)
+        return _Known(at, (more, more_run), due, frozenset(free))
 
     def _by_ledger(
         self, asked: Mapping[str, Any], known: _Known, given: float | None
     ) -> RoutingDecision:
-        """Decide for a given N, or by the number of queries so far."""
+        """Decide for a given N, or for the queries that are expected."""
         frontier = self._judged
         if given is not None:
             return frontier.decide(reuse=given, prepared=known.due, **asked)
-        seen, run = known.at
+        seen = known.at.seen
         target = asked.get("target_f1")
         if self.config.policy is not None and target is not None:
             return decide_online(
@@ -248,10 +257,11 @@ class Router:
                 free=known.free,
                 max_seconds=self.config.max_seconds,
             )
-        note = f"N = {1 + seen}: query {seen} of this context, and as many more are expected"
-        if run != seen:
-            note += f"; {run} since a prompt cache lapsed"
-        decision = frontier.decide(reuse=1 + seen, run=1 + run, prepared=known.due, **asked)
+        more, more_run = known.more
+        note = f"N = {1 + more:.1f}: query {seen} of this context, {more:.1f} more expected"
+        if self._lifetimes.cache_seconds is not None:
+            note += f", {more_run:.1f} of them before a prompt cache lapses"
+        decision = frontier.decide(reuse=1 + more, run=1 + more_run, prepared=known.due, **asked)
         return replace(decision, note=note)
 
     def _unless_leased(
@@ -348,3 +358,8 @@ class Router:
     def _judged(self) -> EfficiencyFrontier:
         """The frontier, or its cautious copy."""
         return cautious_frontier(self.frontier) if self.config.cautious else self.frontier
+
+
+def _expected(seen: int, usual: float) -> float:
+    """Return how many queries are expected to follow, after some that have come."""
+    return max(usual - seen, float(seen))

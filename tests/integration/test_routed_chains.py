@@ -187,7 +187,7 @@ def test_chains_are_measured_by_themselves_in_both_stages(kind):
     assert summaries(kind) == 1
 
 
-def test_what_a_chain_prepared_is_paid_once_sunk_and_used_by_a_single_query(kind, tmp_path):
+def test_preparation_by_a_chain_is_paid_once(kind, tmp_path):
     frontier = measured(kind)
     ledger = ReuseLedger(tmp_path / "reuse.db")
     router = kind.routed(frontier, kind.chains(), target_f1=0.9, ledger=ledger)
@@ -215,7 +215,7 @@ def reports(kind, router):
     return told
 
 
-def test_a_directory_keeps_what_was_prepared_for_the_next_process(kind, tmp_path):
+def test_a_directory_keeps_preparations_for_the_next_process(kind, tmp_path):
     frontier = measured(kind)
     for prepared in (1, 0):
         kind.log.clear()
@@ -252,12 +252,12 @@ def test_any_metric_judges(kind, metric, score):
 
 
 @pytest.mark.parametrize("metric", ["bleu", 3, lambda prediction, answers: "good"])
-def test_what_is_no_metric_or_no_score_is_refused(kind, metric):
+def test_an_invalid_metric_or_score_is_refused(kind, metric):
     with pytest.raises(ValueError, match="metric"):
         calibrate(questions(), kind.chains(), metric=metric)
 
 
-def test_what_is_no_strategy_is_refused_with_what_to_do():
+def test_an_invalid_strategy_is_refused_with_advice():
     chain = RunnableLambda(str)
     with pytest.raises(ConfigurationError, match="RoutedChain"):
         calibrate(questions(), [chain, chain])

@@ -71,9 +71,7 @@ class TestChoice:
         assert first.text == "full_context"
         assert last.text == "memory_compression"
 
-    def test_what_is_prepared_is_noted_and_sunk_also_in_a_ledger_of_another_store(
-        self, kind, frontier, ledger
-    ):
+    def test_preparation_is_recorded_in_a_ledger_of_another_store(self, kind, frontier, ledger):
         class Elsewhere:
             __hash__ = None  # as a dataclass has none
 
@@ -124,7 +122,7 @@ class TestChoice:
             (None, Provenance(), "not valid JSON"),
         ],
     )
-    def test_an_artefact_that_was_measured_again_is_taken_if_it_goes_with_what_runs(
+    def test_only_a_compatible_new_artefact_is_loaded(
         self, kind, frontier, tmp_path, caplog, newer, provenance, said
     ):
         path = tmp_path / "f.json"
@@ -174,7 +172,7 @@ class TestCounting:
             assert settlement["ratio"] == pytest.approx(73 / 600)
             assert settlement["tokens"] == {"query": USAGE}
 
-    def test_what_a_prompt_cache_served_is_booked_at_its_price(self, kind, frontier):
+    def test_cached_prompt_tokens_are_booked_at_their_price(self, kind, frontier):
         price = ModelPrice(input=1.0, output=1.0, cached_input=0.1)
         prices = PriceVector(unit="USD", answer=price)
         priced = EfficiencyFrontier(frontier.points, prices=prices)
@@ -272,7 +270,7 @@ class TestFallback:
             assert answer.text == "full_context"
             assert answer.settlement["fallback_after"] == "RuntimeError: the provider is down"
 
-    def test_without_one_the_error_is_raised_and_what_was_prepared_is_noted(
+    def test_without_fallback_the_error_is_raised_and_preparation_recorded(
         self, kind, frontier, ledger, monkeypatch
     ):
         router = kind.routed(frontier, ledger=ledger)
@@ -281,7 +279,7 @@ class TestFallback:
             kind.ask(router, context_id="c", reuse=40)
         assert ledger.prepared("c")
 
-    def test_what_the_fallback_prepared_is_noted_as_its_own(
+    def test_preparation_by_the_fallback_is_recorded_as_its_own(
         self, kind, frontier, ledger, monkeypatch
     ):
         router = kind.routed(frontier, ledger=ledger, fallback="memory_compression(ratio=0.5)")

@@ -109,7 +109,7 @@ def test_a_preparation_that_is_gone_is_due_whatever_the_ledger_says(frontier, le
     assert alone.sunk
 
 
-def test_as_many_queries_are_expected_as_have_come(frontier, ledger):
+def test_the_first_context_is_expected_to_get_as_many_queries_as_have_come(frontier, ledger):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     chosen = []
     for seen in range(1, 12):
@@ -118,7 +118,24 @@ def test_as_many_queries_are_expected_as_have_come(frontier, ledger):
         chosen.append(decision.strategy)
     # 1500 / (566 - 409) = 9.55, so from N = 10 on.
     assert chosen == ["tfidf"] * 8 + ["memory"] * 3
-    assert "as many more are expected" in decision.note
+    assert "query 11 of this context, 11.0 more expected" in decision.note
+
+
+def test_a_new_context_is_expected_to_get_as_many_queries_as_the_others(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    for context in range(40):
+        ledger.record(f"c{context}", 40)
+    assert router.route(context_id="new").strategy == "memory"
+    for context in range(40):
+        ledger.record(f"once {context}")
+    assert router.route(context_id="newer").strategy == "tfidf"
+
+
+def test_a_few_contexts_that_are_asked_often_do_not_speak_for_the_others(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    for context in range(100):
+        ledger.record(f"c{context}", 1 if context % 10 else 90)
+    assert router.route(context_id="new").strategy == "tfidf"
 
 
 @pytest.mark.parametrize(
