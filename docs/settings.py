@@ -19,8 +19,6 @@ GROUPS = {
     ),
     "Frontier": (
         "ecs_plugins.RouterConfig",
-        "ecs_plugins.frontier.SpendCap",
-        "ecs_plugins.frontier.Shadow",
         "ecs_plugins.PriceVector",
         "ecs_plugins.frontier.prices.ModelPrice",
         "ecs_plugins.ReuseLedger",
@@ -44,7 +42,7 @@ GROUPS = {
         "ecs_plugins.llama_index.EntropicChatMemory",
         "ecs_plugins.llama_index.FrontierSelector",
         "ecs_plugins.llama_index.FrontierQueryEngine",
-        "ecs_plugins.llama_index.RoutedEngine",
+        "ecs_plugins.llama_index.RoutedChain",
     ),
 }
 """Heading -> what has settings: a class of fields, a class by its constructor, or a method."""

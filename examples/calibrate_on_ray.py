@@ -20,8 +20,8 @@ from rag_router import load
 from ray.exceptions import RayActorError
 
 from ecs_plugins.errors import ModelError
-from ecs_plugins.frontier import CalibrationConfig, EfficiencyFrontier, as_answer_model, calibrate
-from ecs_plugins.frontier.answering import Completion
+from ecs_plugins.frontier import EfficiencyFrontier, calibrate
+from ecs_plugins.frontier.answering import Completion, as_answer_model
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.lm import LocalLM
 from ecs_plugins.lm.base import LanguageModel
@@ -81,7 +81,7 @@ def measure(
         questions,
         [StrategySet().get("full_context", {}), StrategySet().get("bm25", {"depth": 2})],
         RayAnswerModel(load_model, replicas),
-        config=CalibrationConfig(max_new_tokens=16, batch_size=EACH * replicas),
+        config={"max_new_tokens": 16, "batch_size": EACH * replicas},
         journal=journal,
     )
 

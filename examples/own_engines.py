@@ -4,8 +4,12 @@ from llama_index.core import Document, SummaryIndex
 from llama_index.core.llms import MockLLM
 
 from ecs_plugins.frontier import CalibrationQuestion, Context, calibrate
-from ecs_plugins.llama_index import FrontierQuery, FrontierQueryEngine, FrontierSelector
-from ecs_plugins.llama_index import RoutedEngine as Engine
+from ecs_plugins.llama_index import (
+    FrontierQuery,
+    FrontierQueryEngine,
+    FrontierSelector,
+    RoutedChain,
+)
 
 TEXTS = ["Hester Vane built the mill. " * 20, "The wheel is of oak. " * 20]  # yours
 QUESTION = "Who built the mill?"
@@ -24,9 +28,9 @@ def main() -> None:
     count = {"count_tokens": lambda texts: [len(text.split()) for text in texts]}  # for a fake
     own = {"nodes": [Document(text=text) for text in TEXTS], **count}
     engines = [
-        Engine("full", answer=read, **own),
-        Engine("top", answer=lambda nodes: read(nodes[:1]), **own),  # retrieve
-        Engine("notes", prepare=shorten, answer=lambda n: read([Document(text=n)]), **own),
+        RoutedChain("full", answer=read, **own),
+        RoutedChain("top", answer=lambda nodes: read(nodes[:1]), **own),  # retrieve
+        RoutedChain("notes", prepare=shorten, answer=lambda n: read([Document(text=n)]), **own),
     ]
     asked = [CalibrationQuestion("q1", QUESTION, ("text text",), Context.of(TEXTS))]
     frontier = calibrate(asked, engines, metric="f1")

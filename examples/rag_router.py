@@ -18,11 +18,10 @@ from langchain_core.documents import Document
 from langchain_core.language_models import SimpleChatModel
 
 from ecs_plugins.frontier import (
-    CalibrationConfig,
     CalibrationQuestion,
-    as_answer_model,
     calibrate,
 )
+from ecs_plugins.frontier.answering import as_answer_model
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain.context import as_context
@@ -90,7 +89,7 @@ def main() -> None:
         notes,
     ]
     print(f"Measuring on {len(questions)} questions about {len(documents)} documents")
-    frontier = calibrate(questions, strategies, model, config=CalibrationConfig(max_new_tokens=16))
+    frontier = calibrate(questions, strategies, model, config={"max_new_tokens": 16})
     for point in sorted(frontier.points, key=lambda p: p.stage2):
         print(
             f"  {point.label:29} F1 {point.f1:.3f}  {point.stage1:4.0f} tokens once, "

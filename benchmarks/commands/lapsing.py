@@ -13,8 +13,10 @@ def lapsing(
 ) -> None:
     """Route query by query, and hold the cost against an optimum that knows all gaps."""
     from benchmarks.deployment.lapsing import final_ratio, made_up, often_lapsing, play
+    from ecs_plugins.frontier.router_config import OnlinePolicy
 
-    for name, policy in (("as usual", None), ("rent or buy", "deterministic")):
+    policies: dict[str, OnlinePolicy | None] = {"as usual": None, "rent or buy": "deterministic"}
+    for name, policy in policies.items():
         ratios = sorted(play(game, policy=policy) for game in made_up(games, seed=seed))
         often = [final_ratio(game, policy=policy) for game in often_lapsing()]
         typer.echo(

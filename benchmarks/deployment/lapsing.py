@@ -109,6 +109,8 @@ def _played(game: Game, policy: OnlinePolicy | None) -> list[float]:
             cache = (shared, 0, 0) if is_alive else (0, shared, 0)
             alive[decision.label] = now[0] + prices.cache_seconds
             settled = router.settle(decision, spent, context_id="context", cache=cache)
+            assert settled.actual_stage1 is not None
+            assert settled.actual_stage2 is not None
             paid += settled.actual_stage1 + settled.actual_stage2
             runs = runs_of(game.times[: index + 1], game.life)
             ratios.append(paid / optimum(game.frontier, runs))

@@ -79,7 +79,7 @@ def _drawn_queries(rng: np.random.Generator, kind: str) -> Iterator[tuple[float,
     spread = float(rng.choice([60.0, 3600.0, 86_400.0]))
     queries: list[tuple[float, int]] = []
     for context, count in enumerate(
-        reuse_counts(kind, 200, mean=mean, seed=int(rng.integers(1e9)))
+        reuse_counts(kind, 200, mean=mean, seed=int(rng.integers(10**9)))
     ):
         first = rng.uniform(0, 30 * 86_400)
         gaps = rng.exponential(spread, min(count, 500))

@@ -10,7 +10,8 @@ pytest.importorskip("ray", reason="Ray is no dependency of this package: pip ins
 import ray
 
 from ecs_plugins.errors import ModelError
-from ecs_plugins.frontier import CalibrationConfig, calibrate
+from ecs_plugins.frontier import calibrate
+from ecs_plugins.frontier.calibration import CalibrationConfig
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.lm import FakeLanguageModel
 

@@ -17,7 +17,7 @@ from benchmarks.tests.records import (
     save_lines,
 )
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.frontier import read_questions
+from ecs_plugins.frontier.data import read_questions
 
 
 def evidence_texts(question):

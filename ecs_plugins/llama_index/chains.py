@@ -97,7 +97,7 @@ def namespace_of(bundle: object) -> tuple[str, ...]:
     return check_namespace((given,) if isinstance(given, str) else given)
 
 
-def as_engine(chain: object) -> object:
+def as_engine(chain: Any) -> Any:
     """Return a `RoutedChain` as a query engine, and anything else as it is."""
     return ChainEngine(chain) if isinstance(chain, RoutedChain) else chain
 

@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 from ecs_plugins import EcsPluginsError, EntropicMemory, FakeEmbedder, FakeLanguageModel
 from ecs_plugins.cli import app
 from ecs_plugins.frontier import (
-    CalibrationConfig,
     EfficiencyFrontier,
     PriceVector,
     Router,
     RouterConfig,
     StrategyPoint,
-    read_questions,
 )
+from ecs_plugins.frontier.calibration import CalibrationConfig
+from ecs_plugins.frontier.data import read_questions
 from ecs_plugins.integrations.recall import RecallOptions
 from ecs_plugins.lm.local import LocalLMOptions
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig

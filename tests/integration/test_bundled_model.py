@@ -11,7 +11,8 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from ecs_plugins.frontier import CalibrationQuestion, as_answer_model, calibrate
+from ecs_plugins.frontier import CalibrationQuestion, calibrate
+from ecs_plugins.frontier.answering import as_answer_model
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain.context import as_context
@@ -95,7 +96,9 @@ async def test_a_routed_query_costs_the_calibrated_amount(bundled_lm):
     strategies = [known.get("full_context", {}), known.get("bm25", {"depth": 1})]
     llm = Local(inner=bundled_lm)
     frontier = calibrate(asked, strategies, llm)
-    router = FrontierRouter.from_frontier(frontier, llm=llm, documents=documents, weight=0.0)
+    router = FrontierRouter.from_frontier(
+        frontier, llm=llm, documents=documents, routing={"weight": 0.0}
+    )
 
     message = await router.ainvoke(question)
 
