@@ -26,9 +26,10 @@ from ecs_plugins.lm.base import LanguageModel, ScoreResult
 from ecs_plugins.lm.encoding import encoder_of
 from ecs_plugins.lm.prompts import PLAIN, PromptTemplate
 from ecs_plugins.lm.tokenization import Ids, SegmentEncoder
+from ecs_plugins.ranking.fused import z_scores
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.signals.base import ScoringTask, Signal, SignalAround, UnitUtility
-from ecs_plugins.shaping.signals.fused import RankFused, complementary_order, z_scores
+from ecs_plugins.shaping.signals.fused import RankFused, complementary_order
 from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.evidence.questions import EvidenceQuestion
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.answering import AnswerModel, answer_prompt
-from ecs_plugins.frontier.judging import exact_match, token_f1
+from ecs_plugins.frontier.metrics import exact_match, token_f1
 
 ALL, NONE = "all", "none"
 """The budgets that keep the whole order, or nothing at all."""

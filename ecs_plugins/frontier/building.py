@@ -26,7 +26,7 @@ from ecs_plugins.frontier.cost import ConfigValue, PointKey, StrategyPoint, conf
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.strategies.base import Prepared, Strategy, writes_notes
-from ecs_plugins.frontier.strategies.registry import StrategySet
+from ecs_plugins.frontier.strategies.catalogue import StrategySet
 from ecs_plugins.lm.local import as_model
 from ecs_plugins.ranking.embedder import as_embedder, default_embedder
 from ecs_plugins.tokens import TokenLedger

@@ -37,7 +37,9 @@ from ecs_plugins.frontier.cost import ConfigValue, Dropped, PointKey, Provenance
 from ecs_plugins.frontier.data import CalibrationQuestion, check_unique, data_hash
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.journal import Journal
-from ecs_plugins.frontier.judging import (
+from ecs_plugins.frontier.measured import check_choice
+from ecs_plugins.frontier.measurements import TABLES, Arm, Measurements
+from ecs_plugins.frontier.metrics import (
     Judged,
     Metric,
     answer_part,
@@ -45,8 +47,6 @@ from ecs_plugins.frontier.judging import (
     as_metric,
     exact_match,
 )
-from ecs_plugins.frontier.measured import check_choice
-from ecs_plugins.frontier.measurements import TABLES, Arm, Measurements
 from ecs_plugins.frontier.prices import PriceVector
 from ecs_plugins.frontier.strategies.base import (
     AnsweringStrategy,

@@ -17,11 +17,11 @@ from typing import TypedDict
 from ecs_plugins.common.inert import TAG, inert
 from ecs_plugins.common.text import asks, one_line, terms, well_formed
 from ecs_plugins.memory.entropic import EntropicMemory
+from ecs_plugins.memory.near_texts import difference
 from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.statements import Statement, statement_of, statements_behind
 from ecs_plugins.memory.store.messages import MAX_TEXT
 from ecs_plugins.memory.types import Namespace, Vector
-from ecs_plugins.memory.wording import difference
 
 _HEAD = (
     f"<{TAG}>\n"

@@ -16,7 +16,7 @@ from ecs_plugins.common.config import Config, StrictFields
 from ecs_plugins.common.inert import inert
 from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.integrations.namespaces import Labels
+from ecs_plugins.integrations.namespace_templates import Labels
 from ecs_plugins.integrations.notes import Note, TextLength, block_of, notes_of
 from ecs_plugins.integrations.tracing import TracedDocument, span
 from ecs_plugins.memory.entropic import EntropicMemory

@@ -22,7 +22,7 @@ from ecs_plugins.common.aio import bridged, run_memory, run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError, MissingExtraError, ModelNotFoundError
 from ecs_plugins.integrations.conversation import last_index
-from ecs_plugins.integrations.namespaces import check_template, fill_namespace
+from ecs_plugins.integrations.namespace_templates import check_template, fill_namespace
 from ecs_plugins.integrations.notes import (
     NoteSource,
     TextLength,

@@ -45,7 +45,7 @@ from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.reloading import check_frontier, chosen_name, open_frontier
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routed_query import RoutedQuery
-from ecs_plugins.integrations.routing import (
+from ecs_plugins.integrations.router_fields import (
     METADATA_KEY,
     RoutingFields,
     key_of_fallback,

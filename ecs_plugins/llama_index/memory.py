@@ -24,7 +24,7 @@ from ecs_plugins.integrations.conversation import (
     memory_of,
     turns,
 )
-from ecs_plugins.integrations.namespaces import Labels, fill_namespace
+from ecs_plugins.integrations.namespace_templates import Labels, fill_namespace
 from ecs_plugins.integrations.notes import Note, TextLength
 from ecs_plugins.integrations.recall import (
     RecallFields,

@@ -12,8 +12,8 @@ import numpy as np
 
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.near_texts import Difference, difference, may_replace
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem, Vector
-from ecs_plugins.memory.wording import Difference, difference, may_replace
 
 HALF_LIFE: Final = 1000.0
 """Steps after which an observed event counts half."""

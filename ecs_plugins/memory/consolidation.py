@@ -19,6 +19,7 @@ from ecs_plugins.memory.admission import merged, moved_centroid
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import ColdContest
 from ecs_plugins.memory.energy import Energies, cluster_variance, embedding_entropy
+from ecs_plugins.memory.near_texts import difference
 from ecs_plugins.memory.types import (
     ColdMemory,
     Evidence,
@@ -32,7 +33,6 @@ from ecs_plugins.memory.types import (
     Vector,
 )
 from ecs_plugins.memory.utility import entropies, utilities
-from ecs_plugins.memory.wording import difference
 
 _BLOCK = 1 << 23  # cosines computed at a time
 

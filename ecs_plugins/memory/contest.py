@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ecs_plugins.memory.admission import joined, merged
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import Energies, acceptance_probability, scaled_temperature
+from ecs_plugins.memory.near_texts import difference
 from ecs_plugins.memory.types import (
     ColdMemory,
     DecisionKind,
@@ -27,7 +28,6 @@ from ecs_plugins.memory.types import (
     SleepDecision,
     SleepPlan,
 )
-from ecs_plugins.memory.wording import difference
 
 
 class ColdContest:

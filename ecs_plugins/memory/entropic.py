@@ -23,7 +23,7 @@ from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.drafts import Draft, drafted
 from ecs_plugins.memory.filters import Filter, checked_filter
 from ecs_plugins.memory.outdating import OutdatingJudge, OutdatingRunner
-from ecs_plugins.memory.reading import MemoryReader
+from ecs_plugins.memory.reader import MemoryReader
 from ecs_plugins.memory.records import (
     ErasureReceipt,
     Memories,
@@ -33,8 +33,8 @@ from ecs_plugins.memory.records import (
 from ecs_plugins.memory.relevance import read
 from ecs_plugins.memory.sleep import SleepRunner
 from ecs_plugins.memory.store import changes, erasing, namespaces, search
+from ecs_plugins.memory.store.embedder_epoch import RecordedEmbedder
 from ecs_plugins.memory.store.engines import open_engine
-from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import checked

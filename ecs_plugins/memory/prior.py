@@ -20,7 +20,7 @@ from importlib import resources
 from typing import Final, Literal, NamedTuple
 
 from ecs_plugins.common.text import UNSPACED, WORD, asks, sentence_spans, terms
-from ecs_plugins.memory.wording import word_list
+from ecs_plugins.memory.near_texts import word_list
 
 Known = Literal["english", "cased", "any"]
 """What is known of a language: its words, else whether its script has capitals."""

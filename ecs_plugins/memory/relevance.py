@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ecs_plugins.common.text import WORD, terms
+from ecs_plugins.memory.near_texts import word_list
 from ecs_plugins.memory.types import Floats
-from ecs_plugins.memory.wording import word_list
 
 _ENGLISH = word_list(
     """a an the i my me mine we us our you your he his him she her it its they them their this that

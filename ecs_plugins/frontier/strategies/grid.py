@@ -13,7 +13,7 @@ from ecs_plugins.frontier.answering import as_answer_model
 from ecs_plugins.frontier.cost import ConfigValue
 from ecs_plugins.frontier.data import CalibrationQuestion
 from ecs_plugins.frontier.strategies.base import Strategy
-from ecs_plugins.frontier.strategies.registry import LacksModelError, StrategySet
+from ecs_plugins.frontier.strategies.catalogue import LacksModelError, StrategySet
 from ecs_plugins.frontier.strategies.shaped import SIGNAL
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.embedder import Embedder

@@ -41,7 +41,7 @@ def open_engine(
     """The database behind a path or an address, and what makes its indexes."""
     if is_address(path):
         from ecs_plugins.memory.store.index_postgres import ServerIndexes
-        from ecs_plugins.memory.store.postgres import open_postgres
+        from ecs_plugins.memory.store.server_schema import open_postgres
 
         server = open_postgres(path, settings, read_only=read_only)
         return server, partial(ServerIndexes, server)

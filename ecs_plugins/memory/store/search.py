@@ -20,7 +20,7 @@ from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.filters import Filter, matches, without_joints
 from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.relevance import FOURTH, demands
-from ecs_plugins.memory.store.judging import judge
+from ecs_plugins.memory.store.row_fits import judge
 from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import Access

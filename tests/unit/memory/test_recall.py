@@ -14,7 +14,7 @@ from ecs_plugins.integrations.recall import RecallFields, recall
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.memory.relevance import encounter, read, relevance
 from ecs_plugins.memory.store import search
-from ecs_plugins.memory.store.identity import RecordedEmbedder
+from ecs_plugins.memory.store.embedder_epoch import RecordedEmbedder
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.ranking.coverage import CoverageIndex
@@ -352,7 +352,7 @@ def test_the_shared_recall_passes_the_shaper_on(open_memory):
     fields = RecallFields(namespace=namespace, threshold=0.0, shaper=shaper)
     options = fields.options(500)
     block = recall(memory, "red bees", namespace, options, len)
-    assert len(block.sources) == 1
+    assert len(block.notes) == 1
     assert "bees of the mill" in block.text
 
 

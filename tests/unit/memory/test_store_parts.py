@@ -10,14 +10,14 @@ import pytest
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.relevance import DEFAULT, read
-from ecs_plugins.memory.store.calibration import measured_scale
+from ecs_plugins.memory.store.cosine_scale import measured_scale
 from ecs_plugins.memory.store.engines import restore
 from ecs_plugins.memory.store.erasing import ERASED, without
+from ecs_plugins.memory.store.row_fits import judge
 from ecs_plugins.memory.store.index import VectorIndex, search_width
 from ecs_plugins.memory.store.index_postgres import ServerIndex, ServerIndexes
 from ecs_plugins.memory.store.inspection import _is_damaged
 from ecs_plugins.memory.store.items import NewItem
-from ecs_plugins.memory.store.judging import judge
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.recalled import Ranked
 from ecs_plugins.memory.store.seam import Candidates

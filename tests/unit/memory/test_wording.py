@@ -5,8 +5,8 @@ import pytest
 
 from ecs_plugins.common.text import asks
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.memory.near_texts import difference
 from ecs_plugins.memory.prior import MOST, UNFORESEEN, features, worth
-from ecs_plugins.memory.wording import difference
 from ecs_plugins.ranking.embedder import default_embedder
 
 FACT, QUESTION = "My locker code is 4711.", "What is my locker code?"
