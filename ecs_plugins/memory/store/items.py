@@ -25,11 +25,11 @@ from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.relevance import FOURTH, QueryReading, read
 from ecs_plugins.memory.store import intake, rereading, tiers
-from ecs_plugins.memory.store.row_fits import JudgedRows
 from ecs_plugins.memory.store.item_index import ItemIndex, ItemIndexes, Submit
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import NewMessage, seconds_of
 from ecs_plugins.memory.store.namespaces import decode, encode, under
+from ecs_plugins.memory.store.row_fits import JudgedRows
 from ecs_plugins.memory.store.seam import Rows
 from ecs_plugins.memory.store.search import CANDIDATES
 from ecs_plugins.memory.store.values import check, crc, crc_of, packed

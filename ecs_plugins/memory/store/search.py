@@ -20,11 +20,11 @@ from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.filters import Filter, matches, without_joints
 from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.relevance import FOURTH, demands
-from ecs_plugins.memory.store.row_fits import judge
 from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import Access
 from ecs_plugins.memory.store.recalled import Ranked, Reader, Recalled, RecallRequest
+from ecs_plugins.memory.store.row_fits import judge
 from ecs_plugins.memory.store.seam import Rows, SpaceIndex
 from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier
 from ecs_plugins.storage.base import Connection
