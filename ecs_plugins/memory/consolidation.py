@@ -145,7 +145,7 @@ def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matri
     if not items:
         return np.zeros((0, 0), dtype=np.float32)
     try:
-        vectors = np.stack([item.vector for item in items])
+        vectors = np.array([item.vector for item in items])
     except ValueError:
         raise InvalidInputError(
             "Memories have vectors of different shapes; re-embed the store with one embedder."

@@ -142,7 +142,7 @@ class ColdContest:
 
     def _fillers(self, memories: Sequence[ColdMemory]) -> npt.NDArray[np.bool_]:
         """Return a mask of memories with too little support: they only fill the store."""
-        if self._config.rule == "paper":
+        if self._config.rule == "paper" or self._config.min_support == 1:
             return np.zeros(len(memories), dtype=bool)
         attestations = [memory.evidence.attestations for memory in memories]
         return np.array(attestations) < self._config.min_support

@@ -83,14 +83,14 @@ _MOST_KNOWN = 1 << 18
 
 def worths(texts: Sequence[str]) -> list[float]:
     """Return `worth` of each of several texts, computed once per text."""
-    new = {key: text for text in texts if (key := hash(text)) not in _known}
+    found = [_known.get(hash(text), math.nan) for text in texts]
+    new = {at: texts[at] for at, value in enumerate(found) if math.isnan(value)}
     if len(_known) + len(new) > _MOST_KNOWN:
         _known.clear()
-        new = {hash(text): text for text in texts}
-    for key, statement in zip(new, _read([*new.values()]), strict=True):
+    for at, statement in zip(new, _read([*new.values()]), strict=True):
         known, values = _features(statement)
-        _known[key] = log_odds(values, WEIGHTS[known], MOST)
-    return [_known[hash(text)] for text in texts]
+        found[at] = _known[hash(texts[at])] = log_odds(values, WEIGHTS[known], MOST)
+    return found
 
 
 def log_odds(
@@ -199,9 +199,9 @@ def _language(statement: str, stems: list[str]) -> Known:
     """What is known of the language of a text: its words, its capitals, or nothing."""
     if not _ENGLISH.isdisjoint(stems):
         return "english"
-    letters = [each for each in statement if each.isalpha()]
-    capitals = sum(each.isupper() for each in letters)
-    lower = sum(each.islower() for each in letters)
-    if capitals and 2 * (capitals + lower) > len(letters):
+    letters = sum(map(str.isalpha, statement))
+    capitals = sum(map(str.isupper, statement))
+    lower = sum(map(str.islower, statement))
+    if capitals and 2 * (capitals + lower) > letters:
         return "cased"
     return "any"

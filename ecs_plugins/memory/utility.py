@@ -99,7 +99,10 @@ def entropies(items: Sequence[ColdMemory], config: MemoryConfig) -> Floats:
     if config.entropy != "evidence":
         return np.array([item.entropy for item in items])
     evidence = [item.evidence for item in items]
-    return np.array([item.spread for item in evidence]) + mean_surprise(evidence)
+    resultants = np.array([item.resultant for item in evidence])
+    supports = np.array([item.support for item in evidence])
+    spread: Floats = np.clip(1.0 - resultants / supports, 0.0, 1.0)
+    return spread + mean_surprise(evidence)
 
 
 def mean_surprise(evidence: Sequence[Evidence]) -> Floats:

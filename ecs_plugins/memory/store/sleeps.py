@@ -57,7 +57,7 @@ _NEAR = 16
 _RECORD = 1000
 """Approximate bytes of a memory without its vector."""
 
-_MARGIN = 0.1
+_MARGIN = 0.05
 """The mean of a cluster may be nearer to a memory than each of its items, by this cosine."""
 
 _STATES = """
@@ -127,7 +127,7 @@ def view(
     )
     if has_room:
         return SleepView(space, hot, _near(store, connection, space, hot), (), has_room=True)
-    cold = {row.row: row.memory for row in _tier(store, connection, space, "cold")}
+    cold: dict[int, Any] = {row.row: row.item for row in _tier(store, connection, space, "cold")}
     return SleepView(space, hot, cold, recent_queries(connection, space.id))
 
 
@@ -300,6 +300,7 @@ def _record(
     connection: Connection, space: Space, sleep: int, decisions: Iterable[SleepDecision]
 ) -> None:
     """Write decisions and the ids by which they are found."""
+    naming = []
     for each in decisions:
         record = DECISION.dump_json(each).decode()
         values = (sleep, space.id, each.index, record, crc(record))
@@ -308,10 +309,8 @@ def _record(
         if each.target_id is not None:
             named.add(each.target_id)
         named -= {"", ERASED}
-        connection.executemany(
-            "INSERT INTO decision_items (item, decision) VALUES (?, ?)",
-            [(item, number) for item in named],
-        )
+        naming += [(item, number) for item in named]
+    connection.executemany("INSERT INTO decision_items (item, decision) VALUES (?, ?)", naming)
 
 
 def decisions(
