@@ -249,9 +249,8 @@ class VectorIndex:
                 rows = np.concatenate([numbers(self._tail), linked])
                 scores = np.concatenate([self._tail_vectors() @ query, linked_scores])
             else:
-                live = [row for row in allowed.tolist() if row in self]
-                rows = numbers(live)
-                scores = self._vectors(rows) @ query
+                rows = numbers([row for row in allowed.tolist() if row in self])
+                scores = self.scores(rows, query)
         best = best_places(scores, k)
         return rows[best], scores[best]
 
@@ -298,23 +297,27 @@ class VectorIndex:
         return flat.reshape(linked, self.dimension)
 
     def _vectors(self, rows: Rows) -> Matrix:
-        """Return the vectors of live rows; zeros for others."""
-        places = [self._places.get(row, -1) for row in rows.tolist()]
-        vectors = np.zeros((len(rows), self.dimension), dtype=np.float32)
-        is_linked = numbers(places) >= 0
-        vectors[is_linked] = self._linked_vectors()[numbers(places)[is_linked]]
-        for at in np.flatnonzero(~is_linked).tolist():
-            waiting = self._tail.get(int(rows[at]))
-            if waiting is not None:
-                vectors[at] = waiting
+        """Return the vectors of live rows."""
+        linked = self._linked_vectors()
+        vectors = np.empty((len(rows), self.dimension), dtype=np.float32)
+        for at, row in enumerate(rows.tolist()):
+            waiting = self._tail.get(row)
+            vectors[at] = linked[self._places[row]] if waiting is None else waiting
         return vectors
 
     def scores(self, rows: Rows, query: Vector) -> Vector:
         """Return the inner products of live rows with a query; -1 for other rows."""
         with self._lock:
-            scores = self._vectors(rows) @ query
-            is_live = [row in self for row in rows.tolist()]
-        return np.where(is_live, scores, np.float32(-1.0))
+            place_of = self._places.get
+            places = np.array([place_of(row, -1) for row in rows.tolist()], dtype=np.int64)
+            is_linked = places >= 0
+            scores = np.full(len(rows), -1.0, dtype=np.float32)
+            scores[is_linked] = self._linked_vectors()[places[is_linked]] @ query
+            for at in np.flatnonzero(~is_linked).tolist():
+                waiting = self._tail.get(int(rows[at]))
+                if waiting is not None:
+                    scores[at] = waiting @ query
+            return scores
 
     # Upkeep
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -203,7 +204,7 @@ def _write_cold(
     joined, judged = _consequences(plan.decisions)
     changed = [cold[memory.id] for memory in (*plan.removed, *plan.updated)]
     gone = tiers.by_rows(connection, space.id, changed)
-    tiers.retire(connection, space, gone.values(), sleep)
+    tiers.retire(connection, space, [(row, memories[row].vector) for row in gone], sleep)
     of_message = {member: row for row in hot.values() for member in row.hot.members}
     versions = []
     for memory in (*plan.updated, *plan.inserted):
@@ -290,6 +291,9 @@ def reports(connection: Connection, space: int) -> list[SleepReport]:
     return found
 
 
+_OF_SLEEP = {"seed", "config_version", "entropy_weight", "temperature"}
+"""Fields of a decision that all decisions of a sleep phase share; its own row holds them."""
+
 _DECIDED = """
     INSERT INTO decisions (sleep, namespace, position, record, record_crc) VALUES (?, ?, ?, ?, ?)
     RETURNING id
@@ -302,10 +306,12 @@ def _record(
     """Write decisions and the ids by which they are found."""
     naming = []
     for each in decisions:
-        record = DECISION.dump_json(each).decode()
+        record = DECISION.dump_json(each, exclude_none=True, exclude=_OF_SLEEP).decode()
         values = (sleep, space.id, each.index, record, crc(record))
         (number,) = connection.execute(_DECIDED, values).fetchone()
-        named = {each.candidate_id, *each.members}
+        named = {*each.members}
+        if each.kind in ("insert", "replace"):
+            named.add(each.candidate_id)
         if each.target_id is not None:
             named.add(each.target_id)
         named -= {"", ERASED}
@@ -323,8 +329,8 @@ def decisions(
 ) -> list[RecordedDecision]:
     """Recorded decisions of a namespace, newest sleep phase first, each in its order."""
     sql = (
-        "SELECT s.id, s.at, s.undone, d.erased, d.id, d.record, d.record_crc FROM decisions d"
-        " JOIN sleeps s ON s.id = d.sleep WHERE d.namespace = ?"
+        "SELECT s.id, s.at, s.undone, s.config, s.report, d.erased, d.id, d.record, d.record_crc"
+        " FROM decisions d JOIN sleeps s ON s.id = d.sleep WHERE d.namespace = ?"
     )
     values: list[object] = [space]
     if sleep is not None:
@@ -336,9 +342,14 @@ def decisions(
     sql += " ORDER BY d.sleep DESC, d.position LIMIT ?"
     values.append(NO_LIMIT if limit is None else limit)
     recorded = []
-    for number, at, undone, erased, name, record, checksum in connection.execute(sql, values):
+    shared_by: dict[int, dict[str, Any]] = {}
+    rows = connection.execute(sql, values)
+    for number, at, undone, config, report, erased, name, record, checksum in rows:
         check(f"decision {name}", "record", checksum, (record,))
-        decision = DECISION.validate_json(record)
+        if number not in shared_by:
+            of_sleep = json.loads(config) | json.loads(report)
+            shared_by[number] = {field: of_sleep[field] for field in _OF_SLEEP}
+        decision = DECISION.validate_python(json.loads(record) | shared_by[number])
         is_undone = undone is not None
         recorded.append(RecordedDecision(number, at, is_undone, bool(erased), decision))
     return recorded

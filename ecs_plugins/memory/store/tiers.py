@@ -21,6 +21,7 @@ from ecs_plugins.memory.store.values import (
     crcs_of,
     dump,
     packed,
+    packed_half,
     unpack,
 )
 from ecs_plugins.memory.types import (
@@ -328,13 +329,18 @@ def delete(connection: Connection, space: Space, old: Collection[TierRow]) -> No
         space.left(tier, [each.row for each in old if each.live and each.tier == tier])
 
 
-def retire(connection: Connection, space: Space, old: Collection[TierRow], sleep: int) -> None:
-    """Take cold memories out of their tier, kept as earlier versions."""
-    rows = [each.row for each in old]
+def retire(
+    connection: Connection, space: Space, old: Collection[tuple[int, Vector]], sleep: int
+) -> None:
+    """Take cold memories out of their tier by row and vector, and keep them as earlier versions.
+
+    Nothing is searched among these, so their vectors are stored in half the precision.
+    """
+    rows = [(sleep, *packed_half(vector), row) for row, vector in old]
     connection.executemany(
-        "UPDATE tiers SET live = 0, died = ? WHERE row = ?", [(sleep, row) for row in rows]
+        "UPDATE tiers SET live = 0, died = ?, vector = ?, vector_crc = ? WHERE row = ?", rows
     )
-    space.left("cold", rows)
+    space.left("cold", [row for row, _ in old])
 
 
 def forget_provenance(connection: Connection, items: Iterable[str]) -> None:
