@@ -23,6 +23,7 @@ from benchmarks.commands import (
     memory_scale,
     memory_store,
     month,
+    policies,
     pruning,
     questions,
     robustness,
@@ -52,6 +53,7 @@ app.command("memory-scale")(memory_scale.memory_scale)
 app.command("memory-store", help=memory_store.HELP)(memory_store.memory_store)
 app.command("deployment")(deployment.deployment)
 app.command("month")(month.month)
+app.command("policies")(policies.policies)
 app.command("route")(route.route)
 app.command("lapsing")(lapsing.lapsing)
 app.command("calibration", help=calibration.HELP)(calibration.calibration)
