@@ -7,14 +7,13 @@ import sys
 import typer
 
 from benchmarks.commands import (
-    answerable,
     attribution,
     bounded_chat,
-    calibration,
     deployment,
     engine,
     evidence,
     frontier,
+    fusion,
     gpu,
     infinite_room,
     lapsing,
@@ -56,10 +55,9 @@ app.command("month")(month.month)
 app.command("policies")(policies.policies)
 app.command("route")(route.route)
 app.command("lapsing")(lapsing.lapsing)
-app.command("calibration", help=calibration.HELP)(calibration.calibration)
+app.command("fusion", help=fusion.HELP)(fusion.fusion)
 app.command("questions", help=questions.HELP)(questions.questions)
 app.command("pruning", help=pruning.HELP)(pruning.pruning)
-app.command("answerable", help=answerable.HELP)(answerable.answerable)
 app.command("attribution", help=attribution.HELP)(attribution.attribution)
 app.command("robustness", help=robustness.HELP)(robustness.robustness)
 app.command("load", help=load.HELP)(load.load)

@@ -58,7 +58,7 @@ VERSION = 1
 _FORMAT = "ecs_plugins.ModelDiagnostics"
 ANSWER_SIGNALS = ("answer_shift", "joint_shift")
 """Measured by default where every example has an answer."""
-LABEL_FREE_SIGNALS = ("query_likelihood", "query_likelihood+bm25")
+LABEL_FREE_SIGNALS = ("query_likelihood", "query_likelihood+bm25+dense")
 """Measured by default."""
 
 

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,14 +20,13 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from ecs_plugins.common.files import read_text, read_versioned, write_atomically
+from ecs_plugins.ranking.fused import learned, z_scores
 from ecs_plugins.shaping.signals.base import UnitUtility, by_score
-from ecs_plugins.shaping.signals.fused import SHORT_LIST
 from ecs_plugins.shaping.statistics import Floats, Labels
 
 FEATURES = (
     "explained",
-    "shared_words",
-    "crowd",
+    "relevance",
     "place",
     "query_shift_per_token",
     "answer_shift_per_token",
@@ -154,25 +154,21 @@ class ProbabilityFit:
 
 
 def without_evidence(labelled: LabelledList) -> list[dict[str, float]]:
-    """What would be said of the other passages of a list if those that help were not in it.
+    """Return the parts of the other passages of a list as if those that help were not in it.
 
-    They move up in place, and a long list is shorter by so many.
+    They move up in place, and their relevance is standardised anew.
     """
-    helping = sum(labelled.labels)
-    others: list[dict[str, float]] = []
-    for parts, helps in zip(labelled.parts, labelled.labels, strict=True):
-        if not helps:
-            others.append(dict(parts))
-    if not helping:
+    if not any(labelled.labels):
         return []
-    with_places = [parts for parts in others if "place" in parts]
-    with_places.sort(key=lambda parts: parts["place"])
-    for place, parts in enumerate(with_places, 1):
+    pairs = zip(labelled.parts, labelled.labels, strict=True)
+    others = [dict(parts) for parts, helps in pairs if not helps]
+    placed = sorted((each for each in others if "place" in each), key=itemgetter("place"))
+    for place, parts in enumerate(placed, 1):
         parts["place"] = math.log(place)
-    for parts in others:
-        if "crowd" in parts:
-            left = math.exp(parts["crowd"]) - helping / SHORT_LIST
-            parts["crowd"] = math.log(max(1.0, left))
+    ranked = [parts for parts in others if "relevance" in parts]
+    relevance = z_scores([parts["relevance"] for parts in ranked])
+    for parts, value in zip(ranked, relevance, strict=True):
+        parts["relevance"] = value
     return others
 
 
@@ -196,10 +192,12 @@ def _most_likely(rows: Floats, labels: Labels, expected: Floats, sd: float) -> F
     return found
 
 
+def _shipped() -> ProbabilityFit:
+    fit = learned()["probability"]
+    return ProbabilityFit(fit["intercept"], fit["weights"])
+
+
 SHIPPED: dict[tuple[str, str], ProbabilityFit] = {
-    ("SmolLM2-135M-Instruct", "query_likelihood+bm25"): ProbabilityFit(
-        -2.76, {"explained": 2.18, "shared_words": 11.33, "crowd": -0.91, "place": -0.85}
-    )
+    ("SmolLM2-135M-Instruct", "query_likelihood+bm25+dense"): _shipped()
 }
-"""By the names of model and signal. ``python -m benchmarks calibration`` makes them, from lists of
-3 to 40 passages of HotpotQA, SQuAD and MuSiQue, of which half lack their evidence."""
+"""Fits by the names of model and signal. ``python -m benchmarks fusion`` makes them."""

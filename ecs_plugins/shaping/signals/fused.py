@@ -42,9 +42,6 @@ Links: TypeAlias = npt.NDArray[np.float64]
 
 LINKED = 3.0
 """Standard deviations of relevance that naming a whole title is worth."""
-SHORT_LIST = 8
-"""Passages from which on it tells something how many there are: among 40, what looks as good as the
-evidence of a short list mostly is none."""
 DEPTH = 10
 """Passages chosen with an eye to each other; the others follow by relevance."""
 
@@ -104,7 +101,6 @@ class RankFused(SignalAround):
         relevance = fuse(scored, max(shared, default=0.0), weights)
         placed = self._placed(task, utilities, relevance)
         places = places_of(relevance)
-        crowd = math.log(max(1.0, len(compared) / SHORT_LIST))
         fused: list[UnitUtility] = []
         for index, utility in enumerate(utilities):
             parts = dict(utility.parts)
@@ -112,7 +108,6 @@ class RankFused(SignalAround):
                 parts[f"{name}_z"] = float(each.z[index])
             parts["relevance"] = relevance[index]
             parts["shared_words"] = shared[index]
-            parts["crowd"] = crowd
             parts["place"] = math.log(places[index])
             fused.append(replace(utility, parts=parts, order_by=placed[index]))
         return fused

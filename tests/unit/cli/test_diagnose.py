@@ -81,7 +81,7 @@ def test_a_probability_is_learned_from_fifty_examples_and_written(run, data, tmp
     status, _, err = run("diagnose", "--fit", data(50), "--out", file)
     assert status == 0, err
     fit = ProbabilityFit.load(file)
-    best = {"explained": 0.9, "shared_words": 0.9, "crowd": 0.0, "place": 0.0}
+    best = {"explained": 0.9, "relevance": 2.0, "place": 0.0}
     assert fit.of(best) > 0.5
     _, shown, _ = run("diagnose", "--fit", data(50), "--json")
     assert ProbabilityFit(**json.loads(shown)) == fit

@@ -77,28 +77,13 @@ def test_the_passage_that_answers_is_likely_and_without_it_the_question_is_not_a
     assert without.answerable < 0.4
 
 
-def test_the_same_passage_helps_less_likely_in_a_long_list_and_alike_in_short_ones():
+def test_passage_helps_less_likely_the_later_its_place():
     (shipped,) = SHIPPED.values()
-
-    def likely(number):
-        others = [f"The tram number {n} was late." for n in range(number - 1)]
-        shaper = ContextShaper(FakeLanguageModel(), ShapingConfig(ranker=None), probability=shipped)
-        shaped = shaper.shape(QUESTION, [PASSAGES[1], *others])
-        parts = shaped.verdicts[0].parts
-        return shipped.of({**parts, "explained": 0.3, "shared_words": 0.2})
-
-    assert likely(2) == likely(8)
-    assert likely(40) < likely(20) < likely(8)
-
-
-def test_the_same_passage_helps_less_likely_the_more_of_the_others_explain_the_question_better():
-    (shipped,) = SHIPPED.values()
-    shaped = shape(signal=AUTO)
-    scored = sorted(shaped.ranked, key=lambda verdict: -verdict.utility)
+    shaped = ContextShaper(FakeLanguageModel()).shape(QUESTION, PASSAGES)
+    scored = sorted(shaped.ranked, key=lambda verdict: -verdict.parts["relevance"])
     places = [math.exp(verdict.parts["place"]) for verdict in scored]
     assert places == pytest.approx([1, 2, 3, 4])
-    alike = {"explained": 0.3, "shared_words": 0.2, "crowd": 0.0}
-    likely = [shipped.of({**alike, "place": verdict.parts["place"]}) for verdict in scored]
+    likely = [shipped.of(verdict.parts) for verdict in scored]
     assert likely == sorted(likely, reverse=True)
 
 
@@ -107,12 +92,13 @@ def test_passages_without_number_come_last():
 
 
 def test_without_helping_passages_the_others_move_up():
-    crowd = math.log(40 / 8)
-    parts = [{"explained": n / 10, "place": math.log(4 - n), "crowd": crowd} for n in range(4)]
+    parts = [
+        {"explained": n / 10, "place": math.log(4 - n), "relevance": n - 1.5} for n in range(4)
+    ]
     others = without_evidence(LabelledList(parts, [False, False, True, True]))
     assert [each["explained"] for each in others] == [0.0, 0.1]
     assert [math.exp(each["place"]) for each in others] == pytest.approx([2, 1])
-    assert [8 * math.exp(each["crowd"]) for each in others] == pytest.approx([38, 38])
+    assert [each["relevance"] for each in others] == pytest.approx([-1, 1])
     assert parts[0]["place"] == math.log(4)
     assert without_evidence(LabelledList(parts, [False] * 4)) == []
 
