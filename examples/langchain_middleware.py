@@ -74,7 +74,7 @@ def main() -> None:
         response_format="content_and_artifact",
     )
     local = LocalLM.bundled()
-    model = SearchThenAnswer(**chat_parts(local, max_tokens=40))
+    model = SearchThenAnswer(**chat_parts(local, max_tokens=16))
     shaping = ECSContextMiddleware(ECSDocumentCompressor(model=local, top_k=2))
     print(f"Question: {QUESTION}\n")
     for name, middleware in (("everything", []), ("shaped", [shaping])):

@@ -43,7 +43,7 @@ class ShowPrompt(BaseCallbackHandler):
 def build(memory: EntropicMemory) -> object:
     """Return the agent with an open memory."""
     return create_agent(
-        ChatHuggingFace(**chat_parts(LocalLM.bundled(), max_tokens=30)),
+        ChatHuggingFace(**chat_parts(LocalLM.bundled(), max_tokens=16)),
         system_prompt="You are a helpful assistant. Answer in one short sentence.",
         middleware=[EntropicMemoryMiddleware(memory, namespace=("memories", "{user_id}"))],
         context_schema=Context,
