@@ -202,7 +202,10 @@ class SqlDatabase(ABC):
 
     @abstractmethod
     def new_rows(self, connection: Any, table: str, count: int) -> Sequence[int]:
-        """Rising numbers for rows that this transaction will write to a table before any others."""
+        """Return numbers for rows that this transaction will write to a table before any others.
+
+        They rise; provisional ones are below zero.
+        """
 
     @abstractmethod
     def scrub(self, *, vacuum: bool = False) -> bool:

@@ -5,6 +5,11 @@ SELECT set_config('search_path', concat_ws(', ', quote_ident($1), (
     SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
     WHERE e.extname = 'vector'), 'public'), false);
 
+-- The role that logged in, and whether it owns the tables of a schema.
+
+SELECT session_user::text, bool_and(pg_has_role(tableowner, 'USAGE')) FROM pg_tables
+    WHERE schemaname = $1;
+
 -- The tables of a schema, and whether they are the role's to vacuum.
 
 SELECT tablename, pg_has_role(tableowner, 'USAGE') FROM pg_tables WHERE schemaname = $1;

@@ -228,7 +228,7 @@ class Intake:
             else:
                 self._admit(row, item)
         self._flush()
-        tiers.join(connection, self._joined)
+        tiers.join(connection, space, self._joined)
         evict_overflow(connection, space, self._config)
 
     def _admit(self, row: TierRow, new: HotItem) -> None:

@@ -1,5 +1,5 @@
--- Rows of a memory on PostgreSQL belong to the role that their namespace begins with; all others
--- but the tables' owner neither see nor write them. The embedder is everybody's to read; what an
+-- Rows of a memory on PostgreSQL belong to the role that their namespace begins with and that logged
+-- in: SET ROLE to a group changes nothing. All others but the tables' owner neither see nor write them. The embedder is everybody's to read; what an
 -- erasure notes, everybody counts up and nobody but the owner takes back.
 
 ALTER TABLE meta ENABLE ROW LEVEL SECURITY;
@@ -12,7 +12,7 @@ CREATE POLICY counted ON meta FOR UPDATE USING (key IN ('scrub', 'erasures'))
     WITH CHECK (key IN ('scrub', 'erasures') AND is_next(key, value));
 
 CREATE FUNCTION is_own(key TEXT) RETURNS BOOLEAN STABLE LANGUAGE sql
-    RETURN starts_with(key, '[' || to_json(current_user::text));
+    RETURN starts_with(key, '[' || to_json(session_user::text));
 ALTER TABLE namespaces ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON namespaces USING (is_own(key));
 ALTER TABLE items ENABLE ROW LEVEL SECURITY;
@@ -50,16 +50,28 @@ ALTER TABLE outdated ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON outdated USING ((SELECT true FROM messages m WHERE m.id = older)
     AND (SELECT true FROM messages m WHERE m.id = newer));
 
--- Provenance outlives the message by the log's retention, and the item until it is looked for. The
--- function sees every row: what belongs to nobody is everybody's to delete. Nobody writes any but
--- of items of his own, of which the message is not another's.
+-- Nobody writes provenance but that of items of his own.
 
-CREATE FUNCTION is_of_another(NAME, TEXT, TEXT) RETURNS BOOLEAN STABLE SECURITY DEFINER LANGUAGE sql
-    RETURN NOT coalesce(starts_with((SELECT key FROM namespaces WHERE id = (
-        SELECT namespace FROM messages WHERE id = $2)), '[' || to_json($1::text)), true)
-    OR NOT coalesce(starts_with((SELECT key FROM namespaces WHERE id = (
-        SELECT namespace FROM tiers WHERE id = $3 LIMIT 1)), '[' || to_json($1::text)), true);
 ALTER TABLE provenance ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own ON provenance USING (NOT is_of_another(current_user, message, item))
-    WITH CHECK (NOT is_of_another(current_user, message, item)
+CREATE POLICY own ON provenance USING ((SELECT true FROM namespaces n WHERE n.id = namespace))
+    WITH CHECK ((SELECT true FROM namespaces n WHERE n.id = namespace)
         AND (SELECT true FROM tiers t WHERE t.id = item LIMIT 1));
+
+-- Nobody takes a number that the sequence would give to another.
+
+CREATE POLICY numbered ON namespaces AS RESTRICTIVE FOR INSERT
+    WITH CHECK (id = currval('namespaces_id_seq'));
+CREATE POLICY numbered ON messages AS RESTRICTIVE FOR INSERT
+    WITH CHECK (seq = currval('messages_seq_seq'));
+CREATE POLICY numbered ON tiers AS RESTRICTIVE FOR INSERT
+    WITH CHECK (row = currval('tiers_row_seq'));
+CREATE POLICY numbered ON sleeps AS RESTRICTIVE FOR INSERT
+    WITH CHECK (id = currval('sleeps_id_seq'));
+CREATE POLICY numbered ON decisions AS RESTRICTIVE FOR INSERT
+    WITH CHECK (id = currval('decisions_id_seq'));
+CREATE POLICY numbered ON queries AS RESTRICTIVE FOR INSERT
+    WITH CHECK (id = currval('queries_id_seq'));
+CREATE POLICY numbered ON items AS RESTRICTIVE FOR INSERT
+    WITH CHECK (row = currval('items_row_seq'));
+CREATE POLICY numbered ON item_vectors AS RESTRICTIVE FOR INSERT
+    WITH CHECK (row = currval('item_vectors_row_seq'));

@@ -99,6 +99,7 @@ CREATE TABLE provenance (
     message TEXT NOT NULL,
     item TEXT NOT NULL,
     version INTEGER NOT NULL,
+    namespace INTEGER NOT NULL,
     PRIMARY KEY (message, item)
 ) WITHOUT ROWID;
 -- The HNSW graphs of large namespaces, without their vectors: caches, see index.

@@ -115,7 +115,7 @@ _MARKS = ",".join("?" * 25)
 _INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({_MARKS})"
 _INSERT_AS = f"INSERT INTO tiers ({_COLUMNS}, row) VALUES ({_MARKS},?)"
 _JOIN = """
-    INSERT INTO provenance (message, item, version) VALUES (?, ?, ?)
+    INSERT INTO provenance (message, item, version, namespace) VALUES (?, ?, ?, ?)
     ON CONFLICT DO NOTHING
 """
 _PROVENANCE = """
@@ -270,13 +270,17 @@ def insert_all(
         joining += [(message, row.item.id, row.version) for message in members]
         if row.live:
             space.count[row.tier] += 1
-    join(connection, joining)
+    join(connection, space, joining)
 
 
 def insert_numbered(connection: Connection, space: Space, new: Sequence[TierRow]) -> None:
-    """Write live versions of which the row numbers are known (`SqlDatabase.new_rows`)."""
-    written = zip(_values(space, new), new, strict=True)
-    connection.executemany(_INSERT_AS, [(*values, each.row) for values, each in written])
+    """Write live versions under the numbers of `SqlDatabase.new_rows`."""
+    rows = _values(space, new)
+    if new and new[0].row < 0:  # the server numbers them
+        connection.executemany(_INSERT, rows)
+    else:
+        numbered = [(*values, each.row) for values, each in zip(rows, new, strict=True)]
+        connection.executemany(_INSERT_AS, numbered)
     for each in new:
         space.count[each.tier] += 1
 
@@ -315,10 +319,10 @@ def _energies(terms: FreeEnergy | None) -> tuple[float | None, ...]:
     return (terms.energy + 0.0, terms.entropy + 0.0, terms.total + 0.0)
 
 
-def join(connection: Connection, members: Collection[tuple[str, str, int]]) -> None:
+def join(connection: Connection, space: Space, members: Collection[tuple[str, str, int]]) -> None:
     """Write which message joined which item with which version."""
     if members:
-        connection.executemany(_JOIN, members)
+        connection.executemany(_JOIN, [(*member, space.id) for member in members])
 
 
 def delete(connection: Connection, space: Space, old: Collection[TierRow]) -> None:
