@@ -129,7 +129,7 @@ def test_other_tables_or_pgvectors_are_refused(open_memory, on_server, address, 
     with pytest.raises(StorageError, match="upgrade ecs-plugins"):
         open_memory()
     on_server(f"UPDATE versions SET version = {MEMORY_TABLES.version}")
-    monkeypatch.setattr("ecs_plugins.memory.store.postgres._OLDEST", (99, 0))
+    monkeypatch.setattr("ecs_plugins.memory.store.server_schema._OLDEST", (99, 0))
     with pytest.raises(StorageError, match="install it on the server"):
         open_memory()
     with pytest.raises(ConfigurationError, match="plain name"):
