@@ -1,4 +1,4 @@
-"""Reading passages from a file or a pipe; what cannot be used is refused, with its line.
+"""Passages from a file or a pipe; an invalid line is refused with its number.
 
 They are JSON records (one per line, or one list of them), or plain text: a passage per paragraph
 where there are blank lines, else per line. The file's name decides, and where that says nothing

@@ -242,7 +242,7 @@ def report(
 
 
 def _report_spending(ledger: str, out: Path | None) -> None:
-    """Print what was spent and saved, and write it as a page."""
+    """Print spending and savings, and write them as a page."""
     from ecs_plugins.frontier.reuse import ReuseLedger
     from ecs_plugins.frontier.spending import COLUMNS, savings, total, write_spending
     from ecs_plugins.storage.addresses import is_address

@@ -63,7 +63,7 @@ def recall(
     embedder: EmbedderName = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find what is remembered about a question, best first."""
+    """Print the memories about a question, best first."""
     _require_file(db)
     with _open(db, embedder) as memory:
         recollections = memory.recall(
@@ -112,7 +112,7 @@ def forget(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Erase one item, or a namespace, or what a filter matches in it; prints the receipt."""
+    """Erase one item, a namespace, or the items that a filter matches; print the receipt."""
     if (item is None) == (namespace is None):
         raise InvalidInputError("name either an id or a --namespace to forget")
     with _open_to_erase(db) as memory:
@@ -136,7 +136,7 @@ def export(
     namespace: Space = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write everything, or a namespace and what is below it, to JSON lines."""
+    """Write everything, or a namespace and those below it, to JSON lines."""
     with _open_to_erase(db) as memory, TemporaryDirectory() as own:
         file = Path(own, "export.jsonl") if str(to) == STDIN else to
         lines = memory.admin.export(file, namespace=_namespace(namespace) if namespace else None)

@@ -70,7 +70,7 @@ def as_path(path: str | os.PathLike[str]) -> Path:
 
 
 def read_text(path: str | os.PathLike[str], what: str = "") -> str:
-    """Return the text of a UTF-8 file without byte order mark; errors name it as ``what``.
+    """Return the text of a UTF-8 file without byte order mark. Errors name it by ``what``.
 
     Raises:
         StorageError: The file cannot be read, or this process has it open as a database.

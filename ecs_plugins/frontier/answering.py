@@ -40,7 +40,7 @@ class Completion:
 
 @runtime_checkable
 class AnswerModel(Protocol):
-    """What calibration asks of a model. Greedy and deterministic where it can be."""
+    """Answering model of a calibration, greedy and deterministic if possible."""
 
     @property
     def name(self) -> str:
@@ -237,7 +237,7 @@ def _name_of(model: Any) -> str:
 
 
 def _reply(said: Any) -> _Reply:
-    """Of plain text, a LangChain message or a LlamaIndex completion."""
+    """Return the text of a string, a LangChain message or a LlamaIndex completion."""
     if isinstance(said, str):
         return said, None, None
     usage = reported_usage(said)

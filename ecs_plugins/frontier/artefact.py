@@ -26,7 +26,7 @@ _close = partial(np.allclose, rtol=1e-6, atol=1e-9)
 
 
 class _File(BaseModel):
-    """Every value is checked, and what is unknown is left alone."""
+    """Base class of checked records; unknown fields are ignored."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -79,7 +79,7 @@ def read(text: str, source: str) -> dict[str, Any]:
 
 
 def _agree(points: Sequence[StrategyPoint], means: Sequence[StrategyPoint]) -> bool:
-    """Whether points are the means of their rows."""
+    """Return True if points are the means of their rows."""
     names = [(point.key, point.routable) for point in points]
     if names != [(point.key, point.routable) for point in means]:
         return False

@@ -82,7 +82,7 @@ _KIND = ("ecs_plugins.calibration", 1)
 
 
 class CalibrationConfig(Config):
-    """How to measure, in batches of questions that are generated together.
+    """Settings of a calibration; questions of a batch are generated together.
 
     Attributes:
         max_new_tokens: Longest answer.
@@ -173,7 +173,7 @@ def calibrate(
 def _recorded(
     config: CalibrationConfig, metric: object, settings: Mapping[str, ConfigValue]
 ) -> dict[str, ConfigValue]:
-    """What shapes the result, for the record."""
+    """Return the settings that affect the result, for the record."""
     recorded: dict[str, ConfigValue] = {
         "max_new_tokens": config.max_new_tokens,
         "batch_size": config.batch_size,
@@ -234,7 +234,7 @@ def _by_key(
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """What a strategy answered to one question, and what that cost in stage 2."""
+    """Answer of a strategy to one question, with its stage 2 cost."""
 
     text: Any
     ledger: TokenLedger
@@ -245,7 +245,7 @@ class _Reply:
 
 @dataclass
 class _Calibration:
-    """One calibration: its rows so far and what was given up."""
+    """Calibration with its rows so far and its dropped points."""
 
     questions: Sequence[CalibrationQuestion]
     arms: Mapping[PointKey, Strategy | AnsweringStrategy]

@@ -247,7 +247,7 @@ class PreparationStore:
     def _join(
         self, key: PreparationKey, *, is_async: bool
     ) -> tuple[ChainPreparation | None, _Flight, bool]:
-        """Return what is there, or the flight that makes it and whether it is the caller's."""
+        """Return the preparation, or its pending computation and whether the caller must run it."""
         found = self._found(key)
         with self._lock:
             found = found or self._kept.get(key)

@@ -1,4 +1,4 @@
-"""What a strategy costs and what it is worth: Eq. 1 and 2 of The Efficiency Frontier.
+"""Cost and score of a strategy: Eq. 1 and 2 of The Efficiency Frontier.
 
 ``EffectiveTokens = T_stage2 + T_stage1 / N`` (Eq. 1) and
 ``EfficiencyScore(w) = w * F1 - (1 - w) * ln(EffectiveTokens)`` (Eq. 2), natural logarithm.
@@ -39,7 +39,7 @@ _NUMBERS = {
 
 
 def check_number(name: str, value: object) -> float:
-    """Return a number, or refuse what is none; whole numbers beyond a float are infinite."""
+    """Return a number, or raise; whole numbers beyond a float become infinite."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InvalidInputError(f"{name} must be a number, got {shown(value, 60)}")
     try:
@@ -134,7 +134,7 @@ def config_json(config: Mapping[str, ConfigValue]) -> str:
 
 
 def label_of(strategy: str, config: Mapping[str, ConfigValue]) -> str:
-    """``strategy(key=value, ...)``: what a point is called by people."""
+    """Return the name of a point for people: ``strategy(key=value, ...)``."""
     if not config:
         return strategy
     inner = ", ".join(f"{name}={value}" for name, value in sorted(config.items()))
@@ -217,7 +217,7 @@ class StrategyPoint:
             ) from error
 
     def _fault(self) -> str:
-        """What is wrong with the numbers; empty where nothing is."""
+        """Return the fault of the numbers; empty if there is none."""
         if not 0 <= self.f1 <= 1:
             return f"F1 must lie in [0, 1], got {self.f1!r}; divide percentages by 100"
         if self.em is not None and not 0 <= self.em <= 1:
@@ -273,7 +273,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What was measured, with which models by role, when; settings are what else shapes it."""
+    """Origin of a measurement: data, models by role, time and settings."""
 
     models: Mapping[str, str] = field(default_factory=dict)
     data: str = ""
@@ -286,7 +286,7 @@ class Provenance:
 
     @property
     def fingerprint(self) -> str:
-        """What F1 and tokens depend on beside the data: models, prompt and dtype."""
+        """Return the settings on which F1 and tokens depend: models, prompt and dtype."""
         parts: dict[str, Any] = dict(self.models)
         for name in ("prompt", "dtype"):
             parts[name] = self.settings.get(name, "")

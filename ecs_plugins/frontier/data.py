@@ -1,4 +1,4 @@
-"""What a calibration asks: questions with answers, each about a context of documents."""
+"""Questions of a calibration, each with answers and a context of documents."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _MOST_RISE = 100.0
 
 
 class Objective(StrEnum):
-    """What a router is asked for."""
+    """Objective of a router."""
 
     TARGET_F1 = "target_f1"
     """The cheapest strategy that reaches an F1."""
@@ -77,7 +77,7 @@ class UnreachableTargetError(InvalidInputError):
 
 
 class Terms(NamedTuple):
-    """How many queries share what is paid before the first, and what of it is due.
+    """Number of queries that share a stage 1, and the part of it that is due.
 
     A prepared context serves all ``reuse`` queries, an entry of a prompt cache only the ``run``
     of queries until it lapses. ``due`` holds what of a stage 1 is still to be paid, by point; all
@@ -90,7 +90,7 @@ class Terms(NamedTuple):
 
 
 def due_of(prepared: Iterable[PointKey] | Mapping[PointKey, float]) -> Mapping[PointKey, float]:
-    """What of a stage 1 is due of the points that a context is prepared for.
+    """Return the due part of stage 1 for the prepared points of a context.
 
     Raises:
         InvalidInputError: They are no keys of points.
@@ -158,7 +158,7 @@ class RoutingDecision:
 
     @property
     def sunk(self) -> bool:
-        """Whether the context is already prepared for this strategy."""
+        """Return True if the context is prepared for this strategy."""
         return self.due.get(self.point.key) == 0
 
     @property
@@ -193,7 +193,7 @@ class RoutingDecision:
 
     @property
     def asked(self) -> str:
-        """What was asked for, in words."""
+        """Return the objective in words."""
         if self.objective == Objective.TARGET_F1:
             return f"the cheapest with F1 >= {self.value:.3f}"
         if self.objective == Objective.BUDGET:
@@ -337,7 +337,7 @@ def effective_costs(
 
 
 def effective_cost(point: StrategyPoint, terms: Terms, lapsing: Mapping[PointKey, float]) -> float:
-    """Cost per query (Eq. 1) of a point, with what is due of its stage 1 and ``lapsing`` of it."""
+    """Return the cost per query (Eq. 1) of a point, with the due and the lapsing part of stage 1."""
     due = terms.due.get(point.key, point.stage1)
     if not due:
         return point.stage2

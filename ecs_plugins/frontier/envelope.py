@@ -49,7 +49,7 @@ from ecs_plugins.frontier.regimes import LookUp, Regime, look_up, regimes
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The w at which the best choice changes, and what 0.01 more F1 is worth there.
+    """Weight w at which the best choice changes, and the value of 0.01 F1 there.
 
     ``interval`` is the paired bootstrap interval of the weight, where there are measurements.
     """

@@ -114,7 +114,7 @@ def reuse_spans(points: Sequence[StrategyPoint], weight: float | None = None) ->
 
 
 def _factors(points: Sequence[StrategyPoint], weight: float | None) -> dict[PointKey, float]:
-    """What each cost is multiplied by, so that the lowest product has the best score.
+    """Return the factors of the costs for which the lowest product has the best score.
 
     At a fixed w that is ``exp(t * (top - F1))``. Points that are too far below the best have none.
     """

@@ -1,4 +1,4 @@
-"""How sure what was measured is: paired bootstrap intervals, and Wilson's for few questions.
+"""Paired bootstrap intervals of measurements, and Wilson's for few questions.
 
 The same questions are drawn for every strategy, so what makes a question hard for all of them
 cancels in differences. Where several questions share a context they are not independent;
@@ -89,7 +89,7 @@ class Bootstrap:
         return Interval(low, high, share=share)
 
     def f1_interval(self, row: int) -> Interval:
-        """Of the mean F1 of one configuration."""
+        """Return the interval of a configuration's mean F1."""
         return self.interval(self.f1[row])
 
     def cost(self, row: int, reuse: float, *, sunk: bool = False) -> Array:
@@ -102,14 +102,16 @@ class Bootstrap:
         return total
 
     def f1_difference(self, a: int, b: int) -> Interval:
-        """Of ``F1_a - F1_b``, paired."""
+        """Return the paired interval of ``F1_a - F1_b``."""
         difference = self.f1[a] - self.f1[b]
         return self.interval(difference)
 
     def score_difference(
         self, a: int, b: int, reuse: float, weight: float, prepared: Container[int] = ()
     ) -> Interval:
-        """Of the difference of efficiency scores (Eq. 2), paired; ``prepared`` rows are sunk."""
+        """Return the paired interval of a difference of efficiency scores (Eq. 2); ``prepared``
+        rows are sunk.
+        """
         check_weight(weight)
         cost_a = self.cost(a, reuse, sunk=a in prepared)
         cost_b = self.cost(b, reuse, sunk=b in prepared)
@@ -120,7 +122,9 @@ class Bootstrap:
         return self.interval(gain - loss)
 
     def weight_crossover(self, a: int, b: int, reuse: float) -> Interval:
-        """Of the w at which two configurations score alike at N = ``reuse``."""
+        """Return the interval of the w at which two configurations have equal scores at N =
+        ``reuse``.
+        """
         cost_a = self.cost(a, reuse)
         cost_b = self.cost(b, reuse)
         weights = []

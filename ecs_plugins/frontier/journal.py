@@ -1,4 +1,4 @@
-"""The journal of a calibration or benchmark: what is measured is on disk before the next begins.
+"""Journal of a calibration or benchmark: each measurement is on disk before the next begins.
 
 A table of JSON in an SQLite file. Its first row says what is measured; a journal of something
 else is refused. A kill loses at most the record that is being written.
@@ -27,7 +27,7 @@ _FILE = Schema(
 
 
 class Journal:
-    """Records behind a first one that says what they belong to.
+    """Records of one measurement; the first record identifies it.
 
     Args:
         path: The file; made if it is not there. None keeps nothing on disk.

@@ -1,4 +1,4 @@
-"""Measured points with what is behind them: rows, prices, provenance, intervals."""
+"""Measured points with their rows, prices, provenance and intervals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_choice(routable: Iterable[PointKey], why: str = "") -> None:
 
 
 class MeasuredPoints:
-    """Points, and what is behind them.
+    """Points with their measurements.
 
     Args:
         points: At least two that can be routed; no strategy and configuration twice.
@@ -93,15 +93,15 @@ class MeasuredPoints:
         return cls(points, measurements=measurements, **parts)
 
     def parts(self, **changes: Any) -> dict[str, Any]:
-        """What it is made of, with some changed."""
+        """Return the constructor's arguments with some changes."""
         return {name: getattr(self, name) for name in PARTS} | changes
 
     def with_points(self, points: Iterable[StrategyPoint], **changes: Any) -> Self:
-        """A copy with other points, and with what else is changed."""
+        """Return a copy with other points and other changes."""
         return type(self)(**self.parts(points=points, **changes))
 
     def priced(self, prices: PriceVector) -> Self:
-        """The same measurements in another unit.
+        """Return the measurements in another unit.
 
         Raises:
             InvalidInputError: A point has no usage to price.
@@ -114,7 +114,7 @@ class MeasuredPoints:
         return self.with_points(points, prices=prices)
 
     def only(self, names: Iterable[str]) -> Self:
-        """The same measurements with fewer points: what there are chains for.
+        """Return the measurements of the points that have chains.
 
         ``names`` are labels (``"bm25(depth=4)"``) or strategies (``"bm25"``, all configurations).
 
@@ -159,7 +159,7 @@ class MeasuredPoints:
 
     @cached_property
     def lapsing(self) -> Mapping[PointKey, float]:
-        """What of a stage 1 a prompt cache forgets, where that is something."""
+        """Return the part of stage 1 that a prompt cache forgets, if any."""
         if not self.prices.caches:
             return {}
         written = {}
@@ -225,7 +225,7 @@ class MeasuredPoints:
 
     @property
     def caution(self) -> str:
-        """What to say where there are too few questions to compare; empty where there are not."""
+        """Return a warning if there are too few questions to compare; else an empty text."""
         questions = max(point.n for point in self.points)
         counted = questions > 1 or self.measurements is not None
         if questions >= FEW_QUESTIONS or not counted:

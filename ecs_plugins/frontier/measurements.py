@@ -1,4 +1,4 @@
-"""What was measured, question by question: the rows behind the points of a frontier."""
+"""Measurements by question: the rows of a frontier's points."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Arm:
 
     @property
     def key(self) -> PointKey:
-        """What its point is called."""
+        """Return the key of its point."""
         return (self.strategy, config_json(self.config))
 
 

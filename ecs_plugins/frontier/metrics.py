@@ -1,4 +1,4 @@
-"""How good an answer is: exact match, token F1, and whatever else the user judges by.
+"""Metrics of answers: exact match, token F1, and the user's own.
 
 Exact match and token F1 are as in the HotpotQA evaluation: yes, no and "noanswer" count only when
 both sides say the same.
@@ -179,7 +179,7 @@ def _of_langsmith(evaluator: Callable[..., Any]) -> Metric:
 
 
 def _sample(judged: Judged) -> Any:
-    """What RAGAS scores: its own class where it is installed, else one with the same fields."""
+    """Return a sample for RAGAS: its own class if installed, else one with the same fields."""
     fields = {
         "user_input": judged.question,
         "response": judged.text,
@@ -194,7 +194,7 @@ def _sample(judged: Judged) -> Any:
 
 
 def _checked(result: Any) -> float:
-    """The score in what a metric gave: a number, or a mapping or an object with a ``score``."""
+    """Return the score of a metric's result: a number, or the ``score`` of a mapping or object."""
     if isinstance(result, Mapping):
         result = result.get("score")
     elif not isinstance(result, int | float) and hasattr(result, "score"):

@@ -52,7 +52,7 @@ def settings_of_map(
 
 
 def _entry(listed: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]:
-    """What the map says of a model: the exact name, else the only price behind a provider's name.
+    """Return the map's entry of a model: the exact name, else the only entry of any provider.
 
     Raises:
         ValueError: There is none, or several providers ask different prices.

@@ -1,4 +1,4 @@
-"""What tokens and seconds cost: in money, seconds or joules, in the form of Eq. 1.
+"""Prices of tokens and seconds in money, seconds or joules, for Eq. 1.
 
 `PriceVector` turns counted tokens and seconds into a cost. A provider's prompt cache, which the
 paper leaves out, only moves cost from stage 2 to stage 1.
@@ -104,7 +104,7 @@ class ModelPrice(Config):
         return self.cache_write
 
     def cache_extra(self, cached: float, written: float, written_1h: float) -> float:
-        """What prompt tokens cost beyond ``input`` that were read from the cache or written."""
+        """Return the cost of cached and written prompt tokens beyond ``input``."""
         long_price = self.cache_write_1h
         if long_price is None:
             long_price = self.write_price
@@ -130,7 +130,7 @@ def _given(quoted: ModelPrice | PriceTier) -> dict[str, float]:
 
 
 class PriceVector(Config):
-    """What each token and second costs; by default each token of any model costs one token.
+    """Price of each token and second; by default each token of any model costs one token.
 
     Attributes:
         unit: What costs are called: "tokens", "USD", "s", "J".
@@ -212,7 +212,7 @@ class PriceVector(Config):
 
     @property
     def caches(self) -> bool:
-        """Whether a prompt cache makes the answering model cheaper."""
+        """Return True if a prompt cache makes the answering model cheaper."""
         price = self.answer
         return price.read_price < price.input and price.hit_rate > 0
 

@@ -1,4 +1,4 @@
-"""The regimes of Table I and the look-up table: what to choose by F1 and N, at a glance."""
+"""Regimes of Table I, and the table of the best choice by F1 and N."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ecs_plugins.frontier.hull import non_dominated
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """A range of F1, [``f1_low``, ``f1_high``), and what dominates it.
+    """Range of F1, [``f1_low``, ``f1_high``), with its dominant strategy.
 
     Its choices are, per N, of the strategy that is cheapest for the largest part of it, the best
     point in it.
@@ -96,7 +96,7 @@ def _parts(chosen: Mapping[float, Sequence[StrategyPoint]]) -> list[_Part]:
 
 
 def _dominant(points: Sequence[StrategyPoint], edges: Sequence[float]) -> StrategyPoint:
-    """Of the strategy that is chosen for the largest part, the best point."""
+    """Return the best point of the strategy that is chosen most often."""
     width: dict[str, float] = defaultdict(float)
     for point, (low, high) in zip(points, pairwise(edges), strict=True):
         width[point.strategy] += high - low

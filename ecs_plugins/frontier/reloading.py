@@ -76,7 +76,7 @@ def _check(
 
 
 class _Stamp(NamedTuple):
-    """What tells one version of a file from another."""
+    """Return the signature of a file's version."""
 
     modified: int
     size: int
@@ -84,7 +84,7 @@ class _Stamp(NamedTuple):
 
 
 class _Artefact:
-    """A frontier in a file. The first reading pins what was measured with which models.
+    """Frontier in a file. The first reading pins its measurement and models.
 
     A newer file that does not go with them is reported and not taken: what runs goes on as it is.
     """
@@ -98,7 +98,7 @@ class _Artefact:
         self._lock = threading.Lock()
 
     def current(self) -> EfficiencyFrontier:
-        """What was taken last, read again where the file is another."""
+        """Return the current frontier; a changed file is read again."""
         stamp = self._stamp  # where the file is gone, what was taken goes on
         with contextlib.suppress(OSError):
             status = Path(self._path).stat()

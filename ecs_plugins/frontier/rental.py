@@ -45,11 +45,11 @@ class RentalPlan:
     bound: float
 
     def at(self, query: int) -> int:
-        """Place in ``choices`` of what serves a query; the first is query 1."""
+        """Return the index in ``choices`` of the line for a query; the first is query 1."""
         return bisect_right(self.starts, query) - 1
 
     def cost(self, slopes: Sequence[Slope], queries: int) -> float:
-        """What it has cost after so many queries."""
+        """Return the cost after a number of queries."""
         last = queries + 1
         edges = pairwise([*self.starts, last])
         total = 0.0
@@ -86,7 +86,7 @@ def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
 
 
 def _lower_envelope(slopes: Sequence[Slope]) -> list[int]:
-    """Indices of what is cheapest for some number of queries >= 1, by falling stage 2.
+    """Return the indices of lines that are cheapest for some N >= 1, by falling stage 2.
 
     Cost per query is a line in 1 / n.
     """
@@ -102,7 +102,7 @@ def _lower_envelope(slopes: Sequence[Slope]) -> list[int]:
 
 
 class _Owned(NamedTuple):
-    """How a line comes to be owned: from which query on, what has been paid, and after which.
+    """Purchase of a line: first query, price paid, and previous line.
 
     ``paid`` is the cost through any later query n less n times the line's stage 2.
     """

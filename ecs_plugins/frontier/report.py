@@ -1,4 +1,4 @@
-"""Writes what a person looks at: figures as PNG and SVG, and one page that holds everything.
+"""Report of a frontier: figures as PNG and SVG, and one self-contained page.
 
 The figures are the paper's Figures 1 and 2, a decision map, and cost over reuse. Every line and
 region comes from the closed forms, not from a grid: paths over w are envelopes, regions of the map

@@ -447,7 +447,7 @@ def _means(row: tuple[float, float, float, float]) -> tuple[float, float]:
 
 
 def _sums(booking: Booking) -> tuple[int, int, float, float, float]:
-    """Return what a booking adds to queries, unknown, cost, compared and baseline."""
+    """Return the additions of a booking to queries, unknown, cost, compared and baseline."""
     if booking.cost is None:
         return booking.queries, booking.queries, 0.0, 0.0, 0.0
     if booking.baseline is None:

@@ -101,7 +101,7 @@ def spent_of(
     unknown: int = 0,
     whole_context: float | None = None,
 ) -> Spent:
-    """Return what a query spent, checked.
+    """Return the checked spending of a query.
 
     Raises:
         InvalidInputError: More cached prompt tokens than prompt tokens, a negative number, or

@@ -1,4 +1,4 @@
-"""How well an answer is supported by its contexts, as an evaluator of LlamaIndex.
+"""Evaluator of LlamaIndex for the support of an answer by its contexts.
 
 A translation only: `ecs_plugins.shaping.attribution` decides.
 """

@@ -129,7 +129,7 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
         return read
 
     def restore_tool(self) -> FunctionTool:
-        """A tool ``ecs_restore`` that gives an agent back what this object leaves out from now on.
+        """Return a tool ``ecs_restore`` that gives an agent the text dropped from now on.
 
         It holds whole nodes that were not kept and what ``prune`` left out of kept ones.
         """

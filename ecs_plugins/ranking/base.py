@@ -1,4 +1,4 @@
-"""What a ranker is, and the one way in which its scores become an order.
+"""Interface of rankers, and the order of their scores.
 
 Order is by score, best first, and equal scores keep the order of the input, so that the same
 input always gives the same order. A score that is not a number counts as the worst.

@@ -1,4 +1,4 @@
-"""Query coverage: how much of what a question asks for do the words of a text hold?
+"""Query coverage: the share of a question's terms that a text contains.
 
     coverage(q, d) = sum of idf(t) over the terms t of q that d has, over the sum for all of q
 
@@ -38,7 +38,7 @@ Shares: TypeAlias = npt.NDArray[np.float64]
 
 
 class _Posting(NamedTuple):
-    """The texts that have a term, ascending, and what the term is worth in each of them.
+    """Texts with a term, ascending, and the term's value in each.
 
     ``weights`` is one number for all of the texts, or one for each.
     """
@@ -146,11 +146,11 @@ class CoverageIndex:
         return wanted[places], shares[places], least
 
     def has(self, term: str) -> bool:
-        """Whether any text has a term."""
+        """Return True if any text has a term."""
         return term in self._postings
 
     def coverage(self, query: str, numbers: Numbers) -> Shares:
-        """How much of the query each text covers, in [0, 1]; 0 for a text that is not there."""
+        """Return the share of the query that each text covers, in [0, 1]; 0 for a missing text."""
         postings, total = self._query_terms(query)
         return _shares(postings, total, numbers)
 

@@ -1,4 +1,4 @@
-"""Text to unit vectors: what the dense ranker, redundancy and memory compare.
+"""Embedders: texts to unit vectors for the dense ranker, redundancy and the memory.
 
 Every embedder of this package returns float32 rows of length one, so that a dot product is a
 cosine. Blank text has no direction: it gets the zero vector, whose cosine with anything is 0,
@@ -41,11 +41,11 @@ PINNED_TENSORS = "c1600b369cfb98e4051698eeef7847f9c49f379d03b5cfc92ef843f1e30f9f
 
 @runtime_checkable
 class Embedder(Protocol):
-    """What the engines ask of an embedder. Implementations are thread-safe."""
+    """Interface of an embedder. Implementations are thread-safe."""
 
     @property
     def name(self) -> str:
-        """A stable identifier, recorded beside what was embedded."""
+        """Return a stable identifier, which is stored with the vectors."""
 
     @property
     def dimension(self) -> int:
@@ -272,7 +272,7 @@ _LOADED: WeakValueDictionary[tuple[str, str], _LoadedModel] = WeakValueDictionar
 
 
 def _locate(name: str, *, allow_download: bool) -> str:
-    """A directory, or the name of what may be downloaded."""
+    """Return the directory, or the name of a model that may be downloaded."""
     _, _, short_name = DEFAULT_EMBEDDER.partition("/")
     is_default = name in (DEFAULT_EMBEDDER, short_name)
     packaged = _offline_package() if is_default else None

@@ -11,7 +11,7 @@ from ecs_plugins.errors import ModelError, ModelNotFoundError
 
 
 def located(name: str, what: str, advice: str, *, allow_download: bool) -> str:
-    """A directory on this machine, or the name of what may be downloaded.
+    """Return a local directory, or the name of a model that may be downloaded.
 
     Args:
         name: A name on the model hub, or a directory.

@@ -210,7 +210,7 @@ class _Tools:
         return {"id": id}
 
     async def forget(self, context: Context, id: _Id) -> dict[str, Any]:
-        """Erase a statement for good, and whatever rests on it alone. Returns a receipt."""
+        """Erase a statement for good, with everything that rests on it alone. Returns a receipt."""
         namespace = self._namespace(context)
         receipt = await self._memory.adelete(id, namespace=namespace)
         return receipt.to_dict()

@@ -1,1 +1,1 @@
-"""Databases: what one has to be able to do, SQLite files, PostgreSQL servers."""
+"""Databases: the interface, SQLite files and PostgreSQL servers."""

@@ -1,4 +1,4 @@
-"""What a database has to be able to do; `sqlite` and `postgres` can.
+"""Interface of databases, implemented by `sqlite` and `postgres`.
 
 Statements are written in the SQL that both understand, with ``?`` or ``?1`` for a value and
 ``IN (SELECT value FROM json_each(?))`` for a list of texts.
@@ -84,7 +84,7 @@ class Schema:
 
 @dataclass(slots=True)
 class Transaction:
-    """What a thread has begun; `ends` are called when it is over, with whether it was committed."""
+    """Transaction of a thread; `ends` are called at its end with True if it was committed."""
 
     connection: Any
     writes: bool
@@ -121,7 +121,7 @@ class SqlDatabase(ABC):
 
     @property
     def is_writing(self) -> bool:
-        """Whether this thread is inside a write transaction."""
+        """Return True if this thread is inside a write transaction."""
         return self._transaction is not None and self._transaction.writes
 
     def on_end(self, end: Callable[[bool], object]) -> None:
@@ -181,7 +181,7 @@ class SqlDatabase(ABC):
                     self._call(end, committed=transaction.committed)
 
     def _call(self, end: Callable[[bool], object], *, committed: bool) -> None:
-        """Call what waited for the end; what is committed stays done, whatever fails after it."""
+        """Call the functions that waited for the end; their errors do not undo a commit."""
         try:
             end(committed)
         except EcsPluginsError as error:
@@ -228,7 +228,7 @@ class SqlDatabase(ABC):
         return nullcontext(True)
 
     def integrity(self, _connection: Any) -> Sequence[str]:
-        """What the database's own checks find; nothing where it makes them by itself."""
+        """Return the faults that the database's own checks find; empty if it checks itself."""
         return ()
 
     def warnings(self, _connection: Any) -> Sequence[str]:

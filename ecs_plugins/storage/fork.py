@@ -15,7 +15,7 @@ from typing import Protocol
 
 
 class Forkable(Protocol):
-    """What is told of a fork."""
+    """Object that is told of a fork."""
 
     def before_fork(self) -> None:
         """Hold still: no thread connects until the fork is over."""

@@ -92,7 +92,7 @@ _UNREACHABLE = "check that the server runs, and host, database, user and passwor
 
 @contextmanager
 def translated(path: str, otherwise: str = _LOST) -> Iterator[None]:
-    """Turn the errors of a server or of a connection into `StorageError` with what to do.
+    """Turn the errors of a server or connection into `StorageError` with advice.
 
     Raises:
         ConstraintError: Something of this key is there already.
@@ -329,7 +329,7 @@ class PostgresDatabase(SqlDatabase):
                 raw.execute(statement)
 
     def has_table(self, connection: Raw | ServerConnection, name: str) -> bool:
-        """Whether the schema has a table, by now: what PostgreSQL remembers of names may be old."""
+        """Return True if the schema has a table now; PostgreSQL's cache of names may be old."""
         known = "SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = $2"
         return bool(connection.execute(known, (self.schema, name)).fetchall())
 
@@ -414,7 +414,7 @@ class PostgresDatabase(SqlDatabase):
 
     @contextmanager
     def claim(self, name: str, *, wait: bool = True) -> Iterator[bool]:
-        """See `SqlDatabase.claim`; the server gives up what a lost connection had claimed."""
+        """Acquire a named lock; see `SqlDatabase.claim`. A lost connection releases its locks."""
         key = self._key(self._kind, "claim", name)
         take = "pg_advisory_lock" if wait else "pg_try_advisory_lock"
         with self._claims, self._connection() as raw:

@@ -65,7 +65,7 @@ _ADVICE = {
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Turn SQLite's operational errors into `StorageError` with what to do."""
+    """Turn SQLite's operational errors into `StorageError` with advice."""
     try:
         yield
     except UnicodeDecodeError as error:  # of a damaged name in a message of SQLite
@@ -77,7 +77,7 @@ def translated(path: str) -> Iterator[None]:
 
 
 def _advice(error: sqlite3.DatabaseError) -> str:
-    """What to do about an error of SQLite."""
+    """Return the advice for an error of SQLite."""
     name = getattr(error, "sqlite_errorname", None) or ""
     for prefix, advice in _ADVICE.items():
         if name.startswith(prefix):
@@ -319,7 +319,7 @@ class Database(SqlDatabase):
             yield copy
 
     def integrity(self, connection: Connection) -> Sequence[str]:
-        """What SQLite's own checks find; empty when all is well."""
+        """Return the faults that SQLite's own checks find."""
         with translated(self.path):
             report = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
             dangling = connection.execute("PRAGMA foreign_key_check").fetchall()
@@ -419,7 +419,7 @@ class Database(SqlDatabase):
             self._lock.notify_all()
 
     def owns(self, path: Path) -> bool:
-        """Whether ``path`` is the file, or its log, and the database is open."""
+        """Return True if ``path`` is the file or its log, and the database is open."""
         if self.in_memory or self._closed:
             return False
         place = places.place_of(str(path))

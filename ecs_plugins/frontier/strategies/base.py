@@ -1,4 +1,4 @@
-"""What a context strategy is: two stages, each booking the tokens it spends.
+"""Interface of a context strategy: two stages that book their tokens.
 
 Stage 1, `prepare`, sees a context and no question; what it makes is shared by every question
 about that context. Stage 2, `build`, makes the text that the answering model reads.
@@ -19,7 +19,7 @@ from ecs_plugins.tokens import TokenLedger
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What stage 1 made of a context, and what that cost; sunk where it is ``reused``.
+    """Result and cost of stage 1 for a context; a ``reused`` cost is sunk.
 
     ``value`` is what a chain of the user's made, where that is no text. The ``calls`` of models
     are those behind the tokens, where they are known.
@@ -36,7 +36,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class BuiltContext:
-    """What stage 2 made for one question.
+    """Result of stage 2 for one question.
 
     Attributes:
         text: The context to answer from; may be empty.
@@ -53,7 +53,7 @@ class BuiltContext:
 
 @runtime_checkable
 class Strategy(Protocol):
-    """A way to turn a context into what is sent, in one configuration.
+    """Way to turn a context into a prompt, in one configuration.
 
     Own strategies need these five members and nothing else.
     """
@@ -68,7 +68,7 @@ class Strategy(Protocol):
 
     @property
     def routable(self) -> bool:
-        """Whether a router may choose it; False for upper bounds."""
+        """Return True if a router may choose it; upper bounds return False."""
 
     def prepare(self, context: Context) -> Prepared:
         """Stage 1."""
@@ -79,7 +79,7 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a strategy that answers by itself said, and what that cost.
+    """Answer and cost of a strategy that answers by itself.
 
     Attributes:
         text: The answer: a text, or the object of a structured answer.
@@ -104,15 +104,15 @@ class AnsweringStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """As of a `Strategy`."""
+        """Return the value of the wrapped `Strategy`."""
 
     @property
     def config(self) -> Mapping[str, ConfigValue]:
-        """As of a `Strategy`."""
+        """Return the value of the wrapped `Strategy`."""
 
     @property
     def routable(self) -> bool:
-        """As of a `Strategy`."""
+        """Return the value of the wrapped `Strategy`."""
 
     def prepare(self, context: Context) -> Prepared:
         """Stage 1."""
@@ -141,7 +141,7 @@ def prepare_all(
 
 
 def writes_notes(strategy: Strategy) -> bool:
-    """Whether a model writes in its stage 1: a strategy says so by ``writes_notes = True``.
+    """Return True if a model writes in its stage 1 (``writes_notes = True``).
 
     Notes are sized in tokens, and are lost with the process unless a folder keeps them.
     """
@@ -149,7 +149,7 @@ def writes_notes(strategy: Strategy) -> bool:
 
 
 def check_depth(depth: object) -> int:
-    """Return ``depth``, or refuse what is no whole number from 1 on."""
+    """Return ``depth``, or raise if it is no whole number of at least 1."""
     if not isinstance(depth, int) or depth < 1:
         raise ConfigurationError(f"depth must be a whole number, at least 1, got {depth!r}")
     return depth

@@ -1,4 +1,4 @@
-"""The strategies by name: the registry, and what makes and keeps them.
+"""Strategies by name, and the set that builds and caches them.
 
 A strategy of your own is one entry of `STRATEGIES`:
 
@@ -69,14 +69,14 @@ class StrategySet:
 
     @property
     def model(self) -> AnswerModel:
-        """What writes compressions."""
+        """Return the model that writes compressions."""
         if self._model is None:
             raise LacksModelError("it needs a model")
         return self._model
 
     @property
     def dense(self) -> DenseRanker:
-        """The dense ranker, which keeps what it has embedded."""
+        """Return the dense ranker with its cached embeddings."""
         if self._dense is None:
             if self._embedder is None:
                 raise LacksModelError("it needs an embedder")
@@ -88,7 +88,7 @@ class StrategySet:
         return self._dense
 
     def scorer(self, signal: str) -> SharedScorer:
-        """What scores passages by a signal."""
+        """Return the shaper that scores passages by a signal."""
         if signal not in self._scorers:
             given: Any = self._scoring_model
             if given is None:
@@ -143,7 +143,7 @@ def _full_context(_own: StrategySet, _config: Mapping[str, Any]) -> Strategy:
 
 
 def _tfidf(_own: StrategySet, config: Mapping[str, Any]) -> Strategy:
-    """Ranks by corpus statistics alone, whatever is asked."""
+    """Ranker by corpus statistics alone, independent of the question."""
     return Retrieval(make_ranker("tfidf"), config["depth"], uses_question=False)
 
 

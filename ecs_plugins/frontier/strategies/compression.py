@@ -74,7 +74,7 @@ class _Draft:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the notes of all pieces are there."""
+        """Return True if the notes of all pieces exist."""
         return len(self._notes) == len(self.pieces)
 
     def prepared(self) -> Prepared:
@@ -113,7 +113,7 @@ class MemoryCompression:
         return self._read(context) is not None
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
-        """The notes, whatever is asked."""
+        """Return the notes for any question."""
         del question
         return BuiltContext(prepared.text, shared=True)
 

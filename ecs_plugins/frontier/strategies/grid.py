@@ -73,7 +73,7 @@ def default_strategies(
     scorer: LanguageModel | None = None,
     cache_dir: str | Path | None = None,
 ) -> list[Strategy]:
-    """Every strategy that what is given allows, to be measured.
+    """Return every strategy that the given components allow.
 
     Args:
         answer_model: Writes compressions; what `as_answer_model` takes.

@@ -103,11 +103,11 @@ class ShapedPassages:
             self.config = {**after.config, **self.config}
 
     def prepare(self, context: Context) -> Prepared:
-        """Stage 1 of what comes before, if anything does."""
+        """Run stage 1 of the previous strategy, if there is one."""
         return self.prepare_many([context])[0]
 
     def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
-        """Stage 1 of several contexts: that of what comes before, and reading the passages."""
+        """Run stage 1 of several contexts: that of the previous strategy, and reading the passages."""
         before = [Prepared(context) for context in contexts]
         if self._after is not None:
             before = prepare_all(self._after, contexts)
