@@ -109,9 +109,7 @@ class Bootstrap:
     def score_difference(
         self, a: int, b: int, reuse: float, weight: float, prepared: Container[int] = ()
     ) -> Interval:
-        """Return the paired interval of a difference of efficiency scores (Eq. 2); ``prepared``
-        rows are sunk.
-        """
+        """Return the paired interval of a difference of scores (Eq. 2); ``prepared`` is sunk."""
         check_weight(weight)
         cost_a = self.cost(a, reuse, sunk=a in prepared)
         cost_b = self.cost(b, reuse, sunk=b in prepared)
@@ -122,9 +120,7 @@ class Bootstrap:
         return self.interval(gain - loss)
 
     def weight_crossover(self, a: int, b: int, reuse: float) -> Interval:
-        """Return the interval of the w at which two configurations have equal scores at N =
-        ``reuse``.
-        """
+        """Return the interval of the w with equal scores at N = ``reuse``."""
         cost_a = self.cost(a, reuse)
         cost_b = self.cost(b, reuse)
         weights = []
