@@ -337,7 +337,7 @@ def effective_costs(
 
 
 def effective_cost(point: StrategyPoint, terms: Terms, lapsing: Mapping[PointKey, float]) -> float:
-    """Return a point's cost per query (Eq. 1), with the due and the lapsing part of stage 1."""
+    """Return the cost per query (Eq. 1) with the due and the lapsing part of stage 1."""
     due = terms.due.get(point.key, point.stage1)
     if not due:
         return point.stage2
