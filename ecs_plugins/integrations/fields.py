@@ -1,4 +1,4 @@
-"""What the integrations share: fields that become a `ContextShaper`, verdicts that become metadata.
+"""Shared fields of integrations for a `ContextShaper`, and verdicts as metadata.
 
 Each integration translates the types and events of its framework and nothing else.
 """
@@ -222,14 +222,14 @@ class ShapingFields(StrictFields):
         return known
 
     def _remember(self, dropped: Mapping[str, str]) -> None:
-        """Hold what was dropped, by id, if there is a tool that could ask for it."""
+        """Keep dropped text by id if a tool can ask for it."""
         held = self.__dict__.get("_dropped")
         if held is not None:
             with _RESTORING:
                 held.update(dropped)
 
     def _restorer(self) -> Callable[[str], str]:
-        """The function of the tool `RESTORE_TOOL`; what is dropped is remembered from now on."""
+        """Return the function of the tool `RESTORE_TOOL`, and keep dropped text from now on."""
         dropped: LRUCache[str, str] = self.__dict__.setdefault("_dropped", LRUCache(RESTORABLE))
 
         def restore(id: str = "") -> str:
@@ -244,7 +244,7 @@ class ShapingFields(StrictFields):
         return {**state, "__dict__": held}
 
     def _parts_in_use(self) -> tuple[str | Signal, Ranker | None]:
-        """Signal and ranker are kept between calls, because they remember what they embedded.
+        """Keep signal and ranker between calls, because they cache embeddings.
 
         They lie beside the fields: copies share them, and components are equal whatever theirs
         remember.
@@ -285,7 +285,7 @@ def check_answered(signal: str | Signal, source: AnswerSource | None) -> None:
 
 
 def checked_answer(answer: object) -> str | Sequence[str] | None:
-    """What an answer function has returned; refused if it is no answer."""
+    """Return the result of an answer function, or raise if it is no answer."""
     if answer is None or isinstance(answer, str):
         return answer
     if isinstance(answer, Sequence) and all(isinstance(each, str) for each in answer):
@@ -315,7 +315,7 @@ def verdict_metadata(
     retriever_score: float | None,
     dropped: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
-    """The metadata of a kept passage: an own copy of what it had, and its verdict.
+    """Return the metadata of a kept passage: a copy of its own, and its verdict.
 
     The verdict stands under `METADATA_KEY`, in JSON types only. In it, ``original_rank`` is the
     place in what the retriever returned; 1 is the first. ``dropped`` is what was left out of the
@@ -345,7 +345,7 @@ _NOT_SHOWN = ("text", "index", "kept", "spans")
 
 
 def copied(value: Any) -> Any:
-    """A copy of dicts and lists, however deep; what else stands in them is shared."""
+    """Return a deep copy of dicts and lists; other values are shared."""
     if isinstance(value, dict):
         return {key: copied(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -354,7 +354,7 @@ def copied(value: Any) -> Any:
 
 
 def titles_of(metadata: Sequence[Mapping[str, Any]]) -> list[str | None] | None:
-    """What metadata call ``title``, by passage; None where none of them does."""
+    """Return the ``title`` of each passage's metadata; None if no passage has one."""
     found = [each.get("title") for each in metadata]
     titles = [each if isinstance(each, str) and each.strip() else None for each in found]
     return titles if any(titles) else None
@@ -401,7 +401,7 @@ def _place(metadata: Mapping[str, Any]) -> _TurnPlace | None:
 
 
 def as_score(value: object) -> float | None:
-    """A Python float, or None for what is no finite number (NumPy scalars are numbers)."""
+    """Return a Python float, or None if the value is no finite number."""
     if isinstance(value, bool | str | bytes):
         return None
     with suppress(TypeError, ValueError):

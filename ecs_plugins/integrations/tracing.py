@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 
 class TracedDocument(NamedTuple):
-    """A document as a span tells of it; what is None is left out."""
+    """Return a document for a span, without None values."""
 
     content: str
     score: float | None = None
@@ -63,7 +63,7 @@ def trace_attributes(values: Mapping[str, Any], prefix: str = "ecs_plugins.front
 
 
 def record_metrics(values: Mapping[str, float], label: str) -> None:
-    """Record values in histograms, by what was chosen."""
+    """Record values in histograms, by the chosen strategy."""
     if _opentelemetry() is None:
         return
     for name, value in values.items():

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 
 class AnsweringRunnable(RunnableSerializable[Any, Any]):
-    """Calls what a subclass does as traced runs; `invoke`, which says what it raises, is its."""
+    """Base class that runs subclasses as traced Runnables. Subclasses implement `invoke`."""
 
     @override
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:

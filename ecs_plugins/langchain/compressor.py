@@ -39,7 +39,7 @@ SCORE_KEYS = (SCORE_KEY, "score", "_score", "similarity_score")
 
 
 class CompressionInput(TypedDict):
-    """What the compressor takes as a Runnable."""
+    """Input of the compressor as a Runnable."""
 
     documents: Sequence[Document]
     query: str
@@ -50,7 +50,7 @@ class WritableFields(StrictFields):
 
     @classmethod
     def is_lc_serializable(cls) -> bool:
-        """Whether it is written: yes, as its configuration."""
+        """Return True: it is serialised as its configuration."""
         return True
 
 
@@ -112,7 +112,7 @@ class ECSDocumentCompressor(
         return await run_sync(self.invoke, input, config, **kwargs)
 
     def restore_tool(self) -> StructuredTool:
-        """A tool ``ecs_restore`` that gives an agent back what this object leaves out from now on.
+        """Return a tool ``ecs_restore`` that gives an agent the text dropped from now on.
 
         It holds whole documents that were not kept and what ``prune`` left out of kept ones.
         """

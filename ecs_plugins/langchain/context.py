@@ -1,4 +1,4 @@
-"""A measured context strategy as a Runnable: from documents and a question to what is sent.
+"""Measured context strategy as a Runnable: from documents and a question to a prompt's context.
 
 A translation only: `ecs_plugins.frontier.strategies` prepares and builds. What it cost is
 reported as a custom event, which a `FrontierRouter` counts.
@@ -29,7 +29,7 @@ CONTEXT_EVENT = "frontier_context"
 
 
 class ContextInput(TypedDict):
-    """What a strategy is given."""
+    """Input of a strategy."""
 
     question: str
     documents: Sequence[Document]
@@ -64,7 +64,7 @@ class FrontierContext(WritableFields, RunnableSerializable[ContextInput, dict[st
 
     @override
     def model_post_init(self, context: Any, /) -> None:
-        """Make what builds, unless it is shared."""
+        """Make the builder, unless it is shared."""
         if self.builder is None:
             self.builder = ContextBuilder(
                 self.llm,

@@ -70,7 +70,7 @@ AsyncModelCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 
 
 class ECSContextState(AgentState[Any]):
-    """What the middleware keeps in an agent's state.
+    """State of the middleware in an agent.
 
     Ids of the messages that begin turns left out: they stay left out, and the others stay, until
     turns are too many again. So prompts begin as those before them did, and a provider's prompt
@@ -83,7 +83,7 @@ class ECSContextState(AgentState[Any]):
 
 
 class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
-    """Shapes what an agent reads: a tool's documents, and turns that have become too many.
+    """Middleware that shapes a tool's documents and long conversations for an agent.
 
     ```python
     agent = create_agent(model, [search_docs], middleware=[ECSContextMiddleware()])
@@ -241,7 +241,7 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         self,
         request: ModelRequest[Any],
     ) -> tuple[ModelRequest[Any], list[str]]:
-        """A view of the turns that fit, and the ids of what begins the others."""
+        """Return the turns that fit, and the ids of the first messages of the others."""
         messages = request.messages
         question = last_index(messages, is_user)
         if self._history_tokens is None or question is None:
@@ -322,7 +322,7 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
 
 
 def are_documents(artifact: object) -> bool:
-    """Whether a tool's artifact is documents, and at least one."""
+    """Return True if a tool's artifact has at least one document and nothing else."""
     if not isinstance(artifact, list | tuple) or not artifact:
         return False
     return all(isinstance(each, Document) for each in artifact)
@@ -334,12 +334,12 @@ def _parts(messages: Sequence[AnyMessage]) -> list[list[AnyMessage]]:
 
 
 def _instructs(part: Sequence[AnyMessage]) -> bool:
-    """Whether a system message is among them."""
+    """Return True if there is a system message."""
     return any(isinstance(message, SystemMessage) for message in part)
 
 
 def _with_restorable(result: ToolMessage, shaped: Shaped) -> ToolResult:
-    """The result as it was shaped, and in the agent's state what was left out of it."""
+    """Return the shaped result, with the dropped text in the agent's state."""
     message = result.model_copy(update={"content": shaped.content})
     if not shaped.left_out:
         return message
@@ -348,7 +348,7 @@ def _with_restorable(result: ToolMessage, shaped: Shaped) -> ToolResult:
 
 
 def _restore(runtime: ToolRuntime[Any, Any], id: str = "") -> str:
-    """Gives back what was left out in this thread."""
+    """Return dropped text of this thread."""
     dropped: Texts = runtime.state.get("ecs_dropped") or {}
     return restored(dropped, id)
 

@@ -224,7 +224,7 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
         )
 
     def decide(self, input: Any, config: RunnableConfig | None = None) -> RoutingDecision:
-        """What would be chosen for an input, without running or counting it.
+        """Return the choice for an input, without running or counting it.
 
         The decision explains itself: intervals, ties, and why not another one.
 

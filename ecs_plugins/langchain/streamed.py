@@ -47,7 +47,7 @@ class StreamedAnswer:
         return "".join(block["text"] for block in self._text_blocks())
 
     def last(self, attributed: Attributed, documents: Sequence[Document]) -> AIMessageChunk:
-        """What is added to the answer when it has ended: citations, and what became of them."""
+        """Return the last chunk of an answer: citations and their outcome."""
         metadata: dict[str, Any] = {METADATA_KEY: attributed.details()}
         blocks: list[str | dict[Any, Any]] = []
         attribution = attributed.attribution
@@ -83,7 +83,7 @@ class StreamedAnswer:
         return [block for block in self._blocks() if block.get("type") == "text"]
 
     def _is_standard(self) -> bool:
-        """Whether its blocks are LangChain's own, and it is not said already that they are."""
+        """Return True if the blocks are LangChain's own but not marked so."""
         assert self._message is not None
         if "output_version" in self._message.response_metadata:
             return False
@@ -114,7 +114,7 @@ def _in_blocks(chunk: AIMessageChunk) -> AIMessageChunk:
 
 
 def _added(before: Any, value: Any) -> Any:
-    """What two pieces of one key are together; the later one where they cannot be added."""
+    """Return the sum of two pieces of one key, or the later one."""
     if before is None:
         return value
     try:

@@ -1,4 +1,4 @@
-"""Results of tools, shaped where they stand: what does not help becomes a mark, all else stays.
+"""Shaped results of tools: marks replace text that does not help.
 
 What a tool's author wrote around documents is not ours to remake: templates, headers, pictures and
 the order of content blocks stay as they are. So documents are looked for in the result, and only
@@ -119,7 +119,7 @@ def _changes(
     places: Places,
     kept: Sequence[Document],
 ) -> list[_Change]:
-    """What stands in the place of each document that has one."""
+    """Return the replacement of each document that has one."""
     kept_by_index = {_index_of(document): document for document in kept}
     changes = []
     for index, place in enumerate(places):
@@ -132,7 +132,7 @@ def _changes(
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What stands in the place of a document: what stays of it, a mark, or both."""
+    """Return the replacement of a document: its kept text, a mark, or both."""
 
     text: int
     start: int
@@ -176,7 +176,7 @@ def _joined(changes: Sequence[_Change], text: str) -> list[_Change]:
 
 
 def _are_one_gap(one: _Change, other: _Change, text: str) -> bool:
-    """Whether nothing stays of two documents, nor stands between them."""
+    """Return True if two adjacent documents are dropped and nothing is between them."""
     if one.stays or other.stays:
         return False
     return not text[one.end : other.start].strip()
@@ -200,7 +200,7 @@ def _index_of(document: Document) -> int:
 
 
 def mark(left_out: Mapping[str, str], what: str = "left out") -> str:
-    """What stands in the place of texts; nothing in it ends a quoted text or a line."""
+    """Return the mark for dropped texts; it ends no quoted text and no line."""
     return f"[{what}; {RESTORE_TOOL} {', '.join(left_out)}]"
 
 
@@ -209,7 +209,7 @@ def with_lines(
     units: Sequence[Unit],
     kept: Sequence[int],
 ) -> Shaped:
-    """A text of which only some units stay; what stands between them is marks with line numbers."""
+    """Return the kept units of a text, with marks and line numbers between them."""
     left_out: dict[str, str] = {}
     pieces: list[str] = []
     end = 0
@@ -229,7 +229,7 @@ def _gap(
     end: int,
     left_out: dict[str, str],
 ) -> str:
-    """What stands in the place of a part of a text, which is noted by its id."""
+    """Return the mark for a dropped part of a text, and record the part by id."""
     part = text[start:end]
     if not part:
         return ""
@@ -264,7 +264,7 @@ def _line_start(text: str, start: int) -> int:
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is a JSON object or list, of which nothing can be cut out."""
+    """Return True if a text is a JSON object or list, which cannot be cut."""
     if not text.lstrip().startswith(("{", "[")):
         return False
     try:
@@ -275,7 +275,7 @@ def is_json(text: str) -> bool:
 
 
 def _texts(content: Content) -> list[str]:
-    """The texts of a content, in order; what is no text is an empty one."""
+    """Return the texts of a content in order; an empty text for other blocks."""
     if isinstance(content, str):
         return [content]
     return [_block_text(block) for block in content]
@@ -291,7 +291,7 @@ def _block_text(block: Block) -> str:
 
 
 def _with_texts(content: Content, texts: Sequence[str]) -> Content:
-    """The content with other texts; other blocks stay what and where they are."""
+    """Return the content with new texts; other blocks are unchanged."""
     if isinstance(content, str):
         return texts[0]
     blocks: list[Block] = []

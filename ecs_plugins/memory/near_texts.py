@@ -1,4 +1,4 @@
-"""What two near texts say: are they one memory, and whose words does it keep?
+"""Comparison of near texts: are they one memory, and which text stays?
 
 For a sentence embedder "I am allergic to nuts" and "I am not allergic to nuts" are neighbours,
 and so are a question and the statement that answers it. So the cosine only nominates:
@@ -74,12 +74,12 @@ _NAME_NOTHING = _NO_NAMES | _NEGATIONS | IN_WORDS.keys()
 
 
 def may_replace(new: str, old: str) -> bool:
-    """Whether ``new`` may stand for what ``old`` said."""
+    """Return True if ``new`` may replace ``old``."""
     return asks(old) or not asks(new)
 
 
 def difference(one: str, other: str) -> Difference | None:
-    """What keeps two texts from saying the same, however near they are; None if nothing does.
+    """Return the difference that keeps near texts apart; None if there is none.
 
     An empty text contradicts nothing. A question asserts nothing: it differs from a statement only
     by a name or a number that the statement does not have. The order of names counts, and so does
@@ -110,7 +110,7 @@ def difference(one: str, other: str) -> Difference | None:
 
 
 def _beyond(question: str, statement: str) -> Difference | None:
-    """What a question names that a statement does not: a number, or a name."""
+    """Return the numbers and names of a question that a statement lacks."""
     if {*_counted(question).numbers} - {*_counted(statement).numbers}:
         return "number"
     words = {word.casefold() for word in WORD.findall(statement)}
@@ -120,7 +120,7 @@ def _beyond(question: str, statement: str) -> Difference | None:
 
 
 class _Counted(NamedTuple):
-    """How many negations a text has; its figures, and numbers and days in words, in order."""
+    """Return the number of negations of a text, and its numbers and days in order."""
 
     negations: int
     numbers: list[str]

@@ -182,7 +182,7 @@ class OutdatingRunner:
         self._followed.add(namespace)
 
     def run(self, namespace: Namespace, stop: threading.Event) -> None:
-        """Judge what is waiting in a namespace until nothing is left, or the memory closes."""
+        """Judge waiting statements of a namespace until none is left or the memory closes."""
         while not stop.is_set():
             waiting = self._waiting(namespace)
             if not waiting:

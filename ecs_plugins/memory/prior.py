@@ -1,4 +1,4 @@
-"""How likely a text is to be asked for, seen by the text alone: the prior of its utility.
+"""Prior of a text's utility: the odds that it will be asked for, from the text alone.
 
 In a chat most turns carry little: greetings, applause, questions back. Few have been asked for by
 the time when they must be judged. What a text looks like says something at once: names, numbers,
@@ -96,7 +96,7 @@ def worths(texts: Sequence[str]) -> list[float]:
 def log_odds(
     values: Mapping[str, float], weights: Mapping[str, float], most: Mapping[str, float]
 ) -> float:
-    """Return what features are worth under given weights; those without a weight do not count."""
+    """Return the weighted sum of features; features without a weight do not count."""
     seen = weights["bias"]
     for name, value in values.items():
         if name in weights:
@@ -105,7 +105,7 @@ def log_odds(
 
 
 def features(text: str) -> tuple[Known, dict[str, float]]:
-    """Return what is known of a text's language, and every feature by name; all are 0 or more."""
+    """Return the known traits of a text's language, and its features by name, all at least 0."""
     (statement,) = _read([text])
     return _features(statement)
 
@@ -171,7 +171,7 @@ def _sizes(words: list[str]) -> dict[str, float]:
 
 
 def _looks(statement: _Statement) -> dict[str, float]:
-    """How many sentences there are, and how many words in them are written large."""
+    """Return the numbers of sentences and of capitalised words."""
     sentences = 0
     capitals = 0
     for start, end in statement.sentences:
@@ -196,7 +196,7 @@ def _count(stems: list[str], among: frozenset[str]) -> int:
 
 
 def _language(statement: str, stems: list[str]) -> Known:
-    """What is known of the language of a text: its words, its capitals, or nothing."""
+    """Return the known traits of a text's language: words, capitals, or none."""
     if not _ENGLISH.isdisjoint(stems):
         return "english"
     letters = sum(map(str.isalpha, statement))

@@ -107,7 +107,7 @@ class ShapedPassages:
         return self.prepare_many([context])[0]
 
     def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
-        """Run stage 1 of several contexts: that of the previous strategy, and reading the passages."""
+        """Run stage 1 of several contexts: the previous strategy, and reading the passages."""
         before = [Prepared(context) for context in contexts]
         if self._after is not None:
             before = prepare_all(self._after, contexts)

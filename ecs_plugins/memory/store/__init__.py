@@ -1,4 +1,4 @@
-"""A memory on disk: one SQLite file, the indexes over it, and what changes them.
+"""Memory on disk: one SQLite file, its indexes, and all changes of both.
 
 `memory_store.MemoryStore` is an open file: its transactions, its indexes, what is pending. What is
 done in a transaction stands in a module each: `intake` (add), `search` (recall), `queries` (what

@@ -1,4 +1,4 @@
-"""What was added under which idempotency key, so that an addition can be repeated.
+"""Additions by idempotency key, so that an addition can be repeated.
 
 Who adds over a network may lose the answer and not know whether the messages are stored. Repeated
 with the key of the first time, they are stored once: what is missing is added, and the ids are
@@ -43,7 +43,7 @@ class OvertakenError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An idempotency key and what is added under it, as hashes."""
+    """Idempotency key and the messages of its addition, as hashes."""
 
     key: str
     content: str
@@ -58,7 +58,7 @@ class Begun:
 
 
 def request(key: str, messages: Sequence[NewMessage]) -> Request:
-    """The hashes of a key and of what is added under it.
+    """Return the hashes of a key and of its messages.
 
     Raises:
         InvalidInputError: The key is no text, empty or too long.
@@ -80,7 +80,7 @@ def request(key: str, messages: Sequence[NewMessage]) -> Request:
 
 
 def begun(connection: Connection, space: int, wanted: Request) -> Begun | None:
-    """What is on record of an addition; None if nothing is.
+    """Return the record of an addition, or None.
 
     Raises:
         InvalidInputError: Something else was added under the key.

@@ -22,7 +22,7 @@ MakeIndexes = Callable[[int], SpaceIndexes]
 
 
 def restore(backup: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Put a backup in the place of a memory file, and remove the log of what was there.
+    """Replace a memory file with a backup, and remove the old log.
 
     Raises:
         StorageError: The backup is damaged or none, or somebody has the file open.
@@ -38,7 +38,7 @@ def restore(backup: str | os.PathLike[str], path: str | os.PathLike[str]) -> Non
 def open_engine(
     path: str | os.PathLike[str], settings: StoreConfig, *, read_only: bool = False
 ) -> tuple[SqlDatabase, MakeIndexes]:
-    """The database behind a path or an address, and what makes its indexes."""
+    """Return the database of a path or address, and the factory of its indexes."""
     if is_address(path):
         from ecs_plugins.memory.store.index_postgres import ServerIndexes
         from ecs_plugins.memory.store.server_schema import open_postgres

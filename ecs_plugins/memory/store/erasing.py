@@ -258,7 +258,7 @@ class Erasure:
             self.save(space)
 
     def forget(self, namespace: Namespace, condition: Filter | None, *, below: bool) -> None:
-        """Erase a namespace, or its matching messages; ``below`` includes what lies below it."""
+        """Erase a namespace, or its matching messages; ``below`` includes namespaces below it."""
         spaces = namespaces.list_spaces(self.connection, namespace)
         if not below:
             spaces = [space for space in spaces if space.namespace == namespace]
@@ -328,7 +328,7 @@ class Erasure:
         return [value for (value,) in rows]
 
     def _erase_messages(self, space: Space, ids: Collection[str]) -> None:
-        """Erase messages of a namespace, and derive anew what rests on them."""
+        """Erase messages of a namespace, and derive anew the items that rest on them."""
         store = self.store
         connection = self.connection
         contents = self.contents_of(ids)

@@ -323,7 +323,7 @@ class VectorIndex:
 
     @property
     def is_worn(self) -> bool:
-        """Whether the tail should be linked, or the graph built anew."""
+        """Return True if the tail should be linked or the graph built anew."""
         return self._is_dead or len(self._tail) > _TAIL
 
     @property

@@ -1,4 +1,4 @@
-"""How pgvector and a term table find the items of a memory on PostgreSQL.
+"""Indexes of a memory on PostgreSQL: pgvector and a table of terms.
 
 Beside the tables of the memory stands what the server finds items by, which a transaction writes
 before it commits:
@@ -75,7 +75,7 @@ def _array(numbers: Iterable[int]) -> str:
 
 
 def _is_exact(key: str, wanted: object) -> bool:
-    """Whether what equals it in Python does so in JSON: True is 1 there, and a float inexact."""
+    """Return True if values equal in Python are also equal in JSON; booleans and floats are not."""
     if "." in key:
         return False
     if type(wanted) is int:
@@ -292,7 +292,7 @@ def _candidates(scored: Sequence[_ScoredRow], rest: tuple[float, float] | None) 
 
 
 class ServerIndexes(SpaceIndexes):
-    """What the server of an open memory finds items by. Thread-safe."""
+    """Indexes on the server of an open memory. Thread-safe."""
 
     def __init__(self, database: PostgresDatabase, dimension: int) -> None:
         self._database = database
@@ -308,7 +308,7 @@ class ServerIndexes(SpaceIndexes):
         return self._dimension <= _MOST_DIMENSIONS
 
     def needed(self, space: Space, condition: Filter) -> tuple[str, Sequence[object]]:
-        """See `SpaceIndexes.needed`; what is equal in JSON, by an index."""
+        """Return the condition of `SpaceIndexes.needed`; equality in JSON uses an index."""
         exact = {key: wanted for key, wanted in condition.items() if _is_exact(key, wanted)}
         if not exact:
             return "", ()
@@ -316,7 +316,7 @@ class ServerIndexes(SpaceIndexes):
         return sql, (space.id, values.dump(exact))
 
     def prepare(self) -> None:
-        """Make the table of the dimension if it is missing, and write to it what is missing."""
+        """Make the table of the dimension if it is missing, and add missing rows."""
         with self._database.read() as connection:
             if self._database.read_only:
                 return
@@ -344,7 +344,7 @@ class ServerIndexes(SpaceIndexes):
         return [number for (number,) in rows]
 
     def settle(self, connection: Connection, space: Space | None = None) -> None:
-        """Write to the table what a transaction wrote to a namespace, or to all."""
+        """Write a transaction's rows of one or all namespaces to the table."""
         if space is not None:
             self._settle(connection, space)
             return
@@ -394,7 +394,7 @@ class ServerIndexes(SpaceIndexes):
             connection.execute(statement, values)
 
     def clear(self, connection: Connection, space: int | None = None) -> None:
-        """Delete what is kept of a namespace, or of all, with the tables of every dimension."""
+        """Delete the rows of one or all namespaces from the tables of every dimension."""
         if space is not None:
             for table in (self._table, "words", "postings"):
                 connection.execute(f"DELETE FROM {table} WHERE namespace = ?", (space,))
@@ -405,7 +405,7 @@ class ServerIndexes(SpaceIndexes):
         connection.execute("TRUNCATE words, postings")
 
     def problems(self, connection: Connection, space: Space) -> Iterable[str]:
-        """Whether what is kept of a namespace is out of step with its rows."""
+        """Return True if the index of a namespace differs from its rows."""
         (counts,) = statements(__package__, "problems.sql")
         sql = counts.format(table=self._table)
         row = connection.execute(sql, (space.id,)).fetchone()

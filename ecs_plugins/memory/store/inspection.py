@@ -62,7 +62,7 @@ def history(connection: Connection, name: str) -> list[Memory]:
 
 
 def stands_in(connection: Connection, name: str, space: Space) -> bool:
-    """Whether an id is that of a message or an item of a namespace."""
+    """Return True if an id belongs to a message or item of a namespace."""
     row = connection.execute(_STANDS_IN, (name, space.id)).fetchone()
     return row is not None
 
@@ -94,7 +94,7 @@ def _memory(row: TierRow, namespace: Namespace, origin: Origin, newer: str | Non
 
 
 def cold(connection: Connection, space: Space, store: MemoryStore) -> list[Memory]:
-    """The cold tier, oldest row first, without what has expired."""
+    """Return the cold tier, oldest row first, without expired items."""
     rows = tiers.tier_rows(connection, space.id, "cold")
     left = {row.item.id: row for row in alive(connection, rows, time.time(), store)}
     origins = origins_of(connection, [*left])
@@ -151,14 +151,14 @@ def _space_of(
 
 
 def _text_of(message: Memory | None, rows: Sequence[TierRow]) -> str:
-    """What the latest version of an item says, or a message that is in no tier."""
+    """Return the text of an item's latest version, or of a message that is in no tier."""
     if rows:
         return rows[-1].item.text
     return message.text if message else ""
 
 
 def _said_behind(connection: Connection, name: str) -> tuple[tuple[str, str | None], ...]:
-    """The messages behind an item, or a message itself, and what the log has of their texts."""
+    """Return the source messages of an item, or a message itself, with texts from the log."""
     members = tiers.provenance(connection, [name]).get(name, (name,))
     texts: list[tuple[str, str | None]] = []
     for member in members:
@@ -184,7 +184,7 @@ def _judged(
 
 
 def namespace_stats(connection: Connection, prefix: Namespace | None) -> list[NamespaceStats]:
-    """How full each namespace is."""
+    """Return the size of each namespace."""
     stats = []
     for space in namespaces.list_spaces(connection, prefix):
         messages, pinned, sleeps = connection.execute(_COUNTS, (space.id,)).fetchone()
@@ -204,7 +204,7 @@ def namespace_stats(connection: Connection, prefix: Namespace | None) -> list[Na
 
 
 def count_items(connection: Connection, prefix: Namespace | None, now: float) -> int:
-    """How many items there are in and below a namespace that have not expired."""
+    """Count the unexpired items in and below a namespace."""
     where, bounds = namespaces.under(prefix, "namespace")
     sql = f"SELECT count(*) FROM items WHERE {where} AND (expires IS NULL OR expires > ?)"
     (count,) = connection.execute(sql, (*bounds, now)).fetchone()
@@ -230,7 +230,7 @@ def verify(connection: Connection, store: MemoryStore) -> Verification:
 
 
 def _checked_rows(connection: Connection) -> int:
-    """How many rows there are to check; 0 if they cannot be counted."""
+    """Count the rows to check; 0 if they cannot be counted."""
     counts = [f"(SELECT count(*) FROM {table})" for table in CHECKED]
     total = " + ".join(counts)
     try:
@@ -353,7 +353,7 @@ def rows(
 
 
 def damage(table: str, row: Mapping[str, Any], dimension: int = 0) -> list[str]:
-    """What of a row does not match its checksum; with a dimension, of which length a vector is."""
+    """Return the parts of a row that do not match its checksum or the vector's length."""
     if table not in CHECKED:
         return []
     name, parts = CHECKED[table]

@@ -65,7 +65,7 @@ def prepared(
     *,
     pinned: bool,
 ) -> MessageBatch:
-    """A batch, without what was stored of it under the same idempotency key before.
+    """Return a batch without the messages stored under the same idempotency key.
 
     Raises:
         InvalidInputError: Something else was added under the key, or there is no room.
@@ -113,7 +113,7 @@ def _as_read(
     ids: list[str] | None = None,
     stored: int = 0,
 ) -> tuple[list[str], list[NewMessage], list[str]]:
-    """Ids, messages behind the questions that they reply to, and what they are read as.
+    """Return ids, messages with the questions that they reply to, and their texts for reading.
 
     The paper's rule knows no replies. The messages are those behind the first ``stored`` ids.
     """
@@ -125,7 +125,7 @@ def _as_read(
 
 
 class _ErasedQuestionError(Exception):
-    """What the first message of a batch replies to has been erased meanwhile."""
+    """Error: the question before a batch has been erased meanwhile."""
 
 
 def add(store: MemoryStore, namespace: Namespace, batch: MessageBatch) -> int:
@@ -232,7 +232,7 @@ class Intake:
         evict_overflow(connection, space, self._config)
 
     def _admit(self, row: TierRow, new: HotItem) -> None:
-        """Let the row of a new item stand for itself, or support what it repeats."""
+        """Store a new item, or let it support the item that it repeats."""
         near: dict[Tier, _Near] = {}
         if self._index is not None:
             near = self._near(self._index, new.vector)
@@ -338,7 +338,7 @@ def _best_of_each_tier(rows: Sequence[TierRow], vector: Vector) -> dict[Tier, _N
 def insert_pinned(
     connection: Connection, space: Space, hot: TierRow, members: Sequence[str], config: MemoryConfig
 ) -> None:
-    """Put what a hot item says into the cold tier, pinned; the next sleep phase makes room."""
+    """Put a hot item's text into the cold tier, pinned; the next sleep phase removes another."""
     check_room_to_pin(connection, space, config)
     (name,) = log.new_ids(1)
     item = hot.item

@@ -1,4 +1,4 @@
-"""Key-value items in a memory file: what is put by key stays verbatim until deleted or expired.
+"""Key-value items in a memory file, verbatim until deleted or expired.
 
 Nothing here consolidates or forgets: an item is a JSON object under a namespace and a key, with
 an optional time to live and a vector for each text that it is to be found by. A search finds items
@@ -152,7 +152,7 @@ class ItemView:
         self._kind = kind
 
     def _select(self, where: str, values: Sequence[object]) -> Iterator[StoredItem]:
-        """What meets a condition, in the order in which it was first put."""
+        """Return the items that meet a condition, in the order of their first put."""
         sql = _SELECT.format(where=where)
         rows = self._connection.execute(sql, (*values, self._kind, self._now))
         return map(_item, rows)

@@ -52,7 +52,7 @@ _MOST_PENDING = 4096  # of a namespace, while they cannot be written
 
 
 def erasures_of(connection: Connection) -> int:
-    """How often something was erased from the file."""
+    """Return the number of erasures in the file."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_ERASURES,)).fetchone()
     return 0 if row is None else int(row[0])
 
@@ -72,7 +72,7 @@ class PendingAccesses:
                 pending.extend(accesses)
 
     def take(self, namespace: Namespace) -> list[Access]:
-        """Remove and return what is pending."""
+        """Remove and return the pending recalls."""
         with self._lock:
             return list(self._pending.pop(namespace, ()))
 
@@ -142,7 +142,7 @@ class MemoryStore:
 
     @property
     def identity(self) -> dict[str, object]:
-        """What identifies the embedder, as recorded."""
+        """Return the recorded identifier of the embedder."""
         return {"name": self.embedder.name, "dimension": self.dimension, "normalisation": "l2"}
 
     def _identify(self, adopt: bool) -> tuple[int, bool]:
@@ -271,7 +271,7 @@ class MemoryStore:
     def _follower(
         self, namespace: Namespace, space: Space | None, accesses: Sequence[Access]
     ) -> Callable[[bool], None]:
-        """What lets the index of a namespace and the pending recalls follow a transaction."""
+        """Return a follower that applies a transaction to the index and the pending recalls."""
         before = 0 if space is None else space.revision
 
         def follow(committed: bool) -> None:
@@ -370,7 +370,7 @@ class MemoryStore:
         return done
 
     def close(self) -> None:
-        """Write what is pending and the links of large graphs, and close the file."""
+        """Write pending recalls and the links of large graphs, and close the file."""
         if self.closed:
             return
         self.closed = True

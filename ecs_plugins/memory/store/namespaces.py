@@ -56,7 +56,7 @@ def encode(namespace: Sequence[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def scope_of(namespace: Namespace) -> tuple[str, str]:
-    """What a writer to a namespace locks: the namespace, within its tenant (the first label)."""
+    """Return the lock of a writer: the namespace within its tenant (the first label)."""
     return namespace[0], key_of(namespace)
 
 

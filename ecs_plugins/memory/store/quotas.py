@@ -1,4 +1,4 @@
-"""How much a namespace may hold, so that one tenant leaves room for the others."""
+"""Quotas of namespaces, so that no tenant fills the memory."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def replaced_vectors(
 
 
 class _Embedded(NamedTuple):
-    """What a message is read as, and its new vector."""
+    """Text of a message for reading, and its new vector."""
 
     text: str
     vector: Vector

@@ -83,23 +83,23 @@ class SpaceIndexes(ABC):
 
     @abstractmethod
     def problems(self, connection: Connection, space: Space) -> Iterable[str]:
-        """Whether the index of a namespace is out of step."""
+        """Return True if the index of a namespace differs from its rows."""
 
     def clear(self, connection: Connection, space: int | None = None) -> None:  # noqa: B027
-        """Delete what is kept of a namespace, or of all, in the transaction that deletes it."""
+        """Delete the index of one or all namespaces in the transaction that deletes them."""
 
     def prepare(self) -> None:  # noqa: B027
-        """Make what is kept for the dimension of the vectors, if it is missing."""
+        """Make the index for the dimension of the vectors if it is missing."""
 
     def needed(self, _space: Space, condition: Filter) -> tuple[str, Sequence[object]]:
-        """What SQL asks of rows that may match a filter, and its values; others may pass too."""
+        """Return a necessary SQL condition of a filter, with its values."""
         texts = [each for each in condition.values() if isinstance(each, str)]
         parts = [f'%"{each}"%' for each in texts if _PLAIN.fullmatch(each)]
         return " AND metadata LIKE ?" * len(parts), parts
 
     @abstractmethod
     def settle(self, connection: Connection, space: Space | None = None) -> None:
-        """Index what a transaction wrote to a namespace, or to all, before it commits."""
+        """Index a transaction's rows of one or all namespaces before it commits."""
 
     def committed(self, space: Space) -> None:  # noqa: B027
         """Follow a transaction that is on disk."""
@@ -111,7 +111,7 @@ class SpaceIndexes(ABC):
         """Forget a namespace."""
 
     def save(self, database: SqlDatabase, *, closing: bool = False) -> None:  # noqa: B027
-        """Write what would take long to build anew, if much of it changed or the memory closes."""
+        """Write slow parts of the index if they changed much or the memory closes."""
 
     def take_worn(self) -> Iterable[Any]:
         """The indexes that should be built anew in the background, each handed out once."""

@@ -36,7 +36,7 @@ def _extension(connection: Connection) -> None:
 
 
 def _create_tables(connection: Connection) -> None:
-    """Make the tables of a memory file, those of the terms, and an index of what filters ask."""
+    """Make the tables of a memory, those of the terms, and the index of filters."""
     _extension(connection)
     for statement in schema.TABLES:
         if "graphs" not in statement:

@@ -1,4 +1,4 @@
-"""Sleep phases in the database: what they decide on, what they write, and their record."""
+"""Sleep phases in the database: candidates, writes and records."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ _BEGUN = """
 def apply(
     connection: Connection, space: Space, seen: SleepView, plan: SleepPlan, config: MemoryConfig
 ) -> SleepReport:
-    """Carry out the plan made on a view: tiers, provenance and decisions; returns what was done."""
+    """Apply a plan to tiers, provenance and decisions, and return the changes."""
     now = time.time()
     before = dict(space.count)
     settings = dump(config.to_json())
@@ -228,7 +228,7 @@ def _write_cold(
 def _consequences(
     decisions: Iterable[SleepDecision],
 ) -> tuple[dict[str, list[str]], dict[str, FreeEnergy]]:
-    """Which messages joined which memory, and what was judged at which free energy."""
+    """Return the merged messages of each memory and the free energies."""
     joined: dict[str, list[str]] = {}
     judged: dict[str, FreeEnergy] = {}
     for each in decisions:
@@ -356,7 +356,7 @@ def decisions(
 
 
 def replayed(recorded: Sequence[RecordedDecision]) -> list[ReplayedDecision]:
-    """Each decision beside what follows from its own record."""
+    """Return each decision with the decision recomputed from its record."""
     recomputed = [replay(each.decision) for each in recorded]
     compared = []
     for each, again in zip(recorded, recomputed, strict=True):

@@ -42,7 +42,7 @@ NO_LIMIT = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class TierRow:
-    """One version of an item as stored; see `Memory` for what it has in common with that."""
+    """Stored version of an item; see `Memory` for the common fields."""
 
     item: HotItem | ColdMemory
     metadata: Metadata
@@ -64,7 +64,7 @@ class TierRow:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether nothing displaces it."""
+        """Return True if the item is never displaced."""
         return isinstance(self.item, ColdMemory) and self.item.pinned
 
     @property
@@ -170,7 +170,7 @@ def select(
 
 
 def _check_noted(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Compare what is noted of rows, and what was judged, with their checksums."""
+    """Compare rows and judgements with their checksums."""
     noted_crcs = [row[_METADATA_CRC] for row in rows]
     judged_crcs = [row[_EVIDENCE_CRC] for row in rows]
     check_all(names, "metadata", noted_crcs, [_noted(row) for row in rows])
@@ -178,7 +178,7 @@ def _check_noted(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
 
 
 def _called(row: tuple[Any, ...]) -> str:
-    """What a row is called in an error."""
+    """Return the name of a row for errors."""
     return f"{'hot item' if row[_TIER] == 'hot' else 'memory'} {row[_NAME]}"
 
 
@@ -286,7 +286,7 @@ def insert_numbered(connection: Connection, space: Space, new: Sequence[TierRow]
 
 
 def _values(space: Space, new: Sequence[TierRow]) -> list[tuple[object, ...]]:
-    """What is written of versions, in the order of the columns."""
+    """Return the values of versions in the order of the columns."""
     noted = []
     for each in new:
         item = each.item
@@ -361,7 +361,7 @@ _UPDATE = """
 
 
 def update(connection: Connection, old: TierRow, item: HotItem | ColdMemory) -> None:
-    """Write what changes in place: evidence, pin and judgement."""
+    """Write the fields that change in place: evidence, pin and judgement."""
     update_all(connection, [(old.row, item, old.judged)])
 
 
@@ -403,7 +403,7 @@ _DEFAULTS = tuple((each.name, each.default) for each in fields(Evidence))
 
 
 def dump_evidence(evidence: Evidence) -> str:
-    """The JSON of evidence without what has its default, which most of it has."""
+    """Return the JSON of evidence without default values."""
     told = {}
     for name, default in _DEFAULTS:
         value = getattr(evidence, name)
@@ -413,7 +413,7 @@ def dump_evidence(evidence: Evidence) -> str:
 
 
 def shared(left: Metadata, right: Metadata) -> dict[str, object]:
-    """What two sets of metadata agree on: the metadata of an item that merges both."""
+    """Return the common metadata of two items, for the merged one."""
     return {key: value for key, value in left.items() if key in right and right[key] == value}
 
 

@@ -299,7 +299,7 @@ def _check_types(table: str, row: Line) -> None:
 
 
 def _fits(value: object, name: str, kind: str) -> bool:
-    """Whether a column of a name and of a type of SQL can hold a value."""
+    """Return True if a column of a name and SQL type can hold a value."""
     if isinstance(value, bool) or not isinstance(value, _TYPES[kind]):
         return False
     if isinstance(value, float):
@@ -312,7 +312,7 @@ def _fits(value: object, name: str, kind: str) -> bool:
 def _settle(
     connection: Connection, numbers: Mapping[str, Mapping[int, int]], dimension: int
 ) -> None:
-    """Count the items of the new namespaces, and read what was written there once."""
+    """Count the items of the new namespaces, and read the imported rows once."""
     after = min(numbers["namespaces"].values(), default=NO_LIMIT) - 1
     row = min(numbers["items"].values(), default=NO_LIMIT) - 1
     for problem, sql in _STRANGE.items():
