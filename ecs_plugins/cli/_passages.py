@@ -24,7 +24,7 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
 def read_passages(source: str) -> list[str]:
-    """The passages of a file, or of standard input where ``source`` is ``-``."""
+    """Return the passages of a file, or of standard input where ``source`` is ``-``."""
     text = read_text(source)
     suffix = Path(source).suffix.lower() if source != STDIN else ""
     if suffix in (".csv", ".tsv"):
@@ -42,7 +42,7 @@ def read_passages(source: str) -> list[str]:
 
 
 def read_text(source: str) -> str:
-    """The text of a file, or of standard input, without a byte order mark."""
+    """Return the text of a file, or of standard input, without a byte order mark."""
     try:
         data = sys.stdin.buffer.read() if source == STDIN else Path(source).read_bytes()
     except OSError as error:

@@ -44,13 +44,13 @@ class AnswerModel(Protocol):
 
     @property
     def name(self) -> str:
-        """A stable identifier, recorded in the artefact."""
+        """Return a stable identifier, recorded in the artefact."""
 
     def complete(self, prompts: Sequence[str], *, max_new_tokens: int) -> list[Completion]:
         """Reply to each prompt, in order."""
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text."""
+        """Return tokens of each text."""
 
 
 def answer_prompt(context: str, question: str, template: str = ANSWER_PROMPT) -> str:
@@ -97,7 +97,7 @@ class LocalAnswerModel:
         return [Completion(g.text, g.prompt_tokens, g.completion_tokens) for g in generations]
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text by the model's own tokenizer."""
+        """Return tokens of each text by the model's own tokenizer."""
         return self._model.count_tokens(texts)
 
 
@@ -175,7 +175,7 @@ class CallableAnswerModel:
         return Completion(text, read, self.count_tokens([text])[0] if written is None else written)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text.
+        """Return tokens of each text.
 
         Raises:
             ConfigurationError: No counter was given.

@@ -38,7 +38,7 @@ class _File(BaseModel):
 
 
 def written(parts: Mapping[str, Any]) -> str:
-    """The parts of a frontier as JSON text.
+    """Return the parts of a frontier as JSON text.
 
     What a person reads is indented; the rows are many numbers and stand on one line.
     """
@@ -50,7 +50,7 @@ def written(parts: Mapping[str, Any]) -> str:
 
 
 def read(text: str, source: str) -> dict[str, Any]:
-    """The parts of a frontier behind `written`, checked.
+    """Return the parts of a frontier behind `written`, checked.
 
     Raises:
         InvalidInputError: Not JSON, not a frontier, of another version, a field missing or of

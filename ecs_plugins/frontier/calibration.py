@@ -211,7 +211,7 @@ def _answer_model(
 def _by_key(
     strategies: Iterable[Strategy | AnsweringStrategy],
 ) -> dict[PointKey, Strategy | AnsweringStrategy]:
-    """The strategies by key, checked before anything is measured."""
+    """Return the strategies by key, checked before anything is measured."""
     arms: dict[PointKey, Strategy | AnsweringStrategy] = {}
     for given in strategies:
         # A chain of a framework says what is measured of it.
@@ -395,7 +395,7 @@ class _Calibration:
         return [kept[question.context.id] for question in batch]
 
     def measurements(self) -> Measurements:
-        """All rows of the configurations that were measured on every question."""
+        """Return all rows of the configurations that were measured on every question."""
         arms = []
         routable = []
         rows = []
@@ -428,7 +428,7 @@ def _first_text(answer: Any) -> str:
 
 
 def _shared_part(context: BuiltContext, prompt: str, template: str) -> float:
-    """The share of a prompt that is the same for every question about its context.
+    """Return the share of a prompt that is the same for every question about its context.
 
     By characters: counting tokens apart would cost a call and differ at the seam.
     """
@@ -444,7 +444,7 @@ def _table(rows: Sequence[Sequence[CalibrationRow]], name: str) -> np.ndarray:
 
 
 def _token_tables(rows: Sequence[Sequence[CalibrationRow]]) -> dict[Account, np.ndarray]:
-    """A table of tokens for every account that something was booked to."""
+    """Return a table of tokens for every account that something was booked to."""
     shape = (len(rows), len(rows[0]))
     tables: dict[Account, np.ndarray] = {}
     for place, line in enumerate(rows):

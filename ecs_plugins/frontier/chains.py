@@ -406,12 +406,12 @@ class RoutedChain:
 
     @property
     def key(self) -> PointKey:
-        """The key of its point."""
+        """Return the key of its point."""
         return (self.name, config_json(self.settings or {}))
 
     @property
     def label(self) -> str:
-        """The label of its point."""
+        """Return the label of its point."""
         return label_of(self.name, self.settings or {})
 
     def preparation_key(

@@ -76,7 +76,7 @@ def efficiency_score(f1: float, cost: float, weight: float) -> float:
 
 
 def exchange_rate(weight: float, gain: float = 0.01) -> float:
-    """The rise in cost that ``gain`` more F1 is worth: ``exp(w / (1 - w) * gain) - 1``.
+    """Return the rise in cost that ``gain`` more F1 is worth: ``exp(w / (1 - w) * gain) - 1``.
 
     At w = 0.7 one point of F1 is worth 2.4 % more tokens. Infinite at w = 1.
     """
@@ -129,7 +129,7 @@ PointKey = tuple[str, str]
 
 
 def config_json(config: Mapping[str, ConfigValue]) -> str:
-    """A configuration as canonical JSON, equal for equal configurations."""
+    """Return a configuration as canonical JSON, equal for equal configurations."""
     return json.dumps(dict(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

@@ -26,7 +26,7 @@ class Document:
 
     @property
     def titled(self) -> str:
-        """The text behind its title."""
+        """Return the text behind its title."""
         if not self.title:
             return self.text
         return f"{self.title}: {self.text}"
@@ -62,7 +62,7 @@ class Context:
 
     @property
     def text(self) -> str:
-        """All documents, each behind its title."""
+        """Return all documents, each behind its title."""
         return "\n\n".join(document.titled for document in self.documents)
 
 

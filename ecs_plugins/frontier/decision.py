@@ -56,7 +56,7 @@ class Objective(StrEnum):
 def objectives(
     target_f1: float | None, budget: float | None, weight: float | None
 ) -> dict[str, float]:
-    """Those that are given, by name."""
+    """Return those that are given, by name."""
     named = zip(Objective, (target_f1, budget, weight), strict=True)
     return {str(name): value for name, value in named if value is not None}
 
@@ -143,7 +143,7 @@ class RoutingDecision:
 
     @property
     def config(self) -> Mapping[str, ConfigValue]:
-        """Its configuration."""
+        """Return its configuration."""
         return self.point.config
 
     @property
@@ -163,7 +163,7 @@ class RoutingDecision:
 
     @property
     def prepared(self) -> frozenset[PointKey]:
-        """The points of which nothing of stage 1 is due."""
+        """Return the points of which nothing of stage 1 is due."""
         return frozenset(key for key, cost in self.due.items() if not cost)
 
     @property
@@ -204,7 +204,7 @@ class RoutingDecision:
 
     @property
     def split(self) -> str:
-        """The cost per query as its two stages, in words."""
+        """Return the cost per query as its two stages, in words."""
         per_query = amount(self.stage2, self.unit)
         if self.sunk:
             return f"{per_query}; the context is already prepared"
@@ -217,7 +217,7 @@ class RoutingDecision:
         return f"{text} + {amount(lapsing, self.unit)} / {self.run:.3g} until the cache lapses"
 
     def ties(self) -> tuple[StrategyPoint, ...]:
-        """Points that the measurements cannot tell from the choice.
+        """Return points that the measurements cannot tell from the choice.
 
         For a target F1 or a budget: points that are no dearer and whose paired F1 difference to
         the choice has an interval that holds 0. For a weight: points whose paired difference in
@@ -239,12 +239,12 @@ class RoutingDecision:
         return 0.0 in difference
 
     def why_not(self) -> dict[str, str]:
-        """Label of every other point -> why it was not chosen."""
+        """Return label of every other point -> why it was not chosen."""
         others = (point for point in self._measured.points if point.key != self.point.key)
         return {point.label: self._reason(point) for point in others}
 
     def explain(self) -> str:
-        """The decision in a few lines for a person."""
+        """Return the decision in a few lines for a person."""
         text = rendered(
             "decision.txt.j2",
             "",
@@ -256,7 +256,7 @@ class RoutingDecision:
         return folded(text)
 
     def _repr_html_(self) -> str:
-        """The decision, as a notebook shows it."""
+        """Return the decision, as a notebook shows it."""
         return preformatted(self.explain())
 
     def summary(self) -> dict[str, object]:
@@ -349,5 +349,5 @@ def effective_cost(point: StrategyPoint, terms: Terms, lapsing: Mapping[PointKey
 
 
 def amount(value: float, unit: str) -> str:
-    """A cost with its unit: whole tokens, three significant digits of anything else."""
+    """Return a cost with its unit: whole tokens, three significant digits of anything else."""
     return f"{value:,.0f} {unit}" if unit == "tokens" else f"{value:.3g} {unit}"

@@ -75,11 +75,11 @@ class EfficiencyFrontier(MeasuredPoints):
     """
 
     def envelope(self, reuse: float) -> tuple[Span, ...]:
-        """The best point for every w in [0, 1] at N = ``reuse``, exactly."""
+        """Return the best point for every w in [0, 1] at N = ``reuse``, exactly."""
         return weight_spans(self.routable, reuse)
 
     def transitions(self, reuse: float, *, intervals: bool = False) -> tuple[Transition, ...]:
-        """Every w at which the best choice changes at N = ``reuse``.
+        """Return every w at which the best choice changes at N = ``reuse``.
 
         ``intervals`` bootstraps each weight, which needs measurements.
         """
@@ -97,7 +97,7 @@ class EfficiencyFrontier(MeasuredPoints):
     def reuse_path(
         self, *, target_f1: float | None = None, weight: float | None = None
     ) -> tuple[Span, ...]:
-        """The best point for every N >= 1, at a target F1 or at a weight.
+        """Return the best point for every N >= 1, at a target F1 or at a weight.
 
         Raises:
             InvalidInputError: Not exactly one of the two is given.
@@ -111,11 +111,11 @@ class EfficiencyFrontier(MeasuredPoints):
         return reuse_spans(able, weight)
 
     def regimes(self, reuses: Sequence[float] = (1, 10, 100)) -> tuple[Regime, ...]:
-        """The regimes of Table I for some N; see `regimes.regimes`."""
+        """Return the regimes of Table I for some N; see `regimes.regimes`."""
         return regimes(self.routable, check_several("reuses", reuses))
 
     def look_up(self, reuses: Sequence[float] = (1, 10, 100)) -> tuple[LookUp, ...]:
-        """The look-up table: for every F1 that is reached, the cheapest point for each N."""
+        """Return the look-up table: for every F1 that is reached, the cheapest point for each N."""
         return look_up(self.routable, check_several("reuses", reuses))
 
     # Decisions.
@@ -154,7 +154,7 @@ class EfficiencyFrontier(MeasuredPoints):
         return able
 
     def reaching(self, target_f1: float, max_seconds: float | None = None) -> list[StrategyPoint]:
-        """The routable points that reach an F1 `in_time`, by rising F1.
+        """Return the routable points that reach an F1 `in_time`, by rising F1.
 
         Raises:
             InvalidInputError: The target is no F1.
@@ -241,7 +241,7 @@ class EfficiencyFrontier(MeasuredPoints):
         return others
 
     def _within(self, budget: float, choices: Sequence[_PricedPoint], reuse: float) -> _PricedPoint:
-        """The best F1 within a budget; of equals the cheaper."""
+        """Return the best F1 within a budget; of equals the cheaper."""
         if not budget > 0:
             raise InvalidInputError(f"the budget must be positive, got {budget!r}")
         fitting = [choice for choice in choices if choice.cost <= budget]
@@ -264,7 +264,7 @@ class EfficiencyFrontier(MeasuredPoints):
         note: str = "",
         max_seconds: float | None = None,
     ) -> RoutingDecision:
-        """The decision for a point, with its forecast cost."""
+        """Return the decision for a point, with its forecast cost."""
         return RoutingDecision(
             point,
             objective,
@@ -330,7 +330,7 @@ def _by_score(choice: _PricedPoint, weight: float) -> tuple[float, float, float]
 
 
 def _below(f1: float) -> str:
-    """An F1 to four digits, rounded such that it is reached."""
+    """Return an F1 to four digits, rounded such that it is reached."""
     rounded = float(f"{f1:.4f}")
     if rounded > f1:
         rounded = math.floor(f1 * 1e4) / 1e4
@@ -338,7 +338,7 @@ def _below(f1: float) -> str:
 
 
 def _above(cost: float) -> str:
-    """A cost to six digits, rounded such that it suffices."""
+    """Return a cost to six digits, rounded such that it suffices."""
     rounded = float(f"{cost:g}")
     if rounded < cost:
         rounded = cost * (1 + 1e-5)

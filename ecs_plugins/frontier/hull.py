@@ -56,7 +56,7 @@ def upper_envelope(
 
 
 def non_dominated(points: Sequence[StrategyPoint], reuse: float) -> tuple[StrategyPoint, ...]:
-    """The points that no other beats at N = ``reuse``, by rising cost and rising F1.
+    """Return the points that no other beats at N = ``reuse``, by rising cost and rising F1.
 
     Of identical points the first is kept.
     """
@@ -77,7 +77,7 @@ class Span:
 
 
 def weight_spans(points: Sequence[StrategyPoint], reuse: float) -> tuple[Span, ...]:
-    """The best point for every w in [0, 1] at N = ``reuse``, by rising w."""
+    """Return the best point for every w in [0, 1] at N = ``reuse``, by rising w."""
     check_reuse(reuse)
     levels = [point.f1 for point in points]
     savings = [-math.log(point.effective(reuse)) for point in points]
@@ -91,7 +91,7 @@ def weight_spans(points: Sequence[StrategyPoint], reuse: float) -> tuple[Span, .
 
 
 def reuse_spans(points: Sequence[StrategyPoint], weight: float | None = None) -> tuple[Span, ...]:
-    """The best point for every N >= 1 by score at a weight; without one, by cost alone."""
+    """Return the best point for every N >= 1 by score at a weight; without one, by cost alone."""
     factors = _factors(points, weight)
     scaled = []
     once = []

@@ -131,7 +131,7 @@ class Bootstrap:
 
 
 def wilson(point: StrategyPoint) -> Interval:
-    """The score interval of a share (Wilson 1927), as if every F1 were 0 or 1."""
+    """Return the score interval of a share (Wilson 1927), as if every F1 were 0 or 1."""
     share = Z95**2 / point.n
     middle = (point.f1 + share / 2) / (1 + share)
     variance = point.f1 * (1 - point.f1) * share + share**2 / 4

@@ -139,7 +139,7 @@ class MeasuredPoints:
         return self.with_points(points, measurements=kept)
 
     def get(self, strategy: str, **config: ConfigValue) -> StrategyPoint:
-        """The point of a strategy and configuration.
+        """Return the point of a strategy and configuration.
 
         Raises:
             InvalidInputError: It was not measured.
@@ -210,7 +210,7 @@ class MeasuredPoints:
         return self.bootstrap.interval(costs / point.stage2)
 
     def latency(self, point: StrategyPoint) -> Latency | None:
-        """Seconds of a query, p50 and p95; None without measurements."""
+        """Return seconds of a query, p50 and p95; None without measurements."""
         if not self._latencies:
             return None
         return self._latencies[self.row(point)]

@@ -120,7 +120,7 @@ class Measurements:
         return (len(self.arms), len(self.questions))
 
     def points(self, prices: PriceVector | None = None) -> tuple[StrategyPoint, ...]:
-        """The mean of each configuration, with standard errors.
+        """Return the mean of each configuration, with standard errors.
 
         Stage 1 is paid once per context, so its mean is over contexts; that of the rest is over
         questions.
@@ -141,7 +141,7 @@ class Measurements:
         return Grouping(context, questions)
 
     def per_context(self, values: Array) -> Array:
-        """The mean per context of values per question, ``[P, Q]`` to ``[P, contexts]``."""
+        """Return the mean per context of values per question, ``[P, Q]`` to ``[P, contexts]``."""
         grouping = self.grouped
         contexts = len(grouping.questions)
         sums = np.zeros((len(values), contexts))

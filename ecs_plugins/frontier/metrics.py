@@ -41,7 +41,7 @@ def exact_match(prediction: str, answers: Sequence[str]) -> float:
 
 
 def token_f1(prediction: str, answers: Sequence[str]) -> float:
-    """The best F1 over the answers, in [0, 1]; 0.0 without answers."""
+    """Return the best F1 over the answers, in [0, 1]; 0.0 without answers."""
     given = normalize_answer(prediction)
     best = 0.0
     for answer in answers:
@@ -76,7 +76,7 @@ class Judged:
 
     @property
     def text(self) -> str:
-        """The answer as text."""
+        """Return the answer as text."""
         return answer_text(self.prediction)
 
 
@@ -131,7 +131,7 @@ Metric = Callable[[Judged], float]
 
 
 def as_metric(metric: object) -> Metric:
-    """A metric by its name, of a function, or of an evaluator.
+    """Return a metric by its name, of a function, or of an evaluator.
 
     ``"f1"`` and ``"exact"``; a function of a prediction and its answers; an evaluator of
     LangSmith's form, a function of ``inputs``, ``outputs`` and ``reference_outputs``; or one of

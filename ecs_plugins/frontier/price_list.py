@@ -29,7 +29,7 @@ _MOST_CANDIDATES = 8  # named in an error
 def settings_of_map(
     listed: Mapping[str, Any], models: Mapping[str, str], *, batch: bool
 ) -> dict[str, Any]:
-    """The settings of a `PriceVector` behind LiteLLM's map.
+    """Return the settings of a `PriceVector` behind LiteLLM's map.
 
     Raises:
         ValueError: It has no price of a model, or several.
@@ -85,7 +85,7 @@ def _entry(listed: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]
 
 
 def _flat(entry: object) -> object:
-    """An entry whose prices stand in a list of ranges, in the names of the others."""
+    """Return an entry whose prices stand in a list of ranges, in the names of the others."""
     if not isinstance(entry, Mapping) or not isinstance(entry.get(_RANGES), list):
         return entry
     flat = {key: value for key, value in entry.items() if key != _RANGES}
@@ -116,7 +116,7 @@ def _is_priced(entry: object) -> TypeIs[Mapping[str, Any]]:
 
 
 def _quoted(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The prices of an entry alone, so that two entries can be compared."""
+    """Return the prices of an entry alone, so that two entries can be compared."""
     return {key: value for key, value in entry.items() if "cost" in key}
 
 

@@ -82,7 +82,7 @@ class ModelPrice(Config):
         return self.replace(**prices, tiers=tuple(tiers))
 
     def without_tiers(self, prompt_tokens: float) -> ModelPrice:
-        """The prices of prompts of a length."""
+        """Return the prices of prompts of a length."""
         prices: dict[str, Any] = {}
         for tier in self.tiers:
             if prompt_tokens > tier.above:
@@ -115,12 +115,12 @@ class ModelPrice(Config):
 
 
 def _per_token(quoted: ModelPrice | PriceTier) -> dict[str, float]:
-    """The prices that are given per million tokens, per token."""
+    """Return the prices that are given per million tokens, per token."""
     return {name: price / _MILLION for name, price in _given(quoted).items()}
 
 
 def _given(quoted: ModelPrice | PriceTier) -> dict[str, float]:
-    """The prices that are there, by their names."""
+    """Return the prices that are there, by their names."""
     prices = {}
     for name in PER_TOKEN:
         price = getattr(quoted, name)
@@ -187,7 +187,7 @@ class PriceVector(Config):
 
     @classmethod
     def _quoted(cls, listed: Any) -> PriceVector:
-        """The package's own list, which is per million tokens."""
+        """Return the package's own list, which is per million tokens."""
         defaults = {"unit": None, "answer": None, "scorer": 0.0}
         quoted = cls.from_json({**defaults, **listed})
         compressor = quoted.compressor
@@ -218,7 +218,7 @@ class PriceVector(Config):
 
     @property
     def compressing(self) -> ModelPrice:
-        """The price of the model that compresses."""
+        """Return the price of the model that compresses."""
         return self.compressor or self.answer
 
     def call_cost(self, call: ModelCall) -> float:

@@ -43,7 +43,7 @@ class _Part(NamedTuple):
 
 
 def regimes(points: Sequence[StrategyPoint], reuses: Sequence[float]) -> tuple[Regime, ...]:
-    """The regimes of Table I: efficiency-oriented, balanced, high-performance.
+    """Return the regimes of Table I: efficiency-oriented, balanced, high-performance.
 
     The balanced regime is the range of F1 in which the choice varies with reuse: the thresholds
     of the paper, 0.78 and 0.82, belong to one data set. Where the choice depends on N nowhere,
@@ -75,7 +75,7 @@ def _reaching(table: Sequence[StrategyPoint], low: float) -> StrategyPoint:
 
 
 def _parts(chosen: Mapping[float, Sequence[StrategyPoint]]) -> list[_Part]:
-    """The regimes as ranges of cells; empty ones are left out."""
+    """Return the regimes as ranges of cells; empty ones are left out."""
     varying = []
     cells = 0
     for column in zip(*chosen.values(), strict=True):
@@ -105,7 +105,7 @@ def _dominant(points: Sequence[StrategyPoint], edges: Sequence[float]) -> Strate
 
 
 def look_up(points: Sequence[StrategyPoint], reuses: Sequence[float]) -> tuple[LookUp, ...]:
-    """The cheapest point for each N, for every F1 that is reached, by rising F1."""
+    """Return the cheapest point for each N, for every F1 that is reached, by rising F1."""
     rows = []
     levels = {point.f1 for point in points}
     for level in sorted(levels):

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_frontier(value: object) -> EfficiencyFrontier | str:
-    """A frontier, or the path of an artefact that exists.
+    """Return a frontier, or the path of an artefact that exists.
 
     Raises:
         ConfigurationError: It is neither.

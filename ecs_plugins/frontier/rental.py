@@ -65,7 +65,7 @@ class RentalPlan:
 
 @lru_cache(maxsize=1024)
 def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
-    """The plan with the least bound over all numbers of queries, to six digits."""
+    """Return the plan with the least bound over all numbers of queries, to six digits."""
     useful = _lower_envelope(slopes)
     lines = [slopes[index] for index in useful]
     best = _search(lines, WORST_BOUND + _ROUNDING)
@@ -145,7 +145,7 @@ def _search(lines: list[Slope], ratio: float) -> list[tuple[int, int]] | None:
 
 
 def _way_to(line: int, owned: Mapping[int, _Owned]) -> list[tuple[int, int]]:
-    """The plan that ends with a line: (first query, line) of it and all before."""
+    """Return the plan that ends with a line: (first query, line) of it and all before."""
     plan = []
     place: int | None = line
     while place is not None:
@@ -157,7 +157,7 @@ def _way_to(line: int, owned: Mapping[int, _Owned]) -> list[tuple[int, int]]:
 
 
 def _within(lines: list[Slope], ratio: float, fixed: float, rate: float) -> tuple[float, float]:
-    """The whole n >= 1, from and to, with ``fixed + n * rate <= ratio * optimum(n)``.
+    """Return the whole n >= 1, from and to, with ``fixed + n * rate <= ratio * optimum(n)``.
 
     They are one interval, as the optimum is the least of lines; (1, 0) where there is none.
     """

@@ -97,7 +97,7 @@ def write_report(
 
 
 def _telling_target(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> float:
-    """The F1 at which reuse saves the most.
+    """Return the F1 at which reuse saves the most.
 
     Of equals the highest: there the alternatives are the dearest.
     """
@@ -136,7 +136,7 @@ def write_figure(figure: Figure, directory: str | os.PathLike[str], name: str) -
 
 
 def _inline(svg: str, name: str) -> str:
-    """The SVG element alone, its ids made unique, as all figures share one page."""
+    """Return the SVG element alone, its ids made unique, as all figures share one page."""
     start = svg.index("<svg")
     element = svg[start:]
     for mark in ('id="', "url(#", 'href="#'):
@@ -331,7 +331,7 @@ def _reuse_axis(axis: Axes) -> None:
 
 
 def map_figure(frontier: EfficiencyFrontier) -> Figure:
-    """The decision map: the cheapest strategy for every reuse N and target F1."""
+    """Return the decision map: the cheapest strategy for every reuse N and target F1."""
     from matplotlib.patches import Rectangle
 
     palette = colours(frontier)

@@ -45,5 +45,5 @@ class RouterConfig(Config):
 
     @property
     def objective(self) -> dict[str, float]:
-        """The objective by name."""
+        """Return the objective by name."""
         return objectives(self.target_f1, self.budget, self.weight)

@@ -188,7 +188,7 @@ class Router:
 
     @cached_property
     def _configured(self) -> Mapping[str, float]:
-        """The objective of queries that bring none."""
+        """Return the objective of queries that bring none."""
         return self.config.objective
 
     def _why_alone(self) -> str:
@@ -356,7 +356,7 @@ class Router:
 
     @cached_property
     def _judged(self) -> EfficiencyFrontier:
-        """The frontier, or its cautious copy."""
+        """Return the frontier, or its cautious copy."""
         return cautious_frontier(self.frontier) if self.config.cautious else self.frontier
 
 

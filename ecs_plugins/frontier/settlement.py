@@ -72,7 +72,7 @@ class Spent:
 
     @property
     def cached(self) -> CacheTokens:
-        """Tokens of a prompt cache in all calls of stage 2."""
+        """Return tokens of a prompt cache in all calls of stage 2."""
         total = self.cache
         for call in self.calls:
             if call.stage == Stage.QUERY:
@@ -81,7 +81,7 @@ class Spent:
 
     @property
     def rest(self) -> TokenLedger:
-        """The tokens outside of the calls."""
+        """Return the tokens outside of the calls."""
         counts = dict(self.tokens)
         of_calls = TokenLedger()
         for call in self.calls:

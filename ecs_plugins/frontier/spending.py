@@ -41,7 +41,7 @@ class Saving:
 
     @property
     def saved(self) -> float | None:
-        """The share of the baseline that was not spent; None without a baseline."""
+        """Return the share of the baseline that was not spent; None without a baseline."""
         return 1 - self.compared / self.baseline if self.baseline else None
 
     def cells(self) -> list[str]:

@@ -25,7 +25,7 @@ class CacheTokens(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return all of them."""
         return sum(self)
 
     def plus(self, other: CacheTokens) -> CacheTokens:

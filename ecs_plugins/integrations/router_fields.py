@@ -67,7 +67,7 @@ def settings_of(*sources: object) -> dict[str, Any]:
 
 
 def _given(source: object) -> dict[str, Any]:
-    """The settings of a mapping or an object that are not None."""
+    """Return the settings of a mapping or an object that are not None."""
     values = source if isinstance(source, Mapping) else vars(source)
     return {name: values[name] for name in SETTINGS if values.get(name) is not None}
 
@@ -144,7 +144,7 @@ class RoutingFields(StrictFields):
 
     @property
     def core(self) -> Router:
-        """The router of `ecs_plugins.frontier`.
+        """Return the router of `ecs_plugins.frontier`.
 
         Raises:
             StorageError: The frontier or the ledger cannot be opened.

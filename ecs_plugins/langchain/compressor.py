@@ -86,7 +86,7 @@ class ECSDocumentCompressor(
         query: str,
         callbacks: Callbacks | None = None,
     ) -> list[Document]:
-        """The documents that help, as copies, in their original order.
+        """Return the documents that help, as copies, in their original order.
 
         Raises:
             InvalidInputError: The query is empty, or something is not a `Document`.
@@ -145,12 +145,12 @@ class ECSDocumentCompressor(
     @property
     @override
     def lc_attributes(self) -> dict[str, Any]:
-        """The config as plain fields, because LangChain's JSON knows nothing of it."""
+        """Return the config as plain fields, because LangChain's JSON knows nothing of it."""
         return {"config": dict(self.config)}
 
 
 def checked_documents(documents: Sequence[Document]) -> Sequence[Document]:
-    """The documents, or the error that something else is among them."""
+    """Return the documents, or the error that something else is among them."""
     for document in documents:
         if not isinstance(document, Document):
             raise InvalidInputError(

@@ -133,7 +133,7 @@ def namespace_of(config: RunnableConfig) -> tuple[str, ...]:
 
 
 def as_context(documents: Sequence[Document]) -> Context:
-    """The engine's context of LangChain documents; their title is in ``metadata["title"]``.
+    """Return the engine's context of LangChain documents; their title is in ``metadata["title"]``.
 
     Raises:
         InvalidInputError: There is no document with text.
@@ -145,7 +145,7 @@ def as_context(documents: Sequence[Document]) -> Context:
 
 
 def question_of(input: Any) -> str:
-    """The question in an input: a text, or a mapping with one."""
+    """Return the question in an input: a text, or a mapping with one."""
     question = input.get("question") if isinstance(input, Mapping) else input
     if not isinstance(question, str) or not question.strip():
         raise InvalidInputError(

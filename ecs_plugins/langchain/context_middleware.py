@@ -56,7 +56,7 @@ Texts = dict[str, str]
 
 
 def _latest(before: Texts, now: Texts) -> Texts:
-    """The latest texts of both, as many as are held."""
+    """Return the latest texts of both, as many as are held."""
     held = list({**before, **now}.items())
     return dict(held[-RESTORABLE:])
 
@@ -203,7 +203,7 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         return _with_restorable(result, shaped)
 
     def _shape_documents(self, result: ToolMessage, query: str) -> ToolResult:
-        """A result whose documents stand in its text; as it is where none does."""
+        """Return a result whose documents stand in its text; as it is where none does."""
         documents: Sequence[Document] = result.artifact
         places = places_of(documents, result.content)
         if not any(places):
@@ -265,7 +265,7 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         state: Mapping[str, Any],
         parts: Sequence[list[AnyMessage]],
     ) -> set[int]:
-        """Indices of the turns that an earlier view has left out."""
+        """Return indices of the turns that an earlier view has left out."""
         left_out: LeftOut = state.get("ecs_left_out") or {}
         gone_ids = left_out.get(self.name) or []
         first_ids = [part[0].id for part in parts]
@@ -307,7 +307,7 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         query: str,
         max_tokens: int | None = None,
     ) -> list[int]:
-        """Indices of the texts that help, in order. A blank text is left out."""
+        """Return indices of the texts that help, in order. A blank text is left out."""
         compressor = self._compressor
         if max_tokens is not None:
             limit = min(max_tokens, compressor.config.max_tokens or max_tokens)
@@ -329,7 +329,7 @@ def are_documents(artifact: object) -> bool:
 
 
 def _parts(messages: Sequence[AnyMessage]) -> list[list[AnyMessage]]:
-    """The messages, turn by turn."""
+    """Return the messages, turn by turn."""
     return [[messages[index] for index in turn] for turn in turns(messages, is_user)]
 
 

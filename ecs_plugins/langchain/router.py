@@ -165,7 +165,7 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
         same_model: bool = True,
         **fields: Any,
     ) -> Self:
-        """A router with a chain for every point that the frontier can choose.
+        """Return a router with a chain for every point that the frontier can choose.
 
         Each chain builds the strategy's context, fills the prompt of the calibration, and asks
         ``llm``. Without ``documents`` and ``retriever``, they come with each input.

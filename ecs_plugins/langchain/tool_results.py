@@ -74,7 +74,7 @@ def _place_behind(
     wanted: str,
     texts: Sequence[str],
 ) -> TextPlace | None:
-    """The first place behind another one where a text stands."""
+    """Return the first place behind another one where a text stands."""
     if not wanted.strip():
         return None
     offset = last.end
@@ -93,7 +93,7 @@ def with_documents(
     places: Places,
     kept: Sequence[Document],
 ) -> Shaped:
-    """A result in which the documents that were not kept, or parts of them, are marks."""
+    """Return a result in which the documents that were not kept, or parts of them, are marks."""
     changes = _changes(documents, places, kept)
     texts = _texts(content)
     left_out: dict[str, str] = {}
@@ -110,7 +110,7 @@ def with_documents(
 
 
 def _with_nothing(text: str) -> str:
-    """A text of which nothing was kept, saying so, unless that would break it."""
+    """Return a text of which nothing was kept, saying so, unless that would break it."""
     return text if is_json(text) else f"{NOTHING}\n{text}"
 
 
@@ -183,7 +183,7 @@ def _are_one_gap(one: _Change, other: _Change, text: str) -> bool:
 
 
 def _replaced(text: str, changes: Sequence[_Change]) -> str:
-    """A text with its changes, which are in order, and nothing that ends a turn."""
+    """Return a text with its changes, which are in order, and nothing that ends a turn."""
     pieces = []
     end = 0
     for change in changes:

@@ -149,7 +149,7 @@ def _turns_before(
     nodes: Sequence[NodeWithScore],
     turns: Sequence[str],
 ) -> list[str | None]:
-    """The turn before each node, by its metadata or the nodes that it is linked with."""
+    """Return the turn before each node, by its metadata or the nodes that it is linked with."""
     metadata = [node.node.metadata for node in nodes]
     before = said_before(metadata, turns)
     place = {node.node_id: index for index, node in enumerate(nodes)}
@@ -196,7 +196,7 @@ def _prune(node: TextNode, spans: Sequence[Span], text: str) -> None:
 
 
 def with_hidden_key(node: BaseNode) -> dict[str, list[str]]:
-    """The fields of a node that hide the metadata of this package from models."""
+    """Return the fields of a node that hide the metadata of this package from models."""
     return {
         "excluded_llm_metadata_keys": _with_key(node.excluded_llm_metadata_keys),
         "excluded_embed_metadata_keys": _with_key(node.excluded_embed_metadata_keys),

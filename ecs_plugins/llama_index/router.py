@@ -58,7 +58,7 @@ class _FrontierEvent(BaseEvent):
     @classmethod
     @override
     def class_name(cls) -> str:
-        """Its name in LlamaIndex."""
+        """Return its name in LlamaIndex."""
         return cls.__name__
 
 
@@ -258,7 +258,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         same_model: bool = True,
         **settings: Any,
     ) -> FrontierQueryEngine:
-        """An engine for every point that the frontier can choose.
+        """Return an engine for every point that the frontier can choose.
 
         Args:
             frontier: What was measured, or its path.

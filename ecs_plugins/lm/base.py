@@ -201,7 +201,7 @@ class LanguageModel(Protocol):
 
     @property
     def name(self) -> str:
-        """A stable identifier, recorded in results (hub name, path or label)."""
+        """Return a stable identifier, recorded in results (hub name, path or label)."""
 
     @property
     def layout(self) -> ChatLayout:
@@ -209,7 +209,7 @@ class LanguageModel(Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """The model's window: the longest prefix + candidate + continuation, in tokens."""
+        """Return the model's window: the longest prefix + candidate + continuation, in tokens."""
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Return the token log-probabilities of every scored segment, in nats.

@@ -146,7 +146,7 @@ class EntropicMemory(MemoryReader):
 
     @property
     def config(self) -> MemoryConfig:
-        """The settings."""
+        """Return the settings."""
         return self._store.config
 
     @property
@@ -156,7 +156,7 @@ class EntropicMemory(MemoryReader):
 
     @property
     def path(self) -> str:
-        """The file."""
+        """Return the file."""
         return self._store.database.path
 
     @property

@@ -120,7 +120,7 @@ def _check_parts(joint: str, parts: object) -> None:
 
 
 def without_joints(condition: Filter) -> Filter:
-    """The conditions of a filter on single keys."""
+    """Return the conditions of a filter on single keys."""
     return {key: wanted for key, wanted in condition.items() if key not in JOINTS}
 
 
@@ -138,7 +138,7 @@ def _holds(metadata: Mapping[str, object], key: str, wanted: Any) -> bool:
 
 
 def _at(metadata: object, key: str) -> object:
-    """The value under a key, or under a path of keys; `_MISSING` if there is none."""
+    """Return the value under a key, or under a path of keys; `_MISSING` if there is none."""
     if not isinstance(metadata, Mapping):
         return _MISSING
     if key in metadata or "." not in key:

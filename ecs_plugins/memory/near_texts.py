@@ -25,7 +25,7 @@ _SPOKEN = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 
 
 def word_list(words: str) -> frozenset[str]:
-    """The words of a text."""
+    """Return the words of a text."""
     return frozenset(words.split())
 
 

@@ -127,7 +127,7 @@ class _Statement(NamedTuple):
 
 
 def _read(texts: Sequence[str]) -> list[_Statement]:
-    """Texts as they read; each step is taken for all of them."""
+    """Return texts as they read; each step is taken for all of them."""
     plain = [_SPEAKER.sub("", _plain(text)) for text in texts]
     words = [terms(text) for text in plain]
     sentences = [[*sentence_spans(text)] for text in plain]
@@ -148,7 +148,7 @@ def _features(statement: _Statement) -> tuple[Known, dict[str, float]]:
 
 
 def _plain(text: str) -> str:
-    """A text in its simplest characters, without vowel signs."""
+    """Return a text in its simplest characters, without vowel signs."""
     if text.isascii():
         return text
     text = unicodedata.normalize("NFKC", text)

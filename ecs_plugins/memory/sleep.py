@@ -282,7 +282,7 @@ class Summariser:
         """Set to False where nothing may take long; unknown clusters are then not summarised."""
 
     def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector] | None:
-        """The sentence and its vector; None after a failure."""
+        """Return the sentence and its vector; None after a failure."""
         members = tuple(message for item in cluster for message in item.members)
         if members not in self._summaries:
             self._summaries[members] = self._summarise(cluster)

@@ -70,7 +70,7 @@ class Evidence:
 
     @property
     def spread(self) -> float:
-        """Mean of ``1 - cosine`` between the observations and their centroid, in [0, 1]."""
+        """Return mean of ``1 - cosine`` between the observations and their centroid, in [0, 1]."""
         return min(1.0, max(0.0, 1.0 - self.resultant / self.support))
 
 

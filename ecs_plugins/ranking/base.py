@@ -36,7 +36,7 @@ class Ranking:
         return cls(values, tuple(order))
 
     def top(self, k: int) -> tuple[int, ...]:
-        """Indices of the k best, best first."""
+        """Return indices of the k best, best first."""
         number = max(0, k)
         return self.order[:number]
 
@@ -54,7 +54,7 @@ class Ranker(Protocol):
 
     @property
     def name(self) -> str:
-        """A stable identifier, recorded in results."""
+        """Return a stable identifier, recorded in results."""
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Rank all passages; an empty sequence gives an empty ranking."""

@@ -47,7 +47,7 @@ class _Posting(NamedTuple):
     weights: Shares | np.float64
 
     def weights_of(self, wanted: Numbers) -> Shares:
-        """The weight in each wanted text; 0 where a text does not have the term."""
+        """Return the weight in each wanted text; 0 where a text does not have the term."""
         places = self.numbers.searchsorted(wanted)
         nearest = self.numbers.take(places, mode="clip")
         having = nearest == wanted
@@ -80,7 +80,7 @@ class CoverageIndex:
 
     @property
     def size(self) -> int:
-        """Bytes held, about."""
+        """Return bytes held, about."""
         return _OCCURRENCE_BYTES * self._occurrences
 
     def add(self, number: int, text: str) -> None:
@@ -181,7 +181,7 @@ def _texts_having(posting: _Posting) -> int:
 
 
 def _merged(postings: Sequence[_Posting]) -> _Posting:
-    """All numbers of some postings, and for each the sum of its weights."""
+    """Return all numbers of some postings, and for each the sum of its weights."""
     # Sorted by number and then by term, so that sums over the same terms are equal.
     count = len(postings)
     parts: list[Numbers] = []

@@ -47,7 +47,7 @@ class DenseRanker:
         return self
 
     def __reduce__(self) -> tuple[type[DenseRanker], tuple[Embedder]]:
-        """A pickle holds no vectors."""
+        """Return a pickle holds no vectors."""
         return DenseRanker, (self._embedder,)
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:

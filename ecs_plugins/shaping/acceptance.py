@@ -139,7 +139,7 @@ class Limits:
         return None
 
     def decide(self, scored: UnitUtility, place: int, of: int) -> Decision:
-        """The decision on a passage that is not redundant and has room."""
+        """Return the decision on a passage that is not redundant and has room."""
         if self.min_probability is not None:
             return self._by_probability(scored.probability)
         if self.threshold is None:
@@ -169,7 +169,7 @@ class Limits:
         return Decision(Verdict.NEUTRAL, False, reason, "min_probability")
 
     def crowded_out(self, place: int, full: Full) -> Decision:
-        """The decision on a passage that would be kept if there were room."""
+        """Return the decision on a passage that would be kept if there were room."""
         verdict = Verdict.HELPS
         if self.min_probability is not None:
             reason = f"likely enough, but {full.reason}"
@@ -205,7 +205,7 @@ def verdict_of(utility: float, threshold: float) -> Verdict:
 
 
 def redundant(index: int, *, cut_by: str = "") -> Decision:
-    """The decision on a passage that repeats another one, word for word or by a setting."""
+    """Return the decision on a passage that repeats another one, word for word or by a setting."""
     return Decision(Verdict.REDUNDANT, False, f"repeats passage {index}", cut_by)
 
 

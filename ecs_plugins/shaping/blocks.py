@@ -117,7 +117,7 @@ class Block(NamedTuple):
 
     @property
     def end(self) -> int:
-        """One past the last character."""
+        """Return one past the last character."""
         return self.lines[-1].end
 
     def extended(self, lines: Sequence[TextLine]) -> Block:

@@ -89,7 +89,7 @@ class Budget:
 
     @property
     def settings(self) -> str:
-        """Names of the settings that set it."""
+        """Return names of the settings that set it."""
         return " and ".join(self._limits())
 
     def _limits(self) -> dict[str, str]:
@@ -143,7 +143,7 @@ class Passage(NamedTuple):
     pieces: Sequence[Piece]
 
     def text_of(self, number: int) -> str:
-        """The text of a piece."""
+        """Return the text of a piece."""
         piece = self.pieces[number]
         return self.text[piece.start : piece.end]
 
@@ -311,7 +311,7 @@ class _Selection:
         return self._kept
 
     def _new(self, passage: int, number: int) -> set[int]:
-        """A piece and what it needs, as far as it is not kept yet."""
+        """Return a piece and what it needs, as far as it is not kept yet."""
         if self._is_repeated(passage, number):
             return set()
         pieces = self._passages[passage].pieces
@@ -348,7 +348,7 @@ class _Selection:
         return _Size(characters, tokens)
 
     def _counted(self) -> dict[PieceKey, int]:
-        """Tokens of every piece, where they are limited."""
+        """Return tokens of every piece, where they are limited."""
         if self._budget.tokens is None:
             return {}
         texts: dict[PieceKey, str] = {}
@@ -413,7 +413,7 @@ def _overlapping(passages: Sequence[Passage]) -> set[PieceKey]:
 
 
 def _titles(query: str, passages: Sequence[Passage]) -> dict[int, Title]:
-    """The titles of the passages that have one with a lead, by passage."""
+    """Return the titles of the passages that have one with a lead, by passage."""
     texts = [passage.text for passage in passages]
     rare_names = _rare_names(query, texts)
     titles: dict[int, Title] = {}
@@ -432,7 +432,7 @@ def _titles(query: str, passages: Sequence[Passage]) -> dict[int, Title]:
 
 
 def _rare_names(query: str, texts: Sequence[str]) -> set[str]:
-    """Names that two of the passages have, and the question does not.
+    """Return names that two of the passages have, and the question does not.
 
     A name is written large everywhere.
     """

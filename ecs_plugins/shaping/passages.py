@@ -110,7 +110,7 @@ def _cut(
 
 
 def _finer(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """A span cut into its words; into halves, if it is one word."""
+    """Return a span cut into its words; into halves, if it is one word."""
     words: list[tuple[int, int]] = []
     for word in _WORD.finditer(text[start:end]):
         first, last = word.span()
@@ -161,7 +161,7 @@ class Pool:
 
     @property
     def best_first(self) -> tuple[str, ...]:
-        """Texts of the units, those of the best passage first."""
+        """Return texts of the units, those of the best passage first."""
         texts: list[str] = []
         for index in self.order:
             texts += [unit.text.strip() for unit in self.units[index]]

@@ -82,7 +82,7 @@ class ProbabilityFit:
         )
 
     def of(self, parts: Mapping[str, float]) -> float | None:
-        """The probability, in [0, 1]; None where a part is missing."""
+        """Return the probability, in [0, 1]; None where a part is missing."""
         if not self.weights.keys() <= parts.keys():
             return None
         log_odds = self.intercept
@@ -91,7 +91,7 @@ class ProbabilityFit:
         return 0.5 * (1.0 + math.tanh(0.5 * log_odds))
 
     def told(self, scored: Mapping[int, UnitUtility]) -> Mapping[int, UnitUtility]:
-        """The same with their probabilities, the largest to the best by score.
+        """Return the same with their probabilities, the largest to the best by score.
 
         None has one where a passage lacks a part.
         """

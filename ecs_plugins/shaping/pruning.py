@@ -22,7 +22,7 @@ def prune_kept(
     *,
     beyond: Beyond = str,
 ) -> list[PassageVerdict]:
-    """The same verdicts, where kept passages keep only the sentences that help.
+    """Return the same verdicts, where kept passages keep only the sentences that help.
 
     Args:
         query: The question.
@@ -46,7 +46,7 @@ def prune_kept(
 def _counted(
     verdicts: Iterable[PassageVerdict], count_tokens: TokenCounter
 ) -> dict[int, PassageVerdict]:
-    """Those that stay, by index, with the tokens of what is left."""
+    """Return those that stay, by index, with the tokens of what is left."""
     kept = [verdict for verdict in verdicts if verdict.kept]
     if not kept:
         return {}

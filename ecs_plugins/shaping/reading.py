@@ -116,12 +116,12 @@ def read_passages(question: Question, config: ShapingConfig, model: LanguageMode
 
 
 def longest_unit(model: LanguageModel) -> int:
-    """Tokens of a unit at most, so that a model's window holds it with its question."""
+    """Return tokens of a unit at most, so that a model's window holds it with its question."""
     return max(1, min(UNIT_TOKENS, model.max_tokens // 4))
 
 
 def checked_passages(passages: Sequence[str]) -> list[str]:
-    """The passages as a list; what is no sequence of texts is refused."""
+    """Return the passages as a list; what is no sequence of texts is refused."""
     if isinstance(passages, str) or not isinstance(passages, Iterable):
         raise InvalidInputError(
             f"passages must be a sequence of texts, got {passages!r:.60}; use []"

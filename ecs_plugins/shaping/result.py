@@ -206,12 +206,12 @@ class ShapedContext:
 
     @property
     def tokens_before(self) -> int:
-        """Tokens of all passages."""
+        """Return tokens of all passages."""
         return sum(verdict.tokens for verdict in self.verdicts)
 
     @property
     def tokens_after(self) -> int:
-        """Tokens of what stays of the kept passages."""
+        """Return tokens of what stays of the kept passages."""
         total = 0
         for verdict in self.kept:
             shortened = verdict.tokens_kept
@@ -268,7 +268,7 @@ class ShapedContext:
         return "\n".join(lines) + "\n"
 
     def _repr_html_(self) -> str:
-        """The table, as a notebook shows it."""
+        """Return the table, as a notebook shows it."""
         return preformatted(self.explain())
 
     def to_dict(self) -> dict[str, object]:

@@ -80,7 +80,7 @@ class PassageScoring:
     def _best(
         self, units: Sequence[Unit], utilities: Sequence[UnitUtility]
     ) -> dict[int, UnitUtility]:
-        """The best unit of every passage, by its index; what has no score says why."""
+        """Return the best unit of every passage, by its index; what has no score says why."""
         best: dict[int, UnitUtility] = {}
         for unit, utility in zip(units, utilities, strict=True):
             index = unit.source
@@ -113,7 +113,7 @@ class PassageScoring:
         return scores
 
     def _charged(self, unit: Unit, utility: UnitUtility) -> UnitUtility:
-        """The utility of a unit after the length penalty of its whole passage."""
+        """Return the utility of a unit after the length penalty of its whole passage."""
         penalty = self.length_penalty * self.tokens[unit.source]
         siblings = self.units[unit.source]
         parts = dict(utility.parts)
@@ -151,7 +151,7 @@ class PassageScoring:
         return utilities
 
     def _room_for(self, task: ScoringTask) -> int:
-        """Tokens of the window that are left for the context."""
+        """Return tokens of the window that are left for the context."""
         counts = self.model.count_tokens([task.query, *task.answers])
         query_tokens, *answer_tokens = counts
         longest_answer = max(answer_tokens, default=0)
@@ -163,7 +163,7 @@ class PassageScoring:
         return room - longest_unit - query_tokens - longest_answer
 
     def _fitted(self, context: Sequence[str]) -> str:
-        """The end of a context, as far as there is room for it."""
+        """Return the end of a context, as far as there is room for it."""
         texts = [text.strip() for text in context if text.strip()]
         if not texts:
             return ""

@@ -35,7 +35,7 @@ def join_spans(spans: Iterable[Span], text: str) -> str:
 
 
 def _runs(spans: Iterable[Span]) -> list[Span]:
-    """The same characters in as few spans as they take."""
+    """Return the same characters in as few spans as they take."""
     runs: list[Span] = []
     end_before = -1
     for start, end in sorted(set(spans)):

@@ -112,7 +112,7 @@ def translated(path: str, otherwise: str = _LOST) -> Iterator[None]:
 
 @lru_cache(maxsize=1024)
 def _statement(sql: str) -> tuple[str, frozenset[int]]:
-    """A statement as PostgreSQL writes it, and which of its values are lists, as JSON."""
+    """Return a statement as PostgreSQL writes it, and which of its values are lists, as JSON."""
     lists = set()
     count = 0
 
@@ -157,7 +157,7 @@ def _without_checksums(sql: str) -> str:
 
 
 def _session(raw: Raw) -> int:
-    """The number of the server's process that answers."""
+    """Return the number of the server's process that answers."""
     (number,) = raw.execute("SELECT pg_backend_pid()").fetchone() or (0,)
     return int(number)
 
@@ -452,7 +452,7 @@ class PostgresDatabase(SqlDatabase):
             return raw.execute(_READERS).fetchone() == (0,)
 
     def size(self) -> int:
-        """Bytes of the tables and their indexes."""
+        """Return bytes of the tables and their indexes."""
         with self.read() as connection:
             return int(connection.execute(_BYTES, (self.schema,)).fetchone()[0])
 

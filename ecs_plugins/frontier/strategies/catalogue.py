@@ -105,7 +105,7 @@ class StrategySet:
         return self._scorers[signal]
 
     def get(self, name: str, config: Mapping[str, ConfigValue]) -> Strategy:
-        """The strategy of a name and configuration.
+        """Return the strategy of a name and configuration.
 
         Raises:
             ConfigurationError: There is none of that name, it lacks the model, embedder or

@@ -78,7 +78,7 @@ class _Draft:
         return len(self._notes) == len(self.pieces)
 
     def prepared(self) -> Prepared:
-        """The notes of all pieces, in order."""
+        """Return the notes of all pieces, in order."""
         text = "\n".join(self._notes[place] for place in range(len(self.pieces)))
         ledger = TokenLedger()
         for call in self._calls:
@@ -154,7 +154,7 @@ class MemoryCompression:
                     yield draft.prepared()
 
     def _limit(self, piece: _ContextPiece) -> int:
-        """The most tokens of the notes of a piece, in steps."""
+        """Return the most tokens of the notes of a piece, in steps."""
         wanted = int(self._ratio * piece.tokens + 1)
         steps = math.ceil(wanted / _LIMIT_STEP)
         return steps * _LIMIT_STEP

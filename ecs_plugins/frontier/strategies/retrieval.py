@@ -24,7 +24,7 @@ class FullContext(NoPreparation):
     config: Mapping[str, ConfigValue] = {}
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
-        """Every document behind its title."""
+        """Return every document behind its title."""
         del question
         return BuiltContext(prepared.context.text, shared=True)
 
@@ -46,7 +46,7 @@ class Oracle(NoPreparation):
             raise InvalidInputError("the oracle needs questions with supporting documents")
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
-        """The supporting documents; all of them where the data set names none."""
+        """Return the supporting documents; all of them where the data set names none."""
         documents = prepared.context.documents
         chosen = self._supporting.get((prepared.context.id, question))
         indices = range(len(documents)) if chosen is None else chosen
@@ -55,7 +55,7 @@ class Oracle(NoPreparation):
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text that are not blank, without the space around them."""
+    """Return the sentences of a text that are not blank, without the space around them."""
     sentences = []
     for start, end in sentence_spans(text):
         sentence = text[start:end].strip()

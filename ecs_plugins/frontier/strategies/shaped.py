@@ -75,7 +75,7 @@ class SharedScorer:
 
     @cachedmethod(attrgetter("_known"), lock=attrgetter("_lock"))
     def score(self, question: str, passages: tuple[str, ...]) -> ShapedContext:
-        """Every passage with its utility."""
+        """Return every passage with its utility."""
         if self.measuring and self._held != passages:
             self._shaper.prepare(passages)
             self._held = passages

@@ -35,7 +35,7 @@ class LayerShape(NamedTuple):
 
     @property
     def numbers(self) -> int:
-        """Numbers that one token takes."""
+        """Return numbers that one token takes."""
         return self.kv_heads * (self.key_width + self.value_width)
 
 
@@ -49,7 +49,7 @@ class StateShape:
 
     @property
     def token_bytes(self) -> int:
-        """Bytes that one token takes."""
+        """Return bytes that one token takes."""
         numbers = sum(layer.numbers for layer in self.layers)
         return self.dtype.itemsize * numbers
 
@@ -85,12 +85,12 @@ class Arena:
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of one page."""
+        """Return bytes of one page."""
         return self.page * self.shape.token_bytes
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all pages."""
+        """Return bytes of all pages."""
         return self.pages * self.page_bytes
 
     def pages_for(self, tokens: int) -> int:

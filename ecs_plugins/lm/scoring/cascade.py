@@ -38,7 +38,7 @@ class _Run:
 
     @property
     def stop(self) -> int:
-        """One past its last row."""
+        """Return one past its last row."""
         return self.first + self.length * self.count
 
     def takes(self, start: int, length: int) -> bool:

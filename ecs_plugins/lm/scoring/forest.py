@@ -43,7 +43,7 @@ class Node:
 
     @property
     def stop(self) -> int:
-        """One past its own last row."""
+        """Return one past its own last row."""
         return self.start + self.length
 
 

@@ -48,12 +48,12 @@ class Item(NamedTuple):
 
     @property
     def fed(self) -> Ids:
-        """The tokens that are computed: the last one is only predicted."""
+        """Return the tokens that are computed: the last one is only predicted."""
         return self.ids[:-1]
 
     @property
     def asked(self) -> list[int]:
-        """Indices of the tokens that predict the scored ones."""
+        """Return indices of the tokens that predict the scored ones."""
         return [index - 1 for index in self.scored]
 
 
@@ -105,7 +105,7 @@ class Pack:
 
     @property
     def targets(self) -> list[int]:
-        """The scored tokens of all items."""
+        """Return the scored tokens of all items."""
         return [item.ids[index] for item in self.items for index in item.scored]
 
     def add(

@@ -63,7 +63,7 @@ class TokenBudget:
 
     @property
     def tokens(self) -> int:
-        """The budget now."""
+        """Return the budget now."""
         return min(self.most, self.affordable.tokens)
 
     def check(self) -> None:

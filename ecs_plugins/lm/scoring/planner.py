@@ -62,7 +62,7 @@ class ScoringEngine:
 
     @property
     def affordable_tokens(self) -> int:
-        """Tokens of the largest pack that is expected to fit into memory."""
+        """Return tokens of the largest pack that is expected to fit into memory."""
         return self._affordable.tokens
 
     def score(

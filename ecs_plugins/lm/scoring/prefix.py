@@ -77,12 +77,12 @@ class PrefixState:
 
     @property
     def ids(self) -> Ids:
-        """Its token ids."""
+        """Return its token ids."""
         return tuple(token for piece in self.pieces for token in piece.ids)
 
     @property
     def length(self) -> int:
-        """Its tokens."""
+        """Return its tokens."""
         return sum(len(piece.ids) for piece in self.pieces)
 
     def append(

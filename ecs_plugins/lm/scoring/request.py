@@ -68,7 +68,7 @@ class TokenRequest:
 
     @property
     def beginning(self) -> TokenRequest:
-        """The part of the request that is worth keeping, with nothing scored."""
+        """Return the part of the request that is worth keeping, with nothing scored."""
         first = min(self.continuations, key=lambda continuation: continuation.fixed)
         ids = first.ids[: first.fixed + 1]
         read = Continuation(ids, (), first.fixed)
@@ -76,12 +76,12 @@ class TokenRequest:
 
     @property
     def longest_continuation(self) -> int:
-        """Tokens of the longest continuation."""
+        """Return tokens of the longest continuation."""
         return max(len(continuation.ids) for continuation in self.continuations)
 
     @property
     def tokens(self) -> int:
-        """Tokens of all paths, where the candidates share nothing but the prefix."""
+        """Return tokens of all paths, where the candidates share nothing but the prefix."""
         after = sum(len(continuation.ids) for continuation in self.continuations)
         candidates = sum(len(candidate) + after for candidate in self.candidates)
         return len(self.prefix) + candidates

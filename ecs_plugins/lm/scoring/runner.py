@@ -50,7 +50,7 @@ class Runner:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The model's floating-point type."""
+        """Return the model's floating-point type."""
         return self.model.dtype
 
     @property

@@ -120,7 +120,7 @@ class _Call:
 
     @property
     def rows(self) -> slice:
-        """The rows of all sequences."""
+        """Return the rows of all sequences."""
         return slice(self.first, self.first + sum(self.queries))
 
     def numbers(self) -> list[Numbers]:

@@ -17,7 +17,7 @@ _IDENTITY = "name", "dimension", "normalisation"
 
 
 def recorded(connection: Connection) -> tuple[dict[str, object], int] | None:
-    """The embedder that a file was written with, and the epoch."""
+    """Return the embedder that a file was written with, and the epoch."""
     meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
     if _EMBEDDER not in meta:
         return None
@@ -31,7 +31,7 @@ def recorded(connection: Connection) -> tuple[dict[str, object], int] | None:
 
 
 def epoch_of(connection: Connection) -> int:
-    """The epoch of a file; 0 where nothing was ever stored."""
+    """Return the epoch of a file; 0 where nothing was ever stored."""
     known = recorded(connection)
     return known[1] if known else 0
 
@@ -67,6 +67,6 @@ class RecordedEmbedder:
         )
 
     def embed_query(self, text: str) -> Vector:
-        """A unit vector ``[dimension]``; see `embed_documents`."""
+        """Return a unit vector ``[dimension]``; see `embed_documents`."""
         vector: Vector = self.embed_documents([text])[0]
         return vector

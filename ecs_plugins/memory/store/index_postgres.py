@@ -63,13 +63,13 @@ _Near = list[tuple[int, float]]
 
 
 def _terms(text: str) -> list[int]:
-    """The hashes of the terms of a text, each once."""
+    """Return the hashes of the terms of a text, each once."""
     different = dict.fromkeys(terms(text))
     return [digest(term) for term in different]
 
 
 def _array(numbers: Iterable[int]) -> str:
-    """Numbers as PostgreSQL reads them; psycopg takes many times as long for a list."""
+    """Return numbers as PostgreSQL reads them; psycopg takes many times as long for a list."""
     listed = ",".join(map(str, numbers))
     return f"{{{listed}}}"
 
@@ -84,7 +84,7 @@ def _is_exact(key: str, wanted: object) -> bool:
 
 
 def _within(space: object, large: bool) -> str:
-    """A condition for the rows of a namespace.
+    """Return a condition for the rows of a namespace.
 
     Behind a plus, no index of the namespaces serves: only the graph is left to find the rows by.
     """
@@ -187,7 +187,7 @@ class ServerIndex:
             self._expected[key] = [(rows[at], -float(cosines[at])) for at in best]
 
     def nearest(self, query: Vector, k: int, *, allowed: Rows | None = None) -> tuple[Rows, Vector]:
-        """The ``k`` rows of the largest cosine, and these, best first."""
+        """Return the ``k`` rows of the largest cosine, and these, best first."""
         expected = self._expected.get((query.tobytes(), k))
         if allowed is not None:
             near = self._nearest_of(query, k, allowed)
@@ -203,7 +203,7 @@ class ServerIndex:
         return np.array(rows, dtype=np.int64), np.array(cosines, dtype=np.float32)
 
     def _nearest_of(self, query: Vector, k: int, allowed: Rows) -> _Near:
-        """The nearest of some rows, with their distances."""
+        """Return the nearest of some rows, with their distances."""
         own = _within("?", large=False)
         sql = _NEAREST.format(
             table=self._table,
@@ -214,7 +214,7 @@ class ServerIndex:
         return [*self._connection.execute(sql, values)]
 
     def _nearest_of_all(self, query: Vector, k: int) -> _Near:
-        """The nearest rows with their distances, by the graph if it finds enough."""
+        """Return the nearest rows with their distances, by the graph if it finds enough."""
         near: _Near = []
         for large in self._attempts:
             among = _within("?", large)
@@ -225,7 +225,7 @@ class ServerIndex:
         return near
 
     def _nearest_new(self, query: Vector, k: int) -> _Near:
-        """The nearest of the rows that this transaction has written."""
+        """Return the nearest of the rows that this transaction has written."""
         if self._vectors is None:
             return []
         count = len(self._new)
@@ -300,7 +300,7 @@ class ServerIndexes(SpaceIndexes):
         self._table = f"entries_{dimension}"
 
     def current(self, connection: Connection, space: Space) -> ServerIndex:
-        """The index of a namespace as of a transaction."""
+        """Return the index of a namespace as of a transaction."""
         return ServerIndex(connection, space, self._table, self._has_graph)
 
     @property
@@ -339,7 +339,7 @@ class ServerIndexes(SpaceIndexes):
             connection.execute(statement.format(dimension=self._dimension))
 
     def _unsettled(self, connection: Connection) -> list[int]:
-        """The namespaces of which rows are not in the table yet."""
+        """Return the namespaces of which rows are not in the table yet."""
         rows = connection.execute(_UNSETTLED.format(table=self._table))
         return [number for (number,) in rows]
 

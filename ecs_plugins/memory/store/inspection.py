@@ -45,7 +45,7 @@ _COUNTS = """
 
 
 def history(connection: Connection, name: str) -> list[Memory]:
-    """Every stored version of a memory, oldest first."""
+    """Return every stored version of a memory, oldest first."""
     rows = [row for row in tiers.versions(connection, name) if row.tier == "cold"]
     if not rows:
         return []
@@ -107,7 +107,7 @@ def cold(connection: Connection, space: Space, store: MemoryStore) -> list[Memor
 def explain(
     connection: Connection, name: str, store: MemoryStore, utility: UtilityFunction | None
 ) -> Explanation:
-    """All that is on record about a memory, a hot item or a message."""
+    """Return all that is on record about a memory, a hot item or a message."""
     from ecs_plugins.common.rendering import folded, rendered  # what renders takes long to import
 
     message = log.get(connection, name)
@@ -140,7 +140,7 @@ def explain(
 def _space_of(
     connection: Connection, name: str, message: Memory | None, rows: Sequence[TierRow]
 ) -> Space:
-    """The namespace of a message or an item."""
+    """Return the namespace of a message or an item."""
     if rows:
         return namespaces.space_by_id(connection, rows[0].space)
     if message is None:
@@ -170,7 +170,7 @@ def _said_behind(connection: Connection, name: str) -> tuple[tuple[str, str | No
 def _judged(
     connection: Connection, space: Space, store: MemoryStore, utility: UtilityFunction | None
 ) -> dict[str, FreeEnergy]:
-    """The free energy of every memory of the cold tier, as of now."""
+    """Return the free energy of every memory of the cold tier, as of now."""
     rows = tiers.tier_rows(connection, space.id, "cold", store.dimension)
     memories = [row.memory for row in rows]
     energies = free_energies(

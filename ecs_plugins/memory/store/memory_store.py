@@ -146,7 +146,7 @@ class MemoryStore:
         return {"name": self.embedder.name, "dimension": self.dimension, "normalisation": "l2"}
 
     def _identify(self, adopt: bool) -> tuple[int, bool]:
-        """The epoch, and whether the file's vectors come from this embedder."""
+        """Return the epoch, and whether the file's vectors come from this embedder."""
         with self.database.read() as connection:
             known = recorded(connection)
         if known is None:
@@ -185,7 +185,7 @@ class MemoryStore:
             self._embedded.vectors = known
 
     def embed_query(self, text: str) -> Vector:
-        """A unit vector ``[dimension]``; of a text that is not blank."""
+        """Return a unit vector ``[dimension]``; of a text that is not blank."""
         if not isinstance(text, str) or not text.strip():
             raise InvalidInputError("a query needs text")
         return self.embedder.embed_query(text)

@@ -50,7 +50,7 @@ def checked(namespace: Sequence[str]) -> Namespace:
 
 
 def encode(namespace: Sequence[str]) -> str:
-    """The key of a namespace: the JSON array of its labels."""
+    """Return the key of a namespace: the JSON array of its labels."""
     return key_of(checked(namespace))
 
 
@@ -62,12 +62,12 @@ def scope_of(namespace: Namespace) -> tuple[str, str]:
 
 @lru_cache(maxsize=4096)
 def key_of(namespace: Namespace) -> str:
-    """The key of a namespace that is known to be one."""
+    """Return the key of a namespace that is known to be one."""
     return json.dumps(namespace, ensure_ascii=False, separators=(",", ":"))
 
 
 def decode(key: str) -> Namespace:
-    """The namespace behind a key."""
+    """Return the namespace behind a key."""
     return tuple(json.loads(key))
 
 
@@ -143,19 +143,19 @@ def _space(row: tuple[int, ...]) -> Space:
 
 
 def find_space(connection: Connection, namespace: Namespace) -> Space | None:
-    """The namespace, if anything was ever stored in it."""
+    """Return the namespace, if anything was ever stored in it."""
     row = connection.execute(f"{_SELECT_SPACE} WHERE key = ?", (key_of(namespace),)).fetchone()
     return None if row is None else _space(row)
 
 
 def space_by_id(connection: Connection, number: int) -> Space:
-    """The namespace of a row number that is known to exist."""
+    """Return the namespace of a row number that is known to exist."""
     row = connection.execute(f"{_SELECT_SPACE} WHERE id = ?", (number,)).fetchone()
     return _space(row)
 
 
 def create_space(connection: Connection, namespace: Namespace, now: float, epoch: int) -> Space:
-    """A new namespace."""
+    """Return a new namespace."""
     connection.execute(_CREATE, (key_of(namespace), now, epoch))
     created = find_space(connection, namespace)
     assert created is not None
@@ -170,7 +170,7 @@ def list_spaces(connection: Connection, prefix: Namespace | None = None) -> list
 
 
 def under(prefix: Namespace | None, column: str) -> tuple[str, tuple[str, ...]]:
-    """A condition for the namespaces equal to a prefix or below it, label by label."""
+    """Return a condition for the namespaces equal to a prefix or below it, label by label."""
     if not prefix:
         return "TRUE", ()
     key = key_of(prefix)

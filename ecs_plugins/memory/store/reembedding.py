@@ -41,7 +41,7 @@ _REPLACE_OF_ITEM = "UPDATE tiers SET vector = ?, vector_crc = ? WHERE row = ?"
 def embedded(
     texts: Mapping[str, str], embed: Embed, progress: Progress | None = None
 ) -> dict[str, Vector]:
-    """The vector of every text, by its key, in batches."""
+    """Return the vector of every text, by its key, in batches."""
     keys = list(texts)
     total = len(keys)
     vectors: dict[str, Vector] = {}
@@ -58,7 +58,7 @@ def embedded(
 def _derived(
     text: str, members: Sequence[str], of_message: Mapping[str, Vector], embed: Embed
 ) -> Vector:
-    """The vector of an item: the direction of the mean of its messages, if all are there."""
+    """Return the vector of an item: the direction of the mean of its messages, if all are there."""
     known = [of_message[member] for member in members if member in of_message]
     if known and len(known) == len(members):
         mean = np.mean(known, axis=0, dtype=np.float64)

@@ -79,7 +79,7 @@ class SpaceIndexes(ABC):
 
     @abstractmethod
     def current(self, connection: Connection, space: Space) -> SpaceIndex:
-        """The index of a namespace as of a transaction."""
+        """Return the index of a namespace as of a transaction."""
 
     @abstractmethod
     def problems(self, connection: Connection, space: Space) -> Iterable[str]:
@@ -114,7 +114,7 @@ class SpaceIndexes(ABC):
         """Write slow parts of the index if they changed much or the memory closes."""
 
     def take_worn(self) -> Iterable[Any]:
-        """The indexes that should be built anew in the background, each handed out once."""
+        """Return the indexes that should be built anew in the background, each handed out once."""
         return ()
 
     def statistics(self) -> dict[str, int]:

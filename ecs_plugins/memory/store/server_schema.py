@@ -50,7 +50,7 @@ MEMORY_TABLES = Schema("memory", [_create_tables])
 
 
 def open_postgres(address: str, settings: StoreConfig, *, read_only: bool) -> PostgresDatabase:
-    """The database of an address, with the tables of a memory."""
+    """Return the database of an address, with the tables of a memory."""
     database = PostgresDatabase(
         address,
         MEMORY_TABLES,
@@ -71,13 +71,13 @@ def open_postgres(address: str, settings: StoreConfig, *, read_only: bool) -> Po
 
 
 def _vector_version(database: PostgresDatabase) -> str:
-    """The version of pgvector, as the server tells it."""
+    """Return the version of pgvector, as the server tells it."""
     with database.read() as connection:
         rows = connection.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
         return "".join(version for (version,) in rows)
 
 
 def _numbered(version: str) -> tuple[int, ...]:
-    """The first two numbers of a version."""
+    """Return the first two numbers of a version."""
     parts = version.split(".")
     return tuple(int(part) for part in parts[:2])

@@ -247,7 +247,7 @@ def _consequences(
 def _version(
     memory: ColdMemory, old: TierRow | None, behind: Iterable[TierRow], now: float
 ) -> TierRow:
-    """The next version of a memory that hot items joined."""
+    """Return the next version of a memory that hot items joined."""
     metadata: Metadata | None = None
     expires = None
     if old is not None:
@@ -280,7 +280,7 @@ def write_report(connection: Connection, report: SleepReport) -> None:
 
 
 def reports(connection: Connection, space: int) -> list[SleepReport]:
-    """The reports of a namespace's sleep phases, newest first."""
+    """Return the reports of a namespace's sleep phases, newest first."""
     rows = connection.execute(
         "SELECT id, report, report_crc FROM sleeps WHERE namespace = ? ORDER BY id DESC", (space,)
     )

@@ -69,13 +69,13 @@ class TierRow:
 
     @property
     def memory(self) -> ColdMemory:
-        """The item of a row of the cold tier."""
+        """Return the item of a row of the cold tier."""
         assert isinstance(self.item, ColdMemory)
         return self.item
 
     @property
     def hot(self) -> HotItem:
-        """The item of a row of the hot tier."""
+        """Return the item of a row of the hot tier."""
         assert isinstance(self.item, HotItem)
         return self.item
 
@@ -235,7 +235,7 @@ def by_rows(
 def tier_rows(
     connection: Connection, space: int, tier: Tier, dimension: int = 0, *, members: bool = True
 ) -> list[TierRow]:
-    """A tier: the hot one in order of arrival, the cold one with the oldest row first."""
+    """Return a tier: the hot one in order of arrival, the cold one with the oldest row first."""
     stored = select(
         connection,
         "namespace = ? AND live = 1 AND tier = ? ORDER BY row",
@@ -249,7 +249,7 @@ def tier_rows(
 
 
 def versions(connection: Connection, name: str, dimension: int = 0) -> list[TierRow]:
-    """Every stored version of an item, oldest first."""
+    """Return every stored version of an item, oldest first."""
     where = "id = ? ORDER BY version, row"
     return select(connection, where, (name,), dimension=dimension, members=True)
 
@@ -392,7 +392,7 @@ def provenance(connection: Connection, items: Sequence[str]) -> dict[str, dict[s
 
 
 def with_behind(connection: Connection, names: Sequence[str]) -> list[str]:
-    """Ids, and those of the messages behind the items among them."""
+    """Return ids, and those of the messages behind the items among them."""
     ids = [*names]
     for messages in provenance(connection, names).values():
         ids += messages
@@ -418,6 +418,6 @@ def shared(left: Metadata, right: Metadata) -> dict[str, object]:
 
 
 def earliest(*times: float | None) -> float | None:
-    """The first of several expiries; None is never."""
+    """Return the first of several expiries; None is never."""
     known = [time for time in times if time is not None]
     return min(known, default=None)

@@ -120,7 +120,7 @@ def exported(connection: Connection, prefix: Namespace | None, epoch: int) -> It
 
 
 def read_export(path: str | os.PathLike[str]) -> list[Line]:
-    """The lines of an export without its footer, the header first."""
+    """Return the lines of an export without its footer, the header first."""
     refuse_open_database(path)
     try:
         content = Path(path).read_bytes()
@@ -148,7 +148,7 @@ def read_export(path: str | os.PathLike[str]) -> list[Line]:
 
 
 def embedded_anew(lines: Iterable[Line], embed: Embed, progress: Progress | None) -> list[Line]:
-    """The rows of an export by another embedder, with vectors of this one.
+    """Return the rows of an export by another embedder, with vectors of this one.
 
     The vectors of key-value items are left to the next search, which replaces them.
     """

@@ -76,7 +76,7 @@ class ScoringTask:
     unscored: tuple[str, ...] = ()
 
     def narrowed(self, passages: Sequence[str], context: str) -> ScoringTask:
-        """The same question about other passages, with another context."""
+        """Return the same question about other passages, with another context."""
         return replace(self, passages=tuple(passages), context=context)
 
 
@@ -114,7 +114,7 @@ class UnitUtility:
 
 
 def by_score(scored: Mapping[int, UnitUtility]) -> list[int]:
-    """Indices, best first; ties by index."""
+    """Return indices, best first; ties by index."""
     return sorted(scored, key=lambda index: (-scored[index].score, index))
 
 
@@ -127,11 +127,11 @@ class Signal(Protocol):
 
     @property
     def name(self) -> str:
-        """A stable identifier, recorded in results."""
+        """Return a stable identifier, recorded in results."""
 
     @property
     def unit(self) -> str:
-        """The unit of the utility: ``"nats"`` or ``"nats per token"``."""
+        """Return the unit of the utility: ``"nats"`` or ``"nats per token"``."""
 
     @property
     def needs_answer(self) -> bool:
@@ -153,7 +153,7 @@ class Signal(Protocol):
         """What to score. ``layout`` is that of the model."""
 
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
-        """One utility per passage of the task, from one result per request."""
+        """Return one utility per passage of the task, from one result per request."""
 
 
 class PromptSignal:
@@ -183,7 +183,7 @@ class PromptSignal:
         return task
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
-        """One `request`."""
+        """Return one `request`."""
         raise NotImplementedError
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
@@ -197,7 +197,7 @@ class PromptSignal:
         raise NotImplementedError
 
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
-        """The `utility` of every passage."""
+        """Return the `utility` of every passage."""
         (result,) = results
         if self.has_base and 0 in result.unscored:
             raise ScoringError(
@@ -221,7 +221,7 @@ class PromptSignal:
         scored: tuple[str, ...],
         divergence: bool = False,
     ) -> ScoreRequest:
-        """The prompt around every passage, behind the base if there is one.
+        """Return the prompt around every passage, behind the base if there is one.
 
         Args:
             task: Fills ``{context}``, ``{question}`` and ``{passage}``.
@@ -252,7 +252,7 @@ class PromptSignal:
         return self.template.prompt(chosen, passage, values)
 
     def laid_out(self, task: ScoringTask, layout: ChatLayout) -> tuple[ChatLayout, dict[str, str]]:
-        """The layout that is used, and what fills the prompt."""
+        """Return the layout that is used, and what fills the prompt."""
         context = task.context.strip()
         values = {
             "context": f"{context}\n" if context else "",
@@ -289,7 +289,7 @@ class SignalAround:
         return self.signal.requests(task, layout)
 
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
-        """One utility per passage."""
+        """Return one utility per passage."""
         return self.signal.utilities(task, results)
 
 

@@ -50,13 +50,13 @@ class DistributionShift(PromptSignal):
     name = "distribution_shift"
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
-        """One request that asks for the divergence behind the question."""
+        """Return one request that asks for the divergence behind the question."""
         anything = {"answer": _ANYTHING}
         request = self.request(task, layout, [anything], ("answer",), divergence=True)
         return [request]
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
-        """The divergence at the first token."""
+        """Return the divergence at the first token."""
         del task, base
         return UnitUtility(float(_divergences(rows)[0]))
 
@@ -105,7 +105,7 @@ class TrajectoryShift(PromptSignal):
         return replace(task, trajectory=text)
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
-        """One request along the trajectory; of an empty one, its first token."""
+        """Return one request along the trajectory; of an empty one, its first token."""
         bare = replace(self.template, response="{answer}")
         led = replace(self, template=bare)
         along = {"answer": task.trajectory or f" {_ANYTHING}"}
@@ -113,7 +113,7 @@ class TrajectoryShift(PromptSignal):
         return [request]
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
-        """The sum of the divergences along the trajectory."""
+        """Return the sum of the divergences along the trajectory."""
         del base
         compared = self.horizon if task.trajectory else 1
         along = _divergences(rows)[:compared]

@@ -78,7 +78,7 @@ class RankFused(SignalAround):
 
     @property
     def name(self) -> str:
-        """Names of the signal and the rankers, with ``+`` between."""
+        """Return names of the signal and the rankers, with ``+`` between."""
         return "+".join([self.signal.name, *(ranker.name for ranker in self.rankers)])
 
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:

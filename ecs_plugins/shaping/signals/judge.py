@@ -53,7 +53,7 @@ class Judge(PromptSignal):
     has_base = False
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
-        """One request with the continuations Yes and No."""
+        """Return one request with the continuations Yes and No."""
         asked = self
         if task.answers:
             asked = replace(self, template=replace(self.template, after=ANSWERED))
@@ -62,7 +62,7 @@ class Judge(PromptSignal):
         return [asked.request(task, layout, words, ("verdict",))]
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
-        """The log-odds."""
+        """Return the log-odds."""
         del task, base
         yes, no = (row[0].sum for row in rows)
         return UnitUtility(yes - no, {"yes_logprob": yes, "no_logprob": no})

@@ -73,12 +73,12 @@ class AnswerShift(PromptSignal):
     scored: ClassVar[tuple[str, ...]] = ("answer",)
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
-        """One request; every answer is a continuation."""
+        """Return one request; every answer is a continuation."""
         answers = [{"answer": answer.strip()} for answer in task.answers]
         return [self.request(task, layout, answers, self.scored)]
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
-        """The shift of the answers' marginal log-probability."""
+        """Return the shift of the answers' marginal log-probability."""
         known, unknown = (
             marginal_logprob([row[-1].sum for row in side], task.answer_log_weights)
             for side in (rows, base)
@@ -107,11 +107,11 @@ class QueryLikelihood(PromptSignal):
     unit = "nats per token"
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
-        """One request with the question as its only continuation."""
+        """Return one request with the question as its only continuation."""
         return [self.request(task, layout, [{}], ("question",))]
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
-        """The shift of the question's mean log-probability."""
+        """Return the shift of the question's mean log-probability."""
         del task
         known, unknown = rows[0][0].mean, base[0][0].mean
         return UnitUtility(
@@ -142,7 +142,7 @@ class JointShift(AnswerShift):
     scored = ("question", "answer")
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
-        """The answer's shift, ordered together with the question's."""
+        """Return the answer's shift, ordered together with the question's."""
         by_answer = pragmatic_utility(
             *(
                 marginal_logprob([row[1].mean for row in side], task.answer_log_weights)

@@ -35,7 +35,7 @@ class RankOnly:
 
     @property
     def name(self) -> str:
-        """The ranker's."""
+        """Return the ranker's."""
         return self.ranker.name
 
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
