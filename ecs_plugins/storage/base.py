@@ -26,6 +26,10 @@ class ConstraintError(StorageError):
     """A row of this key is there already, or one that it refers to is not."""
 
 
+class DiskFullError(StorageError):
+    """The disk is full, or fails to write."""
+
+
 class Connection(Protocol):
     """A connection inside a transaction; its cursors are those of Python's database interface."""
 
@@ -230,6 +234,9 @@ class SqlDatabase(ABC):
     def integrity(self, _connection: Any) -> Sequence[str]:
         """Return the faults that the database's own checks find; empty if it checks itself."""
         return ()
+
+    def make_room(self) -> None:  # noqa: B027
+        """Free what disk space the database can spare, so that content can be erased."""
 
     def warnings(self, _connection: Any) -> Sequence[str]:
         """Return the settings that leave damage of the files unnoticed."""

@@ -35,6 +35,11 @@ _COPY_NAME = re.compile(r"\..+\.[0-9a-f]{16}\.ecs-copy(-wal|-shm|-journal)?")
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite keeps next to a database."""
 
+_RESERVE = "-reserve"
+"""Suffix of the file that occupies space for erasures on a full disk."""
+
+_RESERVED = 1 << 19
+
 _PATIENCE = 5.0
 """Seconds to wait for the lock of a folder."""
 
@@ -128,6 +133,26 @@ def delete_left_copies(folder: Path) -> None:
                         file.unlink()
         finally:
             os.close(descriptor)
+
+
+def keep_reserve(path: str) -> None:
+    """Occupy disk space next to a database, which `release_reserve` frees for an erasure."""
+    reserve = Path(f"{path}{_RESERVE}")
+    with suppress(OSError):
+        descriptor = os.open(reserve, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            if os.write(descriptor, bytes(_RESERVED)) < _RESERVED:
+                reserve.unlink()
+        except OSError:
+            reserve.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def release_reserve(path: str) -> None:
+    """Free the disk space that is reserved for erasures."""
+    with suppress(OSError):
+        Path(f"{path}{_RESERVE}").unlink()
 
 
 def make_folder(path: str) -> None:

@@ -22,13 +22,20 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ecs_plugins.common import files
 from ecs_plugins.errors import StorageError
 from ecs_plugins.storage import fork, places
-from ecs_plugins.storage.base import Connection, Schema, Scope, SqlDatabase, Synchronous
+from ecs_plugins.storage.base import (
+    Connection,
+    DiskFullError,
+    Schema,
+    Scope,
+    SqlDatabase,
+    Synchronous,
+)
 
 MEMORY = ":memory:"
 
@@ -50,6 +57,7 @@ _opening = threading.Lock()
 _unusable: set[str] = set()
 """Files whose connections were in use while this child was forked."""
 
+_FULL = ("SQLITE_FULL", "SQLITE_IOERR")
 _BUSY = "another connection holds the write lock; retry, or raise busy_timeout where there is one"
 _ADVICE = {
     "SQLITE_BUSY": _BUSY,
@@ -73,7 +81,9 @@ def translated(path: str) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         if type(error) not in (sqlite3.OperationalError, sqlite3.DatabaseError):
             raise  # a violated constraint or a wrong statement is a bug, not a failing disk
-        raise StorageError(f"{path}: {error}; {_advice(error)}") from error
+        name = getattr(error, "sqlite_errorname", None) or ""
+        kind = DiskFullError if name.startswith(_FULL) else StorageError
+        raise kind(f"{path}: {error}; {_advice(error)}") from error
 
 
 def _advice(error: sqlite3.DatabaseError) -> str:
@@ -140,6 +150,7 @@ class Database(SqlDatabase):
             if places.place_of(self.path) is None:
                 with translated(self.path):
                     places.make_whole(self.path, self._schema)
+            places.keep_reserve(self.path)
         # Nobody in this process may open the file between the look and the first connection.
         with _opening:
             if not files.is_open_database(self.path):
@@ -282,7 +293,16 @@ class Database(SqlDatabase):
             if vacuum:
                 connection.execute("VACUUM")
             busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        places.keep_reserve(self.path)
         return not busy
+
+    def make_room(self) -> None:
+        """Release the reserve, and empty the write-ahead log into the file."""
+        if self.in_memory:
+            return
+        places.release_reserve(self.path)
+        with suppress(StorageError), translated(self.path), self._writer, self.connection() as held:
+            held.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def backup(self, target: Path) -> None:
         """Write a copy as of now, while others read and write: whole, or absent."""

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, NamedTuple
+from functools import partial, wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,10 @@ from ecs_plugins.memory.store.namespaces import Space, decode, key_of
 from ecs_plugins.memory.store.tiers import TierRow
 from ecs_plugins.memory.store.values import crc, dump, has_length, vector_in
 from ecs_plugins.memory.types import Namespace
-from ecs_plugins.storage.base import Connection
+from ecs_plugins.storage.base import Connection, DiskFullError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _MOST_LOCKS = 64
 """Most namespaces that a purge locks one by one; beyond that it locks everything."""
@@ -89,6 +92,23 @@ _DROP_OLD = """
 # Operations
 
 
+def even_if_full(erase: Callable[Concatenate[MemoryStore, P], T]) -> Callable[..., T]:
+    """Let an operation that erases run again after the database has freed disk space."""
+
+    @wraps(erase)
+    def run(store: MemoryStore, *args: P.args, **options: P.kwargs) -> T:
+        try:
+            return erase(store, *args, **options)
+        except DiskFullError:
+            if store.database.is_writing:
+                raise
+            store.database.make_room()
+        return erase(store, *args, **options)
+
+    return run
+
+
+@even_if_full
 def delete(store: MemoryStore, names: Sequence[str], *, evidence: bool) -> ErasureReceipt:
     """Erase messages and memories by id: all of them, or nothing.
 
@@ -106,6 +126,7 @@ def delete(store: MemoryStore, names: Sequence[str], *, evidence: bool) -> Erasu
     return erasure.receipt
 
 
+@even_if_full
 def forget(
     store: MemoryStore, namespace: Namespace, condition: Filter | None, *, below: bool
 ) -> ErasureReceipt:
@@ -121,6 +142,7 @@ def forget(
     return erasure.receipt
 
 
+@even_if_full
 def purge(store: MemoryStore) -> ErasureReceipt:
     """Erase expired messages and items, and apply the retention of the log."""
     now = time.time()

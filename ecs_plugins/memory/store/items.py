@@ -34,7 +34,7 @@ from ecs_plugins.memory.store.seam import Rows
 from ecs_plugins.memory.store.search import CANDIDATES
 from ecs_plugins.memory.store.values import check, crc, crc_of, packed
 from ecs_plugins.memory.types import Namespace, Vector
-from ecs_plugins.storage.base import Connection
+from ecs_plugins.storage.base import Connection, DiskFullError
 
 Value = dict[str, Any]
 Condition = Callable[[Mapping[str, Any]], bool]
@@ -322,6 +322,17 @@ class Items:
         Raises:
             EcsPluginsError: The embedder failed, or it could not be written; nothing was.
         """
+        try:
+            return self._write(puts, deletes, touched)
+        except DiskFullError:
+            if puts or self._store.database.is_writing:
+                raise
+        self._store.database.make_room()
+        return self._write(puts, deletes, touched)
+
+    def _write(
+        self, puts: Sequence[NewItem], deletes: Sequence[Address], touched: Sequence[StoredItem]
+    ) -> int:
         vectors = self._vectors_of(puts)
         now = time.time()
         changed = {item.namespace for item in puts}

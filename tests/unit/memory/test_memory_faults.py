@@ -160,6 +160,37 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged_and_leaves_the_tiers(op
     assert memory.admin.verify().ok
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a limit for one process")
+@pytest.mark.parametrize("how", ["delete", "forget", "items"])
+def test_a_full_disk_still_lets_users_delete(db, open_memory, how):
+    memory = open_memory(store=StoreConfig(sleep="manual", synchronous="normal"))
+    names = memory.add([f"subject{i} {'x' * 3000}" for i in range(30)], namespace=("u",))
+    memory.items.write([NewItem(("notes",), "k", {"text": "a boat"}, {"text": "a boat"})])
+
+    memory.close()
+
+    def fill(other):
+        for number in itertools.count():
+            other.add(f"more {number} {'y' * 3000}")
+
+    def erased():
+        import resource
+
+        other = open_memory()
+        most = db.stat().st_size + 200_000
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        with pytest.raises(StorageError, match="full"):
+            fill(other)
+        if how == "items":
+            return other.items.write(deletes=[(("notes",), "k")])
+        receipt = other.delete(*names[:9]) if how == "delete" else other.forget(("u",))
+        return len(receipt.messages)
+
+    expected = {"delete": "9", "forget": "30", "items": "1"}
+    assert in_child(erased) == expected[how]
+    assert open_memory().admin.verify().ok
+
+
 @contextmanager
 def locked(db):
     """Simulate a write of another process."""

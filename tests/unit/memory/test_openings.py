@@ -130,7 +130,7 @@ def test_the_files_can_be_read_by_their_owner_only_and_a_closed_one_says_so(path
     with opened(path) as memory:
         memory.add("Carl has a boat.")
         modes = [stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()]
-    assert modes == [0o600] * 3
+    assert modes == [0o600] * 4
     with pytest.raises(StorageError, match="closed"):
         memory.messages()
 
@@ -204,7 +204,7 @@ def test_a_backup_is_whole_and_private_and_taken_while_others_write(path, tmp_pa
     mode = copy.stat().st_mode
     names = {each.name for each in tmp_path.iterdir()}
     assert stat.S_IMODE(mode) == 0o600
-    assert names == {"copy.db", path.name}
+    assert names == {"copy.db", path.name, f"{path.name}-reserve"}
     with opened(copy, read_only=True) as memory:
         assert memory.admin.verify().ok
         best, *_ = memory.recall(FACT)
