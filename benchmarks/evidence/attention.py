@@ -107,7 +107,7 @@ class Attended(SignalAround):
 
 def default_and_attention() -> Attended:
     """The default of a question without an answer, together with attention."""
-    return Attended(RankFused(QueryLikelihood(), BM25Ranker(), coverage=0.0))
+    return Attended(RankFused(QueryLikelihood(), (BM25Ranker(),), coverage=0.0))
 
 
 @torch.inference_mode()

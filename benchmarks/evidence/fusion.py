@@ -32,7 +32,7 @@ from ecs_plugins.shaping.signals.base import ScoringTask
 from ecs_plugins.shaping.signals.fused import by_word, complemented
 from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[Any]
 
 POOL = 20
 """Candidates that the model reads, the best by words and meaning."""
@@ -121,7 +121,7 @@ class Recorder:
         cos = np.stack([self._vectors[text] for text in texts]) @ asked
         bm25 = BM25Ranker().rank(question.question, texts).scores
         source = np.array([unit[0] for unit in units])
-        fused = np.array(fuse(_scored(np.array(bm25), cos), 0.0, {}))
+        fused: Floats = np.array(fuse(_scored(np.array(bm25), cos), 0.0, {}))
         wanted = {*_best(fused, source, POOL), *_best(cos, source, NEAR)}
         at = [place for place in range(len(units)) if source[place] in wanted]
         signal = QueryLikelihood()

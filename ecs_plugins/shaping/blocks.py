@@ -173,7 +173,8 @@ def _rows(lines: Sequence[TextLine]) -> list[Block] | None:
 
 
 def _table(lines: Sequence[TextLine], delimiter: str, quoting: int) -> list[Block] | None:
-    reader = csv.reader([f"{line.text}\n" for line in lines], delimiter=delimiter, quoting=quoting)
+    texts = [f"{line.text}\n" for line in lines]
+    reader = csv.reader(texts, delimiter=delimiter, quoting=quoting)  # type: ignore[arg-type]
     rows: list[tuple[int, Sequence[str]]] = []
     try:
         rows += ((reader.line_num, cells) for cells in reader)

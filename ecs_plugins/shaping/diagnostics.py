@@ -223,7 +223,9 @@ class ModelDiagnostics:
             )
         if threshold is None and measured.threshold is not None:
             threshold = measured.threshold.value
-        doubts = objections(threshold, measured.unit, measured.noise, measured.unrelated)
+        doubts: Sequence[str] = objections(
+            threshold, measured.unit, measured.noise, measured.unrelated
+        )
         if measured.verdict is Fitness.UNFIT:
             doubts = measured.reasons
         if doubts:

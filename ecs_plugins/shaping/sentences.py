@@ -267,7 +267,7 @@ class _Outline:
         """Add a turn, which needs the turn of another speaker before it, if that was short."""
         speaker = speaker_of(block.lines[0].text)
         named = self._add(block.start, block.start + block.head, said=False)
-        needs = named
+        needs: Places = named
         answers: Places = ()
         is_asking = asks(self._text[block.start : block.end])
         if question and speaker != self._speaker and not is_asking:
