@@ -155,9 +155,9 @@ class TurnStore:
         cosines: Floats = near.astype(np.float64)
         fits: Floats = (cosines + coverage) / 2
         known = [name for name in asked.names if words.has(name)]
-        met = encounter(asked, cosines, fits, items=len(kept), known=known)
-        scores = relevance(fits, met)
-        best = np.argsort(-scores, kind="stable")[:k].tolist()
+        met = encounter(asked, items=len(kept), known=known)
+        scores = relevance(cosines, coverage, met)
+        best = np.argsort(-fits, kind="stable")[:k].tolist()
         return [place for place in best if scores[place] >= threshold]
 
     def size(self) -> int:

@@ -54,7 +54,7 @@ class MemoryConfig(Config):
         default=20, ge=1, description="Messages between two sleep phases (the paper's K)."
     )
     threshold: float = Field(
-        default=0.35,
+        default=0.45,
         ge=-1,
         le=1,
         description="Minimum score of a recalled memory: the probability that it is evidence for "

@@ -66,7 +66,8 @@ class Memory(Record):
         born: The sleep phase that wrote this version, if one did.
         died: The sleep phase that replaced it, if one did.
         free_energy: F, E and S when a sleep phase last judged it; None before.
-        score: How well it fits the query of a recall; 0 elsewhere.
+        score: Probability that it helps to answer the query of a recall; 0 elsewhere. Recall
+            sorts by the mean of similarity and coverage. Under the paper's rule, the cosine.
         similarity: Cosine to that query.
         coverage: Share of the query's terms in it, each weighted by how rare it is.
         why: Why it was recalled, in one line; empty elsewhere.

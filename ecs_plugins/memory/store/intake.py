@@ -34,6 +34,8 @@ from ecs_plugins.storage.base import Connection
 
 _TIE = 1e-6  # cosines closer than this are equal: the older row is taken
 _FIRST_LOOK = 4
+_ADDS = 0.11
+"""Least distance between a reply and its question alone, 1 being that of unrelated texts."""
 
 
 @dataclass(slots=True)
@@ -85,6 +87,7 @@ def prepared(
         latest = _latest(connection, space, now)
     ids, left, texts = _as_read(store, left, latest, now, ids, stored)
     vectors = store.embed(texts) if texts else np.empty((0, store.dimension), dtype=np.float32)
+    left, vectors = _without_empty_replies(store, left, vectors)
     return MessageBatch(ids, stored, left, vectors, request, pinned)
 
 
@@ -93,8 +96,34 @@ def foreseen(store: MemoryStore, namespace: Namespace, messages: Sequence[NewMes
     now = time.time()
     with store.reading(namespace) as (connection, space):
         latest = _latest(connection, space, now)
-    _, _, texts = _as_read(store, messages, latest, now)
+    _, read, texts = _as_read(store, messages, latest, now)
+    for each in read:
+        if each.asked:
+            texts += [each.asked, each.text]
     return texts
+
+
+def _without_empty_replies(
+    store: MemoryStore, messages: list[NewMessage], vectors: Matrix
+) -> tuple[list[NewMessage], Matrix]:
+    """Return messages and vectors; a reply that adds nothing to its question is read alone.
+
+    "I don't know" hardly moves the vector of its question, an answer does.
+    """
+    places = [place for place, message in enumerate(messages) if message.asked]
+    if not places:
+        return messages, vectors
+    questions = store.embed([messages[place].asked for place in places])
+    cosines = np.sum(vectors[places] * questions, axis=1)
+    added = (1.0 - cosines) / (1.0 - store.scale.mean)
+    empty = [place for place, share in zip(places, added, strict=True) if share < _ADDS]
+    if empty:
+        messages = [*messages]
+        vectors = vectors.copy()
+        vectors[empty] = store.embed([messages[place].text for place in empty])
+        for place in empty:
+            messages[place] = replace(messages[place], asked="", asker=None)
+    return messages, vectors
 
 
 def _latest(connection: Connection, space: Space | None, now: float) -> Memory | None:

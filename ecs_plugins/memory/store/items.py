@@ -23,7 +23,7 @@ import numpy as np
 
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.relevance import FOURTH, QueryReading, read
+from ecs_plugins.memory.relevance import QueryReading, read
 from ecs_plugins.memory.store import intake, rereading, tiers
 from ecs_plugins.memory.store.item_index import ItemIndex, ItemIndexes, Submit
 from ecs_plugins.memory.store.memory_store import MemoryStore
@@ -223,7 +223,7 @@ class ItemView:
         most: int,
     ) -> list[tuple[StoredItem, float | None]]:
         """The items that fit best: more are looked at until no other can be among them."""
-        count = max(most, CANDIDATES, FOURTH)
+        count = max(most, CANDIDATES)
         while True:
             judged = index.judged(question, vector, self._store.scale, count=count, allowed=allowed)
             if judged is None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ecs_plugins.common.text import asks_only, terms
 from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.relevance import DEFAULT, QueryReading, Scale
 from ecs_plugins.memory.store import tiers
@@ -48,6 +49,7 @@ class Score(NamedTuple):
     """Scores of the item of a row; see `Memory`."""
 
     row: int
+    fit: float
     score: float
     similarity: float
     coverage: float
@@ -55,37 +57,39 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Scores of rows, the best first; of those that are read, each as a `Score`.
+    """Scores of rows by falling fit.
 
     Attributes:
         rows: Row numbers [n].
-        scores: Of each row [n], falling.
+        fits: Of each row [n], falling.
+        scores: Likewise [n].
         similarities: Likewise [n].
         coverage: Likewise [n].
     """
 
     rows: Rows
+    fits: Floats
     scores: Floats
     similarities: Floats
     coverage: Floats
 
     @classmethod
     def of_nothing(cls) -> Ranked:
-        """No row."""
+        """Return scores of no row."""
         nothing = np.zeros(0)
-        return cls(nothing.astype(np.int64), nothing, nothing, nothing)
+        return cls(nothing.astype(np.int64), nothing, nothing, nothing, nothing)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def end_of_equals(self, stop: int) -> int:
-        """Where the rows end that score as the one before ``stop`` does."""
-        last = self.scores[stop - 1 : stop]
-        return stop + int(np.count_nonzero(self.scores[stop:] == last))
+        """Return the place after the rows that fit as well as the one before ``stop``."""
+        last = self.fits[stop - 1 : stop]
+        return stop + int(np.count_nonzero(self.fits[stop:] == last))
 
     def between(self, start: int, stop: int) -> list[Score]:
-        """The scores of some places."""
-        columns = (self.rows, self.scores, self.similarities, self.coverage)
+        """Return the scores of some places."""
+        columns = (self.rows, self.fits, self.scores, self.similarities, self.coverage)
         return [*map(Score, *(column[start:stop].tolist() for column in columns))]
 
 
@@ -140,13 +144,22 @@ class Reader:
         newer = outdating_ids(self.connection, origins, request.now, request.at)
         wanted = []
         for score in scored:
-            if score.row in stored:
+            if score.row in stored and self._asserts(stored[score.row].item.text):
                 row = stored[score.row]
                 name = row.item.id
                 recalled = Recalled(row, score, origins[name], newer.get(name))
                 if self._was_said(recalled.origin) and not self._is_hidden(recalled):
                     wanted.append(recalled)
         return sorted(wanted, key=place)
+
+    def _asserts(self, text: str) -> bool:
+        """Return False for a text that only asks, or only repeats the present question."""
+        question = self.request.question
+        if question is None:
+            return True
+        if asks_only(text):
+            return False
+        return not question.asks or not question.words.issuperset(terms(text))
 
     def _was_said(self, origin: Origin) -> bool:
         """Return True if an item was said by the time asked for, or nobody knows when it was."""
@@ -174,6 +187,6 @@ class Reader:
 
 
 def place(recalled: Recalled) -> tuple[float, int, str]:
-    """Sort by score; of equals, by who was said last, then by id."""
+    """Sort by fit; of equals, the one said last comes first."""
     item = recalled.stored.item
-    return (-recalled.score.score, -item.evidence.last_seen, item.id)
+    return (-recalled.score.fit, -item.evidence.last_seen, item.id)

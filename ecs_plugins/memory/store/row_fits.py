@@ -1,7 +1,6 @@
-"""How a question judges what an index finds: the fit of each row, and the probability behind it.
+"""Scores of the rows that an index finds for a question.
 
-It is one rule for the memories of a namespace and for key-value items
-(`ecs_plugins.memory.relevance`).
+Memories of a namespace and key-value items are scored alike (`ecs_plugins.memory.relevance`).
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from ecs_plugins.memory.types import Floats, Vector
 
 @dataclass(frozen=True, slots=True)
 class JudgedRows:
-    """Candidates as a question judges them.
+    """Candidates with their scores.
 
     Attributes:
         rows: Row numbers [n].
         cosines: Of each row with the question [n].
-        coverage: How much of the question each row covers [n].
+        coverage: Share of the question that each row covers [n].
         fits: Means of cosine and coverage [n], which order the rows.
-        scores: The probability that each row is evidence for the answer [n].
-        rest: The fit that no other row exceeds; minus infinity where there is no other.
-        rest_score: The probability that no other row exceeds, likewise.
+        scores: The probability of each row to help to answer [n].
+        rest: The fit that no other row exceeds; minus infinity if there is no other.
+        rest_score: The score that no other row exceeds, likewise.
     """
 
     rows: Rows
@@ -49,11 +48,11 @@ def judge(
     allowed: Rows | None,
     items: int,
 ) -> JudgedRows | None:
-    """Judge candidates; None if there are none.
+    """Return candidates with their scores; None if there are none.
 
     Args:
         opened: The index.
-        question: What is asked.
+        question: The question.
         vector: Of the question [d].
         scale: How near unrelated texts lie under its embedder.
         count: How many candidates of each kind; of ``allowed`` rows, all are candidates.
@@ -68,19 +67,19 @@ def judge(
     scaled = scale.to_default(cosines)
     fits = (scaled + candidates.coverage) / 2
     known = opened.known(question.names) if question.names else ()
-    met = encounter(question, scaled, fits, items=items, known=known)
+    met = encounter(question, items=items, known=known)
     rest = rest_score = -math.inf
     if candidates.rest is not None:
         cosine, coverage = candidates.rest
-        beyond = (scale.to_default(np.array([cosine])) + coverage) / 2
-        (rest,) = beyond.tolist()
-        (rest_score,) = relevance(beyond, met).tolist()
+        beyond = scale.to_default(np.array([cosine]))
+        (rest,) = ((beyond + coverage) / 2).tolist()
+        (rest_score,) = relevance(beyond, np.array([coverage]), met).tolist()
     return JudgedRows(
         rows=candidates.rows,
         cosines=cosines,
         coverage=candidates.coverage,
         fits=fits,
-        scores=relevance(fits, met),
+        scores=relevance(scaled, candidates.coverage, met),
         rest=rest,
         rest_score=rest_score,
     )

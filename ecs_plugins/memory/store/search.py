@@ -19,14 +19,14 @@ import numpy as np
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.filters import Filter, matches, without_joints
 from ecs_plugins.memory.records import Memory
-from ecs_plugins.memory.relevance import FOURTH, demands
+from ecs_plugins.memory.relevance import demands
 from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import Access
 from ecs_plugins.memory.store.recalled import Ranked, Reader, Recalled, RecallRequest
 from ecs_plugins.memory.store.row_fits import judge
 from ecs_plugins.memory.store.seam import Rows, SpaceIndex
-from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier
+from ecs_plugins.memory.types import ColdMemory, Namespace, Tier
 from ecs_plugins.storage.base import Connection
 
 CANDIDATES = 64
@@ -160,7 +160,7 @@ def _of_namespace(
     placed = []
     for each, tier in zip(best, standing, strict=True):
         recollection = _recollection(each, tier, space, request)
-        placed.append(_Placed(recollection, -each.score.score))
+        placed.append(_Placed(recollection, -each.score.fit))
     return placed
 
 
@@ -212,25 +212,27 @@ def _best(
     if request.condition is not None:
         allowed = _matching(store, connection, space, request.condition)
         items = len(allowed)
-    count = request.k if request.question is None else max(request.k, CANDIDATES, FOURTH)
+    count = request.k if request.question is None else max(request.k, CANDIDATES)
     reader = Reader(store, connection, space, request)
     while True:
-        scored, rest = _scored(opened, request, count, allowed, items)
+        scored, rest, rest_score = _scored(opened, request, count, allowed, items)
         best = reader.best(scored)
-        is_enough = len(best) == request.k and best[-1].score.score >= rest
-        if is_enough or rest < request.threshold:
+        is_enough = len(best) == request.k and best[-1].score.fit >= rest
+        if is_enough or rest_score < request.threshold:
             return best
         count *= 4
 
 
 def _scored(
     opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None, items: int
-) -> tuple[Ranked, float]:
-    """Candidates by falling score, and the score that no other exceeds; minus infinity if none.
+) -> tuple[Ranked, float, float]:
+    """Return candidates by falling fit, and the fit and the score that no other row exceeds.
+
+    Both are minus infinity if there is no other row.
 
     Args:
         opened: The index.
-        request: What is asked.
+        request: The recall.
         count: How many candidates of each kind; of ``allowed`` rows, all are candidates.
         allowed: The rows that a filter lets pass; None is all.
         items: How many rows there are, or are allowed.
@@ -247,29 +249,33 @@ def _scored(
         items=items,
     )
     if judged is None:
-        return Ranked.of_nothing(), -math.inf
-    scored = _above(judged.rows, judged.scores, judged.cosines, judged.coverage, request)
-    return scored, judged.rest_score
+        return Ranked.of_nothing(), -math.inf, -math.inf
+    columns = (judged.rows, judged.fits, judged.scores, judged.cosines, judged.coverage)
+    return _above(Ranked(*columns), request), judged.rest, judged.rest_score
 
 
 def _scored_by_cosine(
     opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None
-) -> tuple[Ranked, float]:
-    """The same by the cosine alone."""
+) -> tuple[Ranked, float, float]:
+    """Return candidates by falling cosine, as `_scored` does."""
     rows, near = opened.nearest(request.vector, count, allowed=allowed)
     cosines = near.astype(np.float64)
     nothing = np.zeros(len(rows))
     rest = float(near[-1]) if len(near) == count else -math.inf
-    return _above(rows, cosines, cosines, nothing, request), rest
+    return _above(Ranked(rows, cosines, cosines, cosines, nothing), request), rest, rest
 
 
-def _above(
-    rows: Rows, scores: Floats, cosines: Floats, coverage: Floats, request: RecallRequest
-) -> Ranked:
-    """The rows at or above the threshold, by falling score."""
-    enough = int(np.count_nonzero(scores >= request.threshold))
-    best = np.argsort(-scores, kind="stable")[:enough]
-    return Ranked(rows[best], scores[best], cosines[best], coverage[best])
+def _above(scored: Ranked, request: RecallRequest) -> Ranked:
+    """Return the rows at or above the threshold, by falling fit."""
+    passing = np.flatnonzero(scored.scores >= request.threshold)
+    best = passing[np.argsort(-scored.fits[passing], kind="stable")]
+    return Ranked(
+        rows=scored.rows[best],
+        fits=scored.fits[best],
+        scores=scored.scores[best],
+        similarities=scored.similarities[best],
+        coverage=scored.coverage[best],
+    )
 
 
 def _matching(store: MemoryStore, connection: Connection, space: Space, condition: Filter) -> Rows:

@@ -12,9 +12,10 @@ import pytest
 from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.integrations.recall import RecallFields, recall
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
-from ecs_plugins.memory.relevance import encounter, read, relevance
+from ecs_plugins.memory.relevance import DEFAULT, encounter, read, relevance
 from ecs_plugins.memory.store import search
 from ecs_plugins.memory.store.embedder_epoch import RecordedEmbedder
+from ecs_plugins.memory.store.intake import _without_empty_replies
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.ranking.coverage import CoverageIndex
@@ -38,7 +39,7 @@ def sentences(count, seed=0):
 
 
 def one_by_one(texts, query, among=None):
-    """The probability of each text, or of each of some."""
+    """Return fit and score of each text, or of each of some."""
     index = CoverageIndex()
     for number, text in enumerate(texts):
         index.add(number, text)
@@ -52,9 +53,9 @@ def one_by_one(texts, query, among=None):
     coverage = index.coverage(question.content, numbers)
     fits = (cosines + coverage) / 2
     known = [name for name in question.names if index.has(name)]
-    met = encounter(question, cosines, fits, items=len(among), known=known)
-    scores = relevance(fits, met).tolist()
-    return dict(zip(among, scores, strict=True))
+    met = encounter(question, items=len(among), known=known)
+    scores = relevance(cosines, coverage, met).tolist()
+    return dict(zip(among, zip(fits.tolist(), scores, strict=True), strict=True))
 
 
 def found(memory, query="red bees of the mill", **options):
@@ -65,11 +66,11 @@ def found(memory, query="red bees of the mill", **options):
 
 
 def assert_best(recalled, scores):
-    """Which of several equal ones are found is left open."""
-    expected = {text: scores[text] for text in recalled}
+    """Leave open which of several equal ones are found."""
+    expected = {text: scores[text][1] for text in recalled}
     assert recalled == pytest.approx(expected, abs=1e-6)
-    falling = sorted(scores.values(), reverse=True)
-    best = list(recalled.values())
+    falling = sorted((fit for fit, _ in scores.values()), reverse=True)
+    best = [scores[text][0] for text in recalled]
     assert best == pytest.approx(falling[:5], abs=1e-6)
 
 
@@ -152,6 +153,7 @@ def test_a_forked_child_reads_the_words_anew_and_writes(open_memory):
 def test_a_question_about_nothing_recalls_nothing(open_memory):
     memory = open_memory(embedder=FakeEmbedder(384))
     memory.add(["My sister keeps bees in Tarrow.", "The ferry leaves at noon."])
+    memory.add([f"Parcel {number} came with a bill." for number in range(20)])
     assert memory.recall("Which port does the database use?") == []
     (best,) = memory.recall("Where does my sister keep her bees?")
     assert 0 < best.score < 1
@@ -399,7 +401,7 @@ def test_a_recall_and_its_observation_are_one_query_and_every_answer_stays(memor
 
 def test_only_returned_items_are_hit(memory):
     team = ("team",)
-    memory.add("where is the blue boat", namespace=team)
+    memory.add("where the blue boat is: in the harbour", namespace=team)
     (best,) = memory.recall(QUESTION, also=[team], k=1)
     memory._store.flush(("default",))
     memory._store.flush(team)
@@ -445,3 +447,62 @@ def test_an_invalid_question_is_refused(open_memory, query):
         memory.recall(query)
     with pytest.raises(InvalidInputError, match="a query needs text"):
         memory.items.embed_query(query)
+
+
+# Texts that assert nothing
+
+ANSWER = "the blue boat is in the harbour"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [QUESTION],
+        ["where is the blue boat"],  # without its mark
+        [QUESTION] * 4,
+        ["is it the blue boat? where is it?"],
+    ],
+)
+def test_a_question_asked_before_takes_no_place(open_memory, before):
+    memory = open_memory(config=WIDE)
+    memory.add(before)
+    memory.add(ANSWER)
+    (best,) = memory.recall(QUESTION, k=1, threshold=0.0)
+    assert best.text == ANSWER
+    assert len(memory.messages()) == len(before) + 1
+
+
+def test_a_message_that_asks_and_tells_is_recalled(open_memory):
+    memory = open_memory(config=WIDE)
+    memory.add("The blue boat is gone. Where is it?")
+    (best,) = memory.recall(QUESTION, k=1, threshold=0.0)
+    assert best.text.startswith("The blue boat is gone.")
+
+
+def test_a_statement_finds_the_same_statement(open_memory):
+    memory = open_memory(config=WIDE)
+    memory.add(ANSWER)
+    (best,) = memory.recall(ANSWER, k=1)
+    assert best.text == ANSWER
+
+
+def test_scores_do_not_change_when_another_message_fits_better(open_memory):
+    memory = open_memory(config=WIDE)
+    memory.add(ANSWER)
+    memory.add([f"parcel {number}" for number in range(30)])
+    before = found(memory, QUESTION, k=40)[ANSWER]
+    memory.add("where is the blue boat? the blue boat is here", at=1.0)
+    assert found(memory, QUESTION, k=40)[ANSWER] == pytest.approx(before, abs=0.03)
+
+
+def test_a_reply_that_adds_nothing_is_read_without_its_question():
+    question = np.array([1.0, 0.0], dtype=np.float32)
+    alone = np.array([0.0, 1.0], dtype=np.float32)
+    empty = np.array([0.97, 0.24], dtype=np.float32)
+    telling = np.array([0.8, 0.6], dtype=np.float32)
+    known = {"Where?": question, "hm": alone}
+    store = SimpleNamespace(scale=DEFAULT, embed=lambda texts: np.stack([known[t] for t in texts]))
+    replies = [NewMessage(text, asked="Where?", asker="m1") for text in ("hm", "In Oslo.")]
+    read, vectors = _without_empty_replies(store, replies, np.stack([empty, telling]))
+    assert [(each.asked, each.asker) for each in read] == [("", None), ("Where?", "m1")]
+    assert vectors.tolist() == [alone.tolist(), telling.tolist()]

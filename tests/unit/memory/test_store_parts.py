@@ -104,7 +104,7 @@ def test_half_the_precision_takes_half_the_bytes_and_keeps_the_direction():
 @pytest.mark.parametrize(("stop", "end"), [(1, 1), (2, 4), (3, 4), (4, 4), (5, 5)])
 def test_equals_are_read_together_and_nothing_behind_them(stop, end):
     scores = np.array([0.9, 0.5, 0.5, 0.5, 0.1])
-    ranked = Ranked(np.arange(5), scores, scores, scores)
+    ranked = Ranked(np.arange(5), scores, scores, scores, scores)
     assert ranked.end_of_equals(stop) == end
 
 
