@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -370,13 +370,6 @@ def figures(lists: Sequence[Listed], order: Order) -> dict[str, float]:
         found["recall of five"].append(recall_at(best_first, evidence, 5))
         found["first"].append(float(best_first[0] in evidence))
     return {name: float(np.mean(values)) for name, values in found.items()}
-
-
-def halves(lists: Sequence[Listed]) -> Iterator[tuple[list[Listed], list[Listed]]]:
-    """Yield the half to learn from and the half to measure, both ways."""
-    parts = [list(lists[0::2]), list(lists[1::2])]
-    yield parts[0], parts[1]
-    yield parts[1], parts[0]
 
 
 def probabilities(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -201,13 +200,6 @@ class MeasuredPoints:
         if point.n < FEW_QUESTIONS or interval.low == interval.high:
             return wilson(point)
         return interval
-
-    def cost_interval(self, point: StrategyPoint) -> Interval:
-        """Interval of a point's stage 2, as a ratio to its mean; none without measurements."""
-        if self.measurements is None:
-            return Interval(1.0, 1.0)
-        costs = self.bootstrap.cost(self.row(point), math.inf)
-        return self.bootstrap.interval(costs / point.stage2)
 
     def latency(self, point: StrategyPoint) -> Latency | None:
         """Return seconds of a query, p50 and p95; None without measurements."""
