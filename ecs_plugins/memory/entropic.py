@@ -30,7 +30,7 @@ from ecs_plugins.memory.records import (
     Memory,
     SleepReport,
 )
-from ecs_plugins.memory.relevance import read
+from ecs_plugins.memory.relevance import SAME, read
 from ecs_plugins.memory.sleep import SleepRunner
 from ecs_plugins.memory.store import changes, erasing, namespaces, search
 from ecs_plugins.memory.store.embedder_epoch import RecordedEmbedder
@@ -92,7 +92,7 @@ class EntropicMemory(MemoryReader):
         cls,
         path: str | os.PathLike[str] = MEMORY,
         *,
-        embedder: Embedder | None = None,
+        embedder: Embedder | str | None = None,
         model: LanguageModel | None = None,
         config: MemoryConfig | Mapping[str, Any] | None = None,
         store: StoreConfig | Mapping[str, Any] | None = None,
@@ -107,7 +107,8 @@ class EntropicMemory(MemoryReader):
         Args:
             path: The file, ``":memory:"``, or the address of a PostgreSQL database with pgvector:
                 ``postgresql://user:password@host/database?schema=name``.
-            embedder: Anything that `as_embedder` takes; None is the default embedder.
+            embedder: Anything that `as_embedder` takes, such as ``"multilingual"``; None is the
+                default embedder, which knows English.
             model: Writes summaries, for ``MemoryConfig(proposal="summary")``; forgets what it has
                 read when text is erased.
             config: What is kept, also as its JSON; it may differ from the one the file was used
@@ -136,6 +137,8 @@ class EntropicMemory(MemoryReader):
         database, indexes = open_engine(path, settings, read_only=read_only)
         try:
             embedder = RecordedEmbedder(database) if embedder is None else as_embedder(embedder)
+            if embedder.name in SAME and "merge_threshold" not in what.model_fields_set:
+                what = what.replace(merge_threshold=SAME[embedder.name])
             opened = MemoryStore(database, embedder, what, settings, indexes, adopt=reembed)
             if reembed and not opened.is_current:
                 opened.reembed(embedder, progress)

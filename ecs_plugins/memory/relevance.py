@@ -14,7 +14,7 @@ whether the question asks about a person. Nothing in it depends on the other ite
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
@@ -24,6 +24,7 @@ import numpy as np
 from ecs_plugins.common.text import WORD, asks, terms
 from ecs_plugins.memory.near_texts import word_list
 from ecs_plugins.memory.types import Floats
+from ecs_plugins.ranking.embedder import MULTILINGUAL_EMBEDDER
 
 _PERSONAL: Final = word_list(
     """i me my mine myself we us our ours ich mein meine meinen meinem meiner mich mir wir unser
@@ -121,6 +122,12 @@ class Scale(NamedTuple):
 
 
 DEFAULT: Final = Scale()
+
+SCALES: Final[Mapping[str, Scale]] = {MULTILINGUAL_EMBEDDER: Scale(0.73, 0.03)}
+"""Scales of embedders by name, fitted so that the numbers above hold (own pairs)."""
+
+SAME: Final[Mapping[str, float]] = {MULTILINGUAL_EMBEDDER: 0.97}
+"""Default of ``MemoryConfig.merge_threshold`` by embedder, where cosines lie elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

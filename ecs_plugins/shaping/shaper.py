@@ -73,7 +73,8 @@ class ContextShaper:
     Args:
         model: The local language model that scores.
         config: The settings; a mapping of them does too.
-        embedder: For the rankers ``"dense"`` and ``"convex"``, also those of a signal; by default
+        embedder: For the rankers ``"dense"`` and ``"convex"``, also those of a signal, or
+            ``"multilingual"``; by default
             the one that is installed, loaded when it is first needed.
         probability: The probability that a passage helps, as `ModelDiagnostics` fits it to own
             examples; None takes the one that the package ships for model and signal, if any.
@@ -84,7 +85,7 @@ class ContextShaper:
         model: LanguageModel,
         config: ShapingConfig | Mapping[str, Any] | None = None,
         *,
-        embedder: Embedder | None = None,
+        embedder: Embedder | str | None = None,
         probability: ProbabilityFit | None = None,
     ) -> None:
         if not callable(getattr(model, "score", None)):

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.relevance import DEFAULT, Scale
+from ecs_plugins.memory.relevance import DEFAULT, SCALES, Scale
 from ecs_plugins.memory.store.values import unpack
 from ecs_plugins.storage.base import Connection
 
@@ -32,14 +32,15 @@ _RECORD = """
 """
 
 
-def recorded_scale(connection: Connection, epoch: int) -> Scale:
-    """Return the scale measured for the present vectors; else that of the default embedder."""
+def recorded_scale(connection: Connection, epoch: int, name: str) -> Scale:
+    """Return the scale measured for the present vectors; else that of the embedder's name."""
+    known = SCALES.get(name, DEFAULT)
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
     if row is None:
-        return DEFAULT
+        return known
     measured = json.loads(row[0])
     if measured["epoch"] != epoch:
-        return DEFAULT
+        return known
     return Scale(float(measured["mean"]), float(measured["deviation"]))
 
 

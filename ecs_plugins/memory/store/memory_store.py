@@ -16,7 +16,7 @@ import numpy as np
 from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError, StorageError
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.records import ErasureReceipt
-from ecs_plugins.memory.relevance import DEFAULT
+from ecs_plugins.memory.relevance import DEFAULT, SCALES
 from ecs_plugins.memory.store import reembedding
 from ecs_plugins.memory.store.cosine_scale import recorded_scale
 from ecs_plugins.memory.store.embedder_epoch import epoch_of, record, recorded
@@ -119,7 +119,7 @@ class MemoryStore:
         self.dimension = int(embedder.dimension)
         self.epoch, self.is_current = self._identify(adopt)
         with database.read() as connection:
-            self.scale = recorded_scale(connection, self.epoch)
+            self.scale = recorded_scale(connection, self.epoch, embedder.name)
         self.closed = False
         self._receipts: list[weakref.ref[ErasureReceipt]] = []
         self._noting = threading.Lock()
@@ -205,7 +205,7 @@ class MemoryStore:
             raise
         self.epoch = epoch
         self.is_current = True
-        self.scale = DEFAULT
+        self.scale = SCALES.get(embedder.name, DEFAULT)
         self.reset()
         self.indexes.prepare()
 
