@@ -54,6 +54,9 @@ tombstones there must be more, because the graph is then searched as much wider.
 _TAIL = 256
 """Rows that may wait to be linked."""
 
+_SLOTS = 16
+"""Rows for which a tail has room at first."""
+
 _LINKS = 16
 """Links of a vector in each layer of the graph (M of HNSW)."""
 
@@ -62,6 +65,9 @@ _EF_CONSTRUCTION = 40
 
 _CHUNK = 1024
 """Vectors linked at a time; a closing memory can stop in between."""
+
+_NARROW = 64
+"""``efSearch`` that finds the vectors that repeat a query, which lie very near."""
 
 _MIN_DEAD = 256
 """Tombstones that are always tolerated."""
@@ -139,6 +145,68 @@ def best_places(scores: Vector, k: int) -> Rows:
 # Vectors
 
 
+class _Tail:
+    """Rows that wait to be linked, and their vectors in one buffer.
+
+    Attributes:
+        slots: The place of each row in the buffer.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        self.slots: dict[int, int] = {}
+        self._used = 0
+        self._rows: Rows = np.empty(_SLOTS, dtype=np.int64)  # -1 for a removed one
+        self._vectors: Matrix = np.empty((_SLOTS, dimension), dtype=np.float32)
+
+    def add(self, rows: Rows, vectors: Matrix) -> None:
+        """Add rows with their vectors ``[rows, dimension]``."""
+        end = self._used + len(rows)
+        if end > len(self._rows):
+            self._grow(len(rows))
+            end = self._used + len(rows)
+        self._rows[self._used : end] = rows
+        self._vectors[self._used : end] = vectors
+        self.slots.update(zip(rows.tolist(), range(self._used, end), strict=True))
+        self._used = end
+
+    def _grow(self, count: int) -> None:
+        """Make room for so many rows, and close the gaps of removed ones."""
+        rows, vectors = self.content()
+        self._used = len(rows)
+        size = 2 * (self._used + count)
+        self._rows = np.resize(rows, size)
+        self._vectors = np.concatenate(
+            [vectors, np.empty((size - self._used, vectors.shape[1]), dtype=np.float32)]
+        )
+        self.slots = dict(zip(rows.tolist(), range(self._used), strict=True))
+
+    def remove(self, row: int) -> None:
+        """Remove a row if it waits."""
+        slot = self.slots.pop(row, None)
+        if slot is not None:
+            self._rows[slot] = -1
+
+    def content(self) -> tuple[Rows, Matrix]:
+        """Return the rows and their vectors."""
+        rows = self._rows[: self._used]
+        is_live = rows >= 0
+        return rows[is_live], self._vectors[: self._used][is_live]
+
+    def scores(self, query: Vector) -> tuple[Rows, Vector]:
+        """Return the rows and their inner products with a query."""
+        rows = self._rows[: self._used]
+        scores = self._vectors[: self._used] @ query
+        if len(self.slots) == self._used:
+            return rows, scores
+        is_live = rows >= 0
+        return rows[is_live], scores[is_live]
+
+    def vector(self, row: int) -> Vector:
+        """Return the vector of a row that waits."""
+        vector: Vector = self._vectors[self.slots[row]]
+        return vector
+
+
 class VectorIndex:
     """Row numbers and their unit vectors of one dimension. Thread-safe.
 
@@ -156,14 +224,14 @@ class VectorIndex:
         # By position in the graph: the row, -1 for a tombstone.
         self._rows: Rows = np.empty(0, dtype=np.int64)
         self._places: dict[int, int] = {}
-        self._tail: dict[int, Vector] = {}
-        self._waiting: Matrix | None = None  # the vectors of the tail
+        self._tail = _Tail(dimension)
+        self._living: dict[int, tuple[Any, ...]] = {}  # by width, parameters without tombstones
 
     def __len__(self) -> int:
-        return len(self._places) + len(self._tail)
+        return len(self._places) + len(self._tail.slots)
 
     def __contains__(self, row: int) -> bool:
-        return row in self._places or row in self._tail
+        return row in self._places or row in self._tail.slots
 
     @property
     def linked(self) -> int:
@@ -180,36 +248,26 @@ class VectorIndex:
         """Approximate bytes in memory."""
         vector = 4 * self.dimension
         linked = vector + 8 * _LINKS + 128
-        return self.linked * linked + len(self._tail) * vector
+        return self.linked * linked + len(self._tail.slots) * vector
 
     def rows(self) -> Rows:
         """Return the live rows."""
         with self._lock:
-            live = [*self._places, *self._tail]
+            live = [*self._places, *self._tail.slots]
         return np.array(live, dtype=np.int64)
-
-    def _tail_vectors(self) -> Matrix:
-        """Return the vectors of the tail ``[waiting, dimension]``."""
-        if self._waiting is None:
-            vectors = [*self._tail.values()]
-            matrix = np.array(vectors, dtype=np.float32)
-            self._waiting = matrix.reshape(-1, self.dimension)
-        return self._waiting
 
     # Changing
 
     def add(self, rows: Rows, vectors: Matrix) -> None:
         """Add new rows; ``vectors`` is ``[rows, dimension]``."""
         with self._lock:
-            own = np.array(vectors, dtype=np.float32)
-            self._waiting = np.concatenate([self._tail_vectors(), own])
-            self._tail.update(zip(rows.tolist(), own, strict=True))
+            self._tail.add(rows, vectors)
             if self._is_linked_now():
                 self._link()
 
     def _is_linked_now(self) -> bool:
         """Return True if the tail is full, and small enough to be linked at once."""
-        waiting = len(self._tail)
+        waiting = len(self._tail.slots)
         if waiting <= _TAIL:
             return False
         return len(self) < LARGE or waiting <= 2 * _TAIL
@@ -217,48 +275,51 @@ class VectorIndex:
     def _link(self) -> None:
         """Link the rows of the tail."""
         start = self.linked
+        rows, vectors = self._tail.content()
         with _one_thread():
-            self._graph.add(self._tail_vectors())
-        places = range(start, self.linked)
-        self._rows = np.concatenate([self._rows, numbers(self._tail)])
-        self._places.update(zip(self._tail, places, strict=True))
-        self._tail = {}
-        self._waiting = None
+            self._graph.add(vectors)
+        self._rows = np.concatenate([self._rows, rows])
+        self._living = {}
+        self._places.update(zip(rows.tolist(), range(start, self.linked), strict=True))
+        self._tail = _Tail(self.dimension)
 
     def remove(self, rows: Rows) -> None:
         """Remove rows; unknown ones are ignored."""
         with self._lock:
             for row in rows.tolist():
-                if row in self._tail:
-                    del self._tail[row]
-                    self._waiting = None
+                self._tail.remove(row)
                 if row in self._places:
                     place = self._places.pop(row)
                     self._rows[place] = -1
+                    self._living = {}
 
     # Searching
 
-    def search(self, query: Vector, k: int, *, allowed: Rows | None = None) -> tuple[Rows, Vector]:
+    def search(
+        self, query: Vector, k: int, *, allowed: Rows | None = None, narrow: bool = False
+    ) -> tuple[Rows, Vector]:
         """Return the ``k`` live rows nearest to a query and their inner products, best first.
 
-        If ``allowed`` is given, only these rows are compared, one by one.
+        If ``allowed`` is given, only these rows are compared, one by one. A ``narrow`` search is
+        faster and finds the rows that repeat the query.
         """
         with self._lock:
             if allowed is None:
-                linked, linked_scores = self._search_linked(query, k)
-                rows = np.concatenate([numbers(self._tail), linked])
-                scores = np.concatenate([self._tail_vectors() @ query, linked_scores])
+                linked, linked_scores = self._search_linked(query, k, narrow)
+                waiting, waiting_scores = self._tail.scores(query)
+                rows = np.concatenate([waiting, linked])
+                scores = np.concatenate([waiting_scores, linked_scores])
             else:
                 rows = numbers([row for row in allowed.tolist() if row in self])
                 scores = self.scores(rows, query)
         best = best_places(scores, k)
         return rows[best], scores[best]
 
-    def _search_linked(self, query: Vector, k: int) -> tuple[Rows, Vector]:
+    def _search_linked(self, query: Vector, k: int, narrow: bool) -> tuple[Rows, Vector]:
         """Return at least the ``k`` best linked rows, by the graph where that is faster."""
         live_count = len(self._places)
         is_large = live_count**2 >= SMALL * len(self._rows) and 2 * k < live_count
-        found = self._search_graph(query, k) if is_large else None
+        found = self._search_graph(query, k, narrow) if is_large else None
         if found is not None:
             return found
         scores = self._linked_vectors() @ query
@@ -267,24 +328,29 @@ class VectorIndex:
         live = self._rows >= 0
         return self._rows[live], scores[live]
 
-    def _search_graph(self, query: Vector, k: int) -> tuple[Rows, Vector] | None:
+    def _search_graph(self, query: Vector, k: int, narrow: bool) -> tuple[Rows, Vector] | None:
         """Return ``k`` rows and their scores; None if the graph does not reach so many."""
         linked = len(self._rows)
         live = len(self._places)
-        width = max(search_width(linked), 2 * k)
+        width = max(_NARROW if narrow else search_width(linked), 2 * k)
         width = int(width * linked / live)
-        parameters = _wide(width)
-        if live < linked:
-            faiss = _faiss()
-            living = np.packbits(self._rows >= 0, bitorder="little")
-            selector = faiss.IDSelectorBitmap(linked, faiss.swig_ptr(living))
-            parameters = faiss.SearchParametersHNSW(efSearch=width, sel=selector)
+        parameters = _wide(width) if live == linked else self._without_tombstones(width)
         queries = np.ascontiguousarray(query[None], dtype=np.float32)
         with _one_thread():
             scores, places = self._graph.search(queries, k, params=parameters)
         if (places < 0).any():
             return None
         return self._rows[places[0]], scores[0]
+
+    def _without_tombstones(self, width: int) -> Any:
+        """Return the parameters of a search that leaves tombstones out."""
+        if width not in self._living:
+            faiss = _faiss()
+            bits = np.packbits(self._rows >= 0, bitorder="little")
+            selector = faiss.IDSelectorBitmap(len(self._rows), faiss.swig_ptr(bits))
+            parameters = faiss.SearchParametersHNSW(efSearch=width, sel=selector)
+            self._living = {width: (parameters, selector, bits)}
+        return self._living[width][0]
 
     def _linked_vectors(self) -> Matrix:
         """Return the vectors in the graph by position, as a view ``[linked, dimension]``."""
@@ -301,8 +367,8 @@ class VectorIndex:
         linked = self._linked_vectors()
         vectors = np.empty((len(rows), self.dimension), dtype=np.float32)
         for at, row in enumerate(rows.tolist()):
-            waiting = self._tail.get(row)
-            vectors[at] = linked[self._places[row]] if waiting is None else waiting
+            place = self._places.get(row)
+            vectors[at] = self._tail.vector(row) if place is None else linked[place]
         return vectors
 
     def scores(self, rows: Rows, query: Vector) -> Vector:
@@ -314,9 +380,9 @@ class VectorIndex:
             scores = np.full(len(rows), -1.0, dtype=np.float32)
             scores[is_linked] = self._linked_vectors()[places[is_linked]] @ query
             for at in np.flatnonzero(~is_linked).tolist():
-                waiting = self._tail.get(int(rows[at]))
-                if waiting is not None:
-                    scores[at] = waiting @ query
+                row = int(rows[at])
+                if row in self._tail.slots:
+                    scores[at] = self._tail.vector(row) @ query
             return scores
 
     # Upkeep
@@ -324,7 +390,7 @@ class VectorIndex:
     @property
     def is_worn(self) -> bool:
         """Return True if the tail should be linked or the graph built anew."""
-        return self._is_dead or len(self._tail) > _TAIL
+        return self._is_dead or len(self._tail.slots) > _TAIL
 
     @property
     def _is_dead(self) -> bool:
@@ -338,15 +404,14 @@ class VectorIndex:
             if not self._is_dead:
                 fresh._take(self)
                 fresh._graph = _faiss().clone_index(self._graph)
-                fresh._tail = {}
+                fresh._tail = _Tail(self.dimension)
             waiting = np.setdiff1d(rows, fresh.rows())
             vectors = self._vectors(waiting)
         for start in range(0, len(waiting), _CHUNK):
             if stop is not None and stop.is_set():
                 return
             chunk = slice(start, start + _CHUNK)
-            fresh._tail = dict(zip(waiting[chunk].tolist(), vectors[chunk], strict=True))
-            fresh._waiting = vectors[chunk]
+            fresh._tail.add(waiting[chunk], vectors[chunk])
             fresh._link()
         with self._lock:
             present = self.rows()
@@ -361,8 +426,8 @@ class VectorIndex:
         self._graph = other._graph
         self._rows = other._rows.copy()
         self._places = {**other._places}
-        self._tail = {**other._tail}
-        self._waiting = None
+        self._tail = other._tail
+        self._living = {}
         self.stored = other.stored
 
     def links(self) -> tuple[bytes, bytes]:
@@ -395,6 +460,7 @@ class VectorIndex:
             self._graph = graph
             self._places = places
             self._rows = np.where(is_live, rows, -1)
+            self._living = {}
             self.stored = len(rows)
 
 
@@ -418,9 +484,11 @@ class RowIndex:
         """Approximate bytes in memory."""
         return self.index.size + self.words.size
 
-    def nearest(self, query: Vector, k: int, *, allowed: Rows | None = None) -> tuple[Rows, Vector]:
+    def nearest(
+        self, query: Vector, k: int, *, allowed: Rows | None = None, narrow: bool = False
+    ) -> tuple[Rows, Vector]:
         """Return the ``k`` rows of the largest cosine; see `VectorIndex.search`."""
-        return self.index.search(query, k, allowed=allowed)
+        return self.index.search(query, k, allowed=allowed, narrow=narrow)
 
     def candidates(
         self, query: str, vector: Vector, count: int, *, allowed: Rows | None = None

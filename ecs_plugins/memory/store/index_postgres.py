@@ -186,8 +186,11 @@ class ServerIndex:
             key = (vector.tobytes(), k)
             self._expected[key] = [(rows[at], -float(cosines[at])) for at in best]
 
-    def nearest(self, query: Vector, k: int, *, allowed: Rows | None = None) -> tuple[Rows, Vector]:
+    def nearest(
+        self, query: Vector, k: int, *, allowed: Rows | None = None, narrow: bool = False
+    ) -> tuple[Rows, Vector]:
         """Return the ``k`` rows of the largest cosine, and these, best first."""
+        del narrow  # `expect` sets the width
         expected = self._expected.get((query.tobytes(), k))
         if allowed is not None:
             near = self._nearest_of(query, k, allowed)

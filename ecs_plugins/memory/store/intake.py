@@ -318,13 +318,14 @@ class Intake:
         floor = self._config.merge_threshold - _TIE
         wanted = _FIRST_LOOK
         while True:
-            rows, scores = opened.nearest(vector, wanted)
+            rows, scores = opened.nearest(vector, wanted, narrow=True)
             near_rows = rows[scores >= floor]
             near = self._stored(near_rows.tolist(), len(vector))
             best = _best_of_each_tier(near, vector)
             if len(rows) < wanted or scores[-1] < floor:
                 return best
-            populated = [tier for tier, count in self._space.count.items() if count]
+            populated = {tier for tier, count in self._space.count.items() if count}
+            populated.update(each.tier for each in self._unwritten.values())
             if len(best) >= len(populated):
                 return best
             wanted *= 4

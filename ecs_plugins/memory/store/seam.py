@@ -44,8 +44,13 @@ class Candidates:
 class SpaceIndex(Protocol):
     """Finds the items of one namespace within one transaction."""
 
-    def nearest(self, query: Vector, k: int, *, allowed: Rows | None = None) -> tuple[Rows, Vector]:
-        """The ``k`` rows of the largest cosine, and these, best first; fewer if there are fewer."""
+    def nearest(
+        self, query: Vector, k: int, *, allowed: Rows | None = None, narrow: bool = False
+    ) -> tuple[Rows, Vector]:
+        """Return the ``k`` rows of the largest cosine, and these, best first.
+
+        A ``narrow`` search is faster and finds the rows that repeat the query.
+        """
         ...
 
     def candidates(

@@ -58,6 +58,7 @@ _NEAR = 16
 _RECORD = 1000
 """Approximate bytes of a memory without its vector."""
 
+_TIE = 1e-6
 _MARGIN = 0.05
 """The mean of a cluster may be nearer to a memory than each of its items, by this cosine."""
 
@@ -141,10 +142,11 @@ def _near(
     index = store.indexes.current(connection, space)
     vectors = np.stack([row.item.vector for row in hot])
     index.expect(vectors, _NEAR)
-    floor = store.config.merge_threshold - _MARGIN
+    is_near = vectors @ vectors.T >= store.config.merge_threshold
+    floors = store.config.merge_threshold - np.where(is_near.sum(axis=1) > 1, _MARGIN, _TIE)
     found: set[int] = set()
-    for vector in vectors:
-        rows, cosines = index.nearest(vector, _NEAR)
+    for vector, floor in zip(vectors, floors, strict=True):
+        rows, cosines = index.nearest(vector, _NEAR, narrow=True)
         found.update(rows[cosines >= floor].tolist())
     found.difference_update(row.row for row in hot)
     if not found:

@@ -63,9 +63,9 @@ def test_few_vectors_are_all_compared_and_many_are_looked_for_in_the_graph(monke
     searched = []
     search_graph = VectorIndex._search_graph
 
-    def spy(index, query, k):
+    def spy(index, query, k, narrow):
         searched.append(index.linked)
-        return search_graph(index, query, k)
+        return search_graph(index, query, k, narrow)
 
     monkeypatch.setattr(VectorIndex, "_search_graph", spy)
     for count, dead in ((100, 1), (102, 1), (398, 199), (404, 202)):
