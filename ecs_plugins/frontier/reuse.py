@@ -8,7 +8,6 @@ survives a ``fork``.
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import math
@@ -179,7 +178,9 @@ class ReuseLedger:
         """Return the ledger of a tenant below this one, on the same connections."""
         if not namespace:
             return self
-        tenant = copy.copy(self)
+        # Not `copy.copy`, which goes by `__reduce__` and opens the file again.
+        tenant = object.__new__(ReuseLedger)
+        vars(tenant).update(vars(self))
         tenant._labels = (*self._labels, *check_namespace(namespace))
         return tenant
 
@@ -305,8 +306,9 @@ class ReuseLedger:
         name = stored_id(context) if context else ""
         with self._database.write(scope=(self._namespace,)) as connection:
             for key, paid in prepared.items():
-                values = (self._namespace, name, *key, paid.cost, now, paid.life)
-                connection.execute(_PREPARE, values)
+                where = (self._namespace, name, *key)
+                connection.execute(_PREPARE, (*where, paid.cost, now, paid.life))
+                connection.execute(_END_LEASE, (*where, self._holder))
             for booking in spent:
                 row = (self._namespace, day, *booking.key, booking.unit, *_sums(booking))
                 connection.execute(_SPEND, row)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
+from llama_index.core import Document, SummaryIndex
 from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.query_engine import RouterQueryEngine
 from llama_index.core.retrievers import RouterRetriever
@@ -108,3 +109,56 @@ def test_decision_and_cost_are_events(frontier, dispatched):
 def test_nodes_or_a_retriever_are_wanted(frontier, fields):
     with pytest.raises(ConfigurationError, match="nodes or a retriever"):
         LlamaIndex().routed(frontier, **fields)
+
+
+def words(texts):
+    return [len(text.split()) for text in texts]
+
+
+def streaming_engine(frontier, ledger, count_tokens):
+    llm = MockLLM(max_tokens=3)
+    nodes = [Document(text="word " * 300)]
+    engine = SummaryIndex(nodes).as_query_engine(llm=llm, streaming=True)
+    return FrontierQueryEngine(
+        FrontierSelector(frontier, target_f1=0.7, ledger=ledger, context_id="c"),
+        dict.fromkeys(LABELS, engine),
+        count_tokens=count_tokens,
+    )
+
+
+def test_a_stream_is_settled_when_it_ends_however_it_ends(frontier, ledger):
+    engine = streaming_engine(frontier, ledger, words)
+    read = engine.query(FrontierQuery(QUESTION, reuse=1))
+    assert ledger.spent_by_tenants() == []
+    assert "".join(read.response_gen)
+    (spend,) = ledger.spent_by_tenants()
+    assert spend.cost > 300
+    assert read.metadata["frontier"]["settlement"]["actual"]["stage2"] == spend.cost
+    left = engine.query(FrontierQuery(QUESTION, reuse=1))
+    next(left.response_gen)
+    left.response_gen.close()
+    forgotten = engine.query(FrontierQuery(QUESTION, reuse=1))
+    del forgotten
+    (spend,) = ledger.spent_by_tenants()
+    assert spend.queries == 3
+    assert spend.cost > 600
+
+
+async def test_an_async_stream_is_settled_when_it_ends(frontier, ledger):
+    engine = streaming_engine(frontier, ledger, words)
+    response = await engine.aquery(FrontierQuery(QUESTION, reuse=1))
+    text = "".join([chunk async for chunk in response.async_response_gen()])
+    (spend,) = ledger.spent_by_tenants()
+    assert text
+    assert spend.cost > 300
+
+
+def test_tokens_that_nobody_reported_are_unknown(frontier, ledger):
+    engine = streaming_engine(frontier, ledger, None)
+    response = engine.query(FrontierQuery(QUESTION, reuse=1))
+    assert str(response)
+    settlement = response.metadata["frontier"]["settlement"]
+    assert settlement["actual"] == {"stage1": None, "stage2": None}
+    assert settlement["ratio"] is None
+    (spend,) = ledger.spent_by_tenants()
+    assert (spend.queries, spend.unknown, spend.cost) == (1, 1, 0.0)
