@@ -63,10 +63,14 @@ _MARGIN = 0.05
 """The mean of a cluster may be nearer to a memory than each of its items, by this cosine."""
 
 _STATES = """
-    SELECT row, evidence, pinned, judged FROM tiers
+    SELECT row, {state} FROM tiers
     WHERE namespace = ? AND live = 1 AND tier = ?
     ORDER BY row
 """
+_CHECKED_STATES = _STATES.format(state="evidence_crc")
+_UNCHECKED_STATES = _STATES.format(
+    state="CAST(evidence AS TEXT) || ' ' || CAST(pinned AS TEXT) || ' ' || CAST(judged AS TEXT)"
+)
 
 
 class TierCache:
@@ -82,20 +86,23 @@ class TierCache:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.size = 0
-        self._states: dict[int, tuple[Any, ...]] = {}
+        self._states: dict[int, object] = {}
         self._rows: dict[int, TierRow] = {}
 
     def read(
-        self, connection: Connection, space: Space, tier: Tier, dimension: int
+        self, connection: Connection, space: Space, tier: Tier, store: MemoryStore
     ) -> list[TierRow]:
         """Return the rows of the tier, oldest row first."""
-        states = {state[0]: state for state in connection.execute(_STATES, (space.id, tier))}
-        known = self._states
-        changed = [row for row, state in states.items() if known.get(row) != state]
-        read = tiers.by_rows(connection, space.id, changed, dimension, members=tier == "hot")
-        self._rows = {row: read.get(row) or self._rows[row] for row in states}
+        sql = _CHECKED_STATES if store.database.has_checksums else _UNCHECKED_STATES
+        states: dict[int, object] = dict(connection.execute(sql, (space.id, tier)))
+        known = self._states.get
+        changed = [row for row, state in states.items() if known(row) != state]
+        rows = self._rows | tiers.by_rows(
+            connection, space.id, changed, store.dimension, members=tier == "hot"
+        )
+        self._rows = {row: rows[row] for row in states}
         self._states = states
-        self.size = len(states) * (_RECORD + 4 * dimension)
+        self.size = len(states) * (_RECORD + 4 * store.dimension)
         return [*self._rows.values()]
 
 
@@ -104,7 +111,7 @@ def _tier(store: MemoryStore, connection: Connection, space: Space, tier: Tier) 
     cache = store.tier_caches.get(
         (space.id, tier), lambda: TierCache(space.epoch), lambda known: known.epoch == space.epoch
     )
-    rows: list[TierRow] = cache.read(connection, space, tier, store.dimension)
+    rows: list[TierRow] = cache.read(connection, space, tier, store)
     return rows
 
 
