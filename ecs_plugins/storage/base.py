@@ -65,7 +65,7 @@ class Schema:
 
     @property
     def version(self) -> int:
-        """The newest version."""
+        """Return the newest version."""
         return len(self.migrations)
 
     def migrate(self, connection: Connection, version: int) -> None:
@@ -120,7 +120,7 @@ class SqlDatabase(ABC):
 
     @property
     def _transaction(self) -> Transaction | None:
-        """The transaction of this thread."""
+        """Return the transaction of this thread."""
         return getattr(self._here, "transaction", None)
 
     @property
@@ -140,7 +140,7 @@ class SqlDatabase(ABC):
 
     @contextmanager
     def read(self) -> Iterator[Any]:
-        """A connection inside one consistent view; within a transaction of the same thread, its."""
+        """Lend a connection with one consistent view: that of this thread's transaction, if any."""
         if self._transaction is not None:
             yield self._transaction.connection
             return
@@ -153,7 +153,7 @@ class SqlDatabase(ABC):
 
     @contextmanager
     def write(self, *, wait: bool = True, scope: Scope = ()) -> Iterator[Any]:
-        """A connection inside one transaction; committed unless the block raises.
+        """Lend a connection inside a transaction, committed unless the block raises.
 
         Compute before, write inside: other writers wait meanwhile. Within a write transaction of
         the same thread it is that one, which is committed or rolled back as a whole.
@@ -195,11 +195,11 @@ class SqlDatabase(ABC):
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Any]:
-        """A connection inside a transaction that only reads."""
+        """Lend a connection inside a transaction that only reads."""
 
     @abstractmethod
     def _writing(self, wait: bool, scope: Scope) -> AbstractContextManager[Any]:
-        """A connection inside a transaction that is committed unless the block raises."""
+        """Lend a connection inside a transaction, committed unless the block raises."""
 
     def _widen(self, scope: Scope) -> None:  # noqa: B027
         """Let the write transaction of this thread write to a further scope."""
@@ -221,14 +221,14 @@ class SqlDatabase(ABC):
 
     @abstractmethod
     def size(self) -> int:
-        """Bytes on disk."""
+        """Return the bytes on disk."""
 
     @abstractmethod
     def close(self) -> None:
         """Close every connection; those in use close when their user is done."""
 
     def claim(self, _name: str, *, wait: bool = True) -> AbstractContextManager[bool]:  # noqa: ARG002
-        """Claim a name that nobody else has, or ``wait`` for it: whether it is claimed now."""
+        """Acquire a named lock; yield False if it is taken and ``wait`` is False."""
         return nullcontext(True)
 
     def integrity(self, _connection: Any) -> Sequence[str]:
@@ -236,7 +236,7 @@ class SqlDatabase(ABC):
         return ()
 
     def make_room(self) -> None:  # noqa: B027
-        """Free what disk space the database can spare, so that content can be erased."""
+        """Free the disk space that the database can spare, so that content can be erased."""
 
     def warnings(self, _connection: Any) -> Sequence[str]:
         """Return the settings that leave damage of the files unnoticed."""

@@ -351,7 +351,7 @@ class PostgresDatabase(SqlDatabase):
 
     @contextmanager
     def _connection(self, begin: str = "") -> Iterator[Raw]:
-        """A connection after a first statement, which finds those that died while they waited."""
+        """Lend a connection after a first statement, which finds those that died while waiting."""
         with translated(self.path):
             for left in reversed(range(1 + self._pool_size)):
                 raw = self._pool.getconn()

@@ -349,7 +349,7 @@ class Database(SqlDatabase):
         return problems
 
     def size(self) -> int:
-        """Bytes of the database, its log included."""
+        """Return the bytes of the database, its log included."""
         if self.in_memory:
             with self.read() as connection:
                 pages = connection.execute("PRAGMA page_count").fetchone()[0]

@@ -241,7 +241,7 @@ def _checked_rows(connection: Connection) -> int:
 
 
 def _tried(what: str, check: Check) -> Iterator[str]:
-    """The problems that a check finds, its own failure included."""
+    """Yield the problems that a check finds, and its own failure."""
     try:
         yield from check()
     except Exception as error:
@@ -344,7 +344,7 @@ def rows(
     *,
     before: str = "",
 ) -> Iterator[dict[str, Any]]:
-    """The rows of a table as they are stored, by column."""
+    """Yield the rows of a table as they are stored, by column."""
     names = columns()[table]
     listed = ", ".join(names)
     stored = connection.execute(f"{before} SELECT {listed} FROM {table} WHERE {where}", values)

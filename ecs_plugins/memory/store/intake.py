@@ -92,7 +92,7 @@ def prepared(
 
 
 def foreseen(store: MemoryStore, namespace: Namespace, messages: Sequence[NewMessage]) -> list[str]:
-    """The texts that are embedded when messages are added, as things stand."""
+    """Return the texts that adding messages embeds."""
     now = time.time()
     with store.reading(namespace) as (connection, space):
         latest = _latest(connection, space, now)
@@ -127,7 +127,7 @@ def _without_empty_replies(
 
 
 def _latest(connection: Connection, space: Space | None, now: float) -> Memory | None:
-    """The latest message of a namespace, if there is one."""
+    """Return the latest message of a namespace, if there is one."""
     if space is None:
         return None
     last = log.log(connection, space.id, now=now, limit=1)
@@ -314,7 +314,7 @@ class Intake:
         self._known.pop(old.row, None)
 
     def _near(self, opened: SpaceIndex, vector: Vector) -> dict[Tier, _Near]:
-        """The item of each tier nearest to a vector, if it is near enough to be repeated."""
+        """Return the nearest item of each tier, if it is near enough to be repeated."""
         floor = self._config.merge_threshold - _TIE
         wanted = _FIRST_LOOK
         while True:
@@ -331,7 +331,7 @@ class Intake:
             wanted *= 4
 
     def _stored(self, rows: Sequence[int], dimension: int) -> list[TierRow]:
-        """The live items of rows, in the order of these."""
+        """Return the live items of rows, in the order of their numbers."""
         near = sorted(row for row in rows if row not in self._replaced)
         unread = [row for row in near if row not in self._known]
         if unread:
@@ -355,7 +355,7 @@ class Intake:
 
 
 def _best_of_each_tier(rows: Sequence[TierRow], vector: Vector) -> dict[Tier, _Near]:
-    """The item of each tier that is nearest to a vector; of equals, the older row."""
+    """Return the item of each tier nearest to a vector; of equals, the older row."""
     best: dict[Tier, _Near] = {}
     for each in rows:
         cosine = float(each.item.vector @ vector)

@@ -76,7 +76,7 @@ class NewItem:
         self.serialised()
 
     def serialised(self) -> str:
-        """The value as it is stored; half of a surrogate pair, which no file holds, as U+FFFD."""
+        """Return the value as JSON; half of a surrogate pair becomes U+FFFD."""
         stored = {name: part for name, part in self.value.items() if name != self.text_key}
         try:
             return well_formed(json.dumps(stored, ensure_ascii=False, allow_nan=False))
@@ -158,12 +158,12 @@ class ItemView:
         return map(_item, rows)
 
     def get(self, namespace: Namespace, key: str) -> StoredItem | None:
-        """One item."""
+        """Return one item."""
         items = self._select("i.namespace = ? AND i.key = ?", (encode(namespace), key))
         return next(items, None)
 
     def of_messages(self, ids: Sequence[str]) -> dict[str, StoredItem]:
-        """The items that belong to messages, by message id."""
+        """Return the items that belong to messages, by message id."""
         among = "i.message IN (SELECT value FROM json_each(?))"
         found = self._select(among, (json.dumps(list(ids)),))
         return {item.message: item for item in found if item.message is not None}
@@ -171,7 +171,7 @@ class ItemView:
     def find(
         self, prefix: Namespace, *, condition: Condition | None = None, limit: int | None = None
     ) -> list[StoredItem]:
-        """The items in a namespace and below it, in the order in which they were first put."""
+        """Return the items in a namespace and below it, in the order of their creation."""
         found = self._select(*under(prefix, "i.namespace"))
         matching = (item for item in found if condition is None or condition(item.value))
         return list(islice(matching, limit))
@@ -185,7 +185,7 @@ class ItemView:
         condition: Condition | None = None,
         limit: int | None = None,
     ) -> list[tuple[StoredItem, float | None]]:
-        """Items as a recall would find them, best first; those without a text follow, score None.
+        """Return items as a recall would rank them, best first; items without a text follow.
 
         The score of an item is the probability that it is evidence for the answer, as in
         `EntropicMemory.recall`; an item of several texts has that of its best one.
@@ -222,7 +222,7 @@ class ItemView:
         allowed: Rows | None,
         most: int,
     ) -> list[tuple[StoredItem, float | None]]:
-        """The items that fit best: more are looked at until no other can be among them."""
+        """Return the best items; look at more until no other can be among them."""
         count = max(most, CANDIDATES)
         while True:
             judged = index.judged(question, vector, self._store.scale, count=count, allowed=allowed)
@@ -238,7 +238,7 @@ class ItemView:
     def _hits(
         self, index: ItemIndex, judged: JudgedRows, most: int
     ) -> tuple[list[tuple[StoredItem, float | None]], float]:
-        """The best items among candidates that have not expired, and the fit of the last."""
+        """Return the best live items among candidates, and the fit of the last."""
         rows = judged.rows.tolist()
         fits = judged.fits.tolist()
         scores = judged.scores.tolist()
@@ -258,13 +258,13 @@ class ItemView:
         return hits, worst
 
     def _by_rows(self, rows: Sequence[int]) -> dict[int, StoredItem]:
-        """The items of some rows that have not expired."""
+        """Return the live items of some rows."""
         among = "i.row IN (SELECT CAST(value AS BIGINT) FROM json_each(?))"
         items = self._select(among, (json.dumps(list(rows)),))
         return {item.row: item for item in items}
 
     def namespaces(self) -> list[Namespace]:
-        """Every namespace that holds an item, sorted."""
+        """Return every namespace that holds an item, sorted."""
         rows = self._connection.execute(_NAMESPACES, (self._kind, self._now))
         return sorted(decode(key) for (key,) in rows)
 
@@ -284,7 +284,7 @@ class Items:
         messages: Sequence[NewMessage] = (),
         erased: Sequence[str] = (),
     ) -> list[str]:
-        """The texts that are embedded when messages are added or erased, for `together`.
+        """Return the texts that adding or erasing messages embeds, for `together`.
 
         Args:
             namespace: Where messages are added.
@@ -298,7 +298,7 @@ class Items:
 
     @contextmanager
     def view(self, *, search: bool = False, kind: str = "") -> Iterator[ItemView]:
-        """One consistent view; for a search, after vectors of another embedder were replaced."""
+        """Open a consistent view; for a search, replace the vectors of another embedder first."""
         if search:
             self._embed_anew()
         with self._store.database.read() as connection:
@@ -352,7 +352,7 @@ class Items:
         return deleted
 
     def _vectors_of(self, puts: Sequence[NewItem]) -> dict[str, Vector]:
-        """The vector of each text by which items are to be found."""
+        """Return the vector of each text of the items."""
         texts: dict[str, None] = {}
         for item in puts:
             found_by = [text for text in item.texts.values() if text.strip()]

@@ -77,7 +77,7 @@ class PendingAccesses:
             return list(self._pending.pop(namespace, ()))
 
     def namespaces(self, least: int = 1) -> list[Namespace]:
-        """Where so many are pending."""
+        """Return the namespaces with so many pending recalls."""
         with self._lock:
             return [name for name, pending in self._pending.items() if len(pending) >= least]
 
@@ -163,7 +163,7 @@ class MemoryStore:
         return epoch, identity == self.identity
 
     def embed(self, texts: Sequence[str]) -> Matrix:
-        """Unit vectors ``[len(texts), dimension]``."""
+        """Return unit vectors ``[len(texts), dimension]``."""
         known: Mapping[str, Vector] = getattr(self._embedded, "vectors", {})
         if texts and all(text in known for text in texts):
             return np.stack([known[text] for text in texts])
@@ -171,7 +171,7 @@ class MemoryStore:
 
     @contextmanager
     def embedded(self, texts: Iterable[str]) -> Iterator[None]:
-        """Have the vectors of texts at hand in the block, made before it: others wait for it."""
+        """Embed texts before a block that locks others out, and use the vectors inside it."""
         known: Mapping[str, Vector] = getattr(self._embedded, "vectors", {})
         different = dict.fromkeys(texts)
         new = [text for text in different if text.strip() and text not in known]
@@ -217,7 +217,7 @@ class MemoryStore:
 
     @contextmanager
     def reading(self, namespace: Namespace) -> Iterator[tuple[Connection, Space | None]]:
-        """One consistent view, and the namespace in it."""
+        """Open a consistent view of a namespace."""
         with self.database.read() as connection:
             space = find_space(connection, namespace)
             if space is not None and space.epoch != self.epoch:
@@ -228,7 +228,7 @@ class MemoryStore:
     def writing(
         self, namespaces: Iterable[Namespace] = (), *, below: bool = False
     ) -> Iterator[Connection]:
-        """One write transaction on some namespaces; on everything, if none is named.
+        """Open a write transaction on some namespaces, or on everything if none is named.
 
         Args:
             namespaces: What is written to.
@@ -249,7 +249,7 @@ class MemoryStore:
     def writing_to(
         self, namespace: Namespace, *, create: bool = False, flush: bool = True, wait: bool = True
     ) -> Iterator[tuple[Connection, Space | None]]:
-        """One write transaction on a namespace: pending recalls first, its row saved last."""
+        """Open a write transaction on a namespace; write pending recalls first, its counters last."""
         with self.database.write(wait=wait, scope=scope_of(namespace)) as connection:
             space = find_space(connection, namespace)
             epoch = epoch_of(connection) if space is None else space.epoch
@@ -290,7 +290,7 @@ class MemoryStore:
     def together(
         self, texts: Sequence[str], namespaces: Iterable[Namespace] = ()
     ) -> Iterator[None]:
-        """One transaction for all that this thread writes in the block, or nothing of it.
+        """Open one transaction for everything that this thread writes in the block.
 
         Args:
             texts: What the block will embed. It is embedded before: others wait for the block.

@@ -163,7 +163,7 @@ def create_space(connection: Connection, namespace: Namespace, now: float, epoch
 
 
 def list_spaces(connection: Connection, prefix: Namespace | None = None) -> list[Space]:
-    """All namespaces, or those equal to ``prefix`` or below it, in the order of their keys."""
+    """Return all namespaces, or those at and below a prefix, in the order of their keys."""
     where, bounds = under(prefix, "key")
     rows = connection.execute(f"{_SELECT_SPACE} WHERE {where} ORDER BY key", bounds)
     return [_space(row) for row in rows]

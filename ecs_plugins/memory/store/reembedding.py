@@ -73,7 +73,7 @@ def _derived(
 def replaced_vectors(
     database: SqlDatabase, embed: Embed, progress: Progress | None
 ) -> Iterator[Connection]:
-    """A write transaction in which every vector has been replaced."""
+    """Open a write transaction in which every vector has been replaced."""
     known: dict[str, _Embedded] = {}
     while True:
         with database.read() as connection:

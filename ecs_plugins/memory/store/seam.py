@@ -56,11 +56,11 @@ class SpaceIndex(Protocol):
     def candidates(
         self, query: str, vector: Vector, count: int, *, allowed: Rows | None = None
     ) -> Candidates:
-        """The nearest ``count`` rows and those that cover most of the query; or those allowed."""
+        """Return the nearest ``count`` rows and those that cover most of the query, or the allowed."""
         ...
 
     def known(self, words: Sequence[str]) -> set[str]:
-        """Those of some words, casefolded, that any item has, also with an apostrophe behind."""
+        """Return the words that any item has, also before an apostrophe; all are casefolded."""
         ...
 
     def expect(self, vectors: Matrix, k: int) -> None:

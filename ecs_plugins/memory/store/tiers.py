@@ -59,7 +59,7 @@ class TierRow:
 
     @property
     def tier(self) -> Tier:
-        """Where it is, or was."""
+        """The tier of the item, now or before."""
         return "hot" if isinstance(self.item, HotItem) else "cold"
 
     @property
@@ -139,7 +139,7 @@ def select(
     dimension: int = 0,
     members: bool = False,
 ) -> list[TierRow]:
-    """Rows by a condition, without vectors if ``dimension`` is 0, hot ones perhaps with members."""
+    """Return rows by a condition, without vectors if ``dimension`` is 0."""
     columns = _SELECT if dimension else _SELECT_LIGHT
     rows = connection.execute(f"{columns} WHERE {where}", values).fetchall()
     names = [_called(row) for row in rows]
@@ -313,7 +313,7 @@ def _values(space: Space, new: Sequence[TierRow]) -> list[tuple[object, ...]]:
 
 
 def _energies(terms: FreeEnergy | None) -> tuple[float | None, ...]:
-    """E, S and F as they are written: a file's zero has no sign."""
+    """Return E, S and F as they are written: without negative zeros."""
     if terms is None:
         return (None, None, None)
     return (terms.energy + 0.0, terms.entropy + 0.0, terms.total + 0.0)
@@ -383,7 +383,7 @@ def update_all(
 
 
 def provenance(connection: Connection, items: Sequence[str]) -> dict[str, dict[str, int]]:
-    """The ids of the messages behind items, in the order of their joining, and in which version."""
+    """Return the messages behind items, in the order of joining, with the version of each."""
     behind: dict[str, dict[str, int]] = {}
     rows = connection.execute(_PROVENANCE, (dump(list(items)),))
     for item, message, version in rows:

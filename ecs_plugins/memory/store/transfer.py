@@ -93,7 +93,7 @@ def write_export(
 
 
 def exported(connection: Connection, prefix: Namespace | None, epoch: int) -> Iterator[Line]:
-    """The rows of the namespaces equal to a prefix or below it, or of all.
+    """Yield the rows of the namespaces at and below a prefix, or of all.
 
     Epochs are written relative to ``epoch``, that of the file. An item that belongs to a message
     goes with it, or stays with it.
