@@ -249,7 +249,7 @@ class MemoryStore:
     def writing_to(
         self, namespace: Namespace, *, create: bool = False, flush: bool = True, wait: bool = True
     ) -> Iterator[tuple[Connection, Space | None]]:
-        """Open a write transaction on a namespace; write pending recalls first, its counters last."""
+        """Open a write transaction on a namespace; write pending recalls first, counters last."""
         with self.database.write(wait=wait, scope=scope_of(namespace)) as connection:
             space = find_space(connection, namespace)
             epoch = epoch_of(connection) if space is None else space.epoch

@@ -56,7 +56,7 @@ class SpaceIndex(Protocol):
     def candidates(
         self, query: str, vector: Vector, count: int, *, allowed: Rows | None = None
     ) -> Candidates:
-        """Return the nearest ``count`` rows and those that cover most of the query, or the allowed."""
+        """Return the nearest ``count`` rows and those that cover the query best, or the allowed."""
         ...
 
     def known(self, words: Sequence[str]) -> set[str]:
