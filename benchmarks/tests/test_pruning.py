@@ -14,7 +14,8 @@ from benchmarks.commands.pruning import (
     shown,
     summary,
 )
-from ecs_plugins.frontier import CalibrationQuestion, Context, Document
+from ecs_plugins.frontier import CalibrationQuestion, Context
+from ecs_plugins.frontier.data import Document
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
