@@ -2,7 +2,7 @@
 
 import pytest
 
-from ecs_plugins.memory import EntropicMemory, StoreConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig, prior
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 STEP = 100
@@ -84,3 +84,39 @@ def cost_of_deleting_half(opened, count):
 def test_deleting_many_at_once_takes_each_its_share(opened):
     few, many = (cost_of_deleting_half(opened, count) for count in (50, 300))
     assert many < 9 * few
+
+
+def cost_of_sleeping(tmp_path, count):
+    """Instructions of SQLite for twenty messages and a sleep phase after so many others."""
+    config = MemoryConfig(cold_capacity=10_000)
+    store = StoreConfig(synchronous="normal")
+    path = tmp_path / f"{count}.db"
+    with EntropicMemory.open(path, embedder=FakeEmbedder(64), config=config, store=store) as memory:
+        for start in range(0, count, 20):
+            memory.add([f"w{n} x{n * 3} y{n * 7}" for n in range(start, start + 20)])
+        more = [f"v{n} s{n * 3} t{n * 7}" for n in range(20)]
+        return instructions(memory, lambda: memory.add(more))
+
+
+def test_a_sleep_phase_with_room_reads_as_much_of_a_large_cold_tier_as_of_a_small_one(tmp_path):
+    few, many = (cost_of_sleeping(tmp_path, count) for count in (100, 1000))
+    assert many < 1.5 * few
+
+
+def test_the_prior_of_a_text_is_computed_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(prior, "_known", {})
+    read = []
+    features = prior._features
+
+    def counted(statement):
+        read.append(statement.text)
+        return features(statement)
+
+    monkeypatch.setattr(prior, "_features", counted)
+    config = MemoryConfig(cold_capacity=30, sleep_every=10)
+    with EntropicMemory.open(tmp_path / "a.db", embedder=FakeEmbedder(64), config=config) as memory:
+        memory.add([f"w{n} x{n * 3} y{n * 7}" for n in range(200)])
+        kinds = {each.decision.kind for each in memory.decisions()}
+    assert "reject" in kinds or "replace" in kinds
+    assert len(read) == len(set(read))
+    assert len(read) > 100

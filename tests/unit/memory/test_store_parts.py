@@ -10,6 +10,7 @@ import pytest
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.relevance import DEFAULT, read
+from ecs_plugins.memory.store import sleeps, tiers
 from ecs_plugins.memory.store.cosine_scale import measured_scale
 from ecs_plugins.memory.store.engines import restore
 from ecs_plugins.memory.store.erasing import ERASED, without
@@ -304,3 +305,33 @@ def test_only_a_writer_creates_the_table_of_a_dimension(read_only):
     server.read_only = read_only
     ServerIndexes(server, DIMENSION).prepare()
     assert bool(written) != read_only
+
+
+def seen_of_both_tiers(memory):
+    """Both tiers as a sleep phase sees them, and as they are stored."""
+    store = memory._store
+    with store.reading(("default",)) as (connection, space):
+        view = sleeps.view(store, connection, space, competes=True)
+        stored = [*tiers.tier_rows(connection, space.id, "hot", store.dimension)]
+        cold = tiers.tier_rows(connection, space.id, "cold", store.dimension)
+    return (list(view.hot), view.cold), (stored, {row.row: row.item for row in cold})
+
+
+def test_a_sleep_phase_sees_changes_of_another_opening(open_memory):
+    first = open_memory()
+    second = open_memory()
+    names = first.add(["the boat is blue", "the mill is red", "cats chase birds"])
+    first.sleep()
+    first.add(["snow falls", "a ferry sails"])
+    kept = {each.text: each.id for each in first.memories()}
+    for change in (
+        lambda: second.recall("the boat is blue"),
+        lambda: second.update(kept["the mill is red"], pinned=True),
+        lambda: second.delete(names[2]),
+        lambda: second.add(["snow falls", "the boat is blue"]),
+        lambda: second.sleep(),
+    ):
+        change()
+        second._store.flush(("default",))
+        seen, stored = seen_of_both_tiers(first)
+        assert seen == stored
