@@ -3,7 +3,11 @@
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
+from langchain_core.language_models import BaseLLM
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.load import dumps, loads
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import Generation, LLMResult
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnableSequence
 
@@ -166,3 +170,54 @@ def test_its_json_routes_alike(frontier, tmp_path, as_path):
     assert copy.decide(QUESTION) == router.decide(QUESTION)
     assert list(copy.chains) == list(router.chains)
     assert copy.routing == router.routing
+
+
+@pytest.mark.parametrize("sizes", [(10, 10), (1000, 30)])
+def test_savings_are_against_the_whole_context_of_each_query(frontier, ledger, sizes):
+    router = LangChain().routed(frontier, ledger=ledger, documents=None, reuse=40, llm=Chat())
+    texts = ["word " * size for size in sizes]
+    for text in texts:
+        router.invoke({"question": QUESTION, "documents": [Document(text)]})
+    (spend,) = ledger.spent_by_tenants()
+    assert spend.compared == spend.cost
+    whole = sum(words([f"{text} {QUESTION}"])[0] for text in texts)
+    assert spend.baseline == whole + 3 * len(texts)  # and the answers
+
+
+@pytest.mark.parametrize("counter", [None, words])
+def test_a_stream_that_is_left_early_is_counted_or_unknown(frontier, ledger, counter):
+    chat = GenericFakeChatModel(messages=iter([AIMessage("one two three four")]))
+    router = FrontierRouter(
+        frontier=frontier,
+        chains=dict.fromkeys(NAMES, chat),
+        target_f1=0.7,
+        ledger=ledger,
+        count_tokens=counter,
+    )
+    chunks = router.stream("Who built it?")
+    next(chunks)
+    chunks.close()
+    (spend,) = ledger.spent_by_tenants()
+    assert (spend.queries, spend.unknown) == (1, int(counter is None))
+    assert (spend.cost > 3) == (counter is not None)
+
+
+def test_a_batch_of_a_completion_model_is_counted_once(frontier, ledger):
+    class Classic(BaseLLM):
+        @property
+        def _llm_type(self):
+            return "classic"
+
+        def _generate(self, prompts, stop=None, run_manager=None, **kwargs):
+            usage = {"prompt_tokens": 100 * len(prompts), "completion_tokens": len(prompts)}
+            generations = [[Generation(text="a")] for _ in prompts]
+            return LLMResult(generations=generations, llm_output={"token_usage": usage})
+
+    llm = Classic()
+    mapped = RunnableLambda(lambda _: llm.batch(["q"] * 3)[0])
+    router = FrontierRouter(
+        frontier=frontier, chains=dict.fromkeys(NAMES, mapped), target_f1=0.7, ledger=ledger
+    )
+    router.invoke("Who built it?")
+    (spend,) = ledger.spent_by_tenants()
+    assert (spend.unknown, spend.cost) == (0, 303)
