@@ -240,7 +240,12 @@ class EfficiencyFrontier(MeasuredPoints):
             raise UnreachableTargetError("nothing else can do it", pool[-1].f1)
         return others
 
-    def _within(self, budget: float, choices: Sequence[_PricedPoint], reuse: float) -> _PricedPoint:
+    def _within(
+        self,
+        budget: float,
+        choices: Sequence[_PricedPoint],
+        reuse: float,
+    ) -> _PricedPoint:
         """Return the best F1 within a budget; of equals the cheaper."""
         if not budget > 0:
             raise InvalidInputError(f"the budget must be positive, got {budget!r}")

@@ -92,7 +92,13 @@ class Bootstrap:
         """Return the interval of a configuration's mean F1."""
         return self.interval(self.f1[row])
 
-    def cost(self, row: int, reuse: float, *, sunk: bool = False) -> Array:
+    def cost(
+        self,
+        row: int,
+        reuse: float,
+        *,
+        sunk: bool = False,
+    ) -> Array:
         """Resampled cost per query at N = ``reuse``, ``[B]``."""
         shared_by = check_reuse(reuse)
         if sunk:
@@ -107,7 +113,12 @@ class Bootstrap:
         return self.interval(difference)
 
     def score_difference(
-        self, a: int, b: int, reuse: float, weight: float, prepared: Container[int] = ()
+        self,
+        a: int,
+        b: int,
+        reuse: float,
+        weight: float,
+        prepared: Container[int] = (),
     ) -> Interval:
         """Return the paired interval of a difference of scores (Eq. 2); ``prepared`` is sunk."""
         check_weight(weight)
@@ -119,7 +130,12 @@ class Bootstrap:
         loss = (1 - weight) * saved
         return self.interval(gain - loss)
 
-    def weight_crossover(self, a: int, b: int, reuse: float) -> Interval:
+    def weight_crossover(
+        self,
+        a: int,
+        b: int,
+        reuse: float,
+    ) -> Interval:
         """Return the interval of the w with equal scores at N = ``reuse``."""
         cost_a = self.cost(a, reuse)
         cost_b = self.cost(b, reuse)

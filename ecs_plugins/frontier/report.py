@@ -223,7 +223,10 @@ def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Fi
 
 
 def _draw_strategy(
-    axis: Axes, points: Sequence[StrategyPoint], reuses: Sequence[float], colour: str
+    axis: Axes,
+    points: Sequence[StrategyPoint],
+    reuses: Sequence[float],
+    colour: str,
 ) -> None:
     for index, reuse in enumerate(reuses):
         strength = 0.35 + 0.65 * (index + 1) / len(reuses)
@@ -266,12 +269,21 @@ def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figu
     return figure
 
 
-def _dot(axis: Axes, point: StrategyPoint, reuse: float, colour: str) -> Artist:
+def _dot(
+    axis: Axes,
+    point: StrategyPoint,
+    reuse: float,
+    colour: str,
+) -> Artist:
     return _plot(axis, [point], reuse, marker="o", ms=7, mec="w", ls="", color=colour)
 
 
 def _draw_interval(
-    axis: Axes, point: StrategyPoint, reuse: float, interval: Interval, colour: str
+    axis: Axes,
+    point: StrategyPoint,
+    reuse: float,
+    interval: Interval,
+    colour: str,
 ) -> None:
     cost = point.effective(reuse)
     axis.vlines(cost, interval.low, interval.high, colour, alpha=0.4, lw=1.0)

@@ -110,7 +110,12 @@ class CoverageIndex:
                 del self._postings[term]
                 del self._shared[term]
 
-    def nearest(self, query: str, k: int, others: Numbers) -> tuple[Numbers, Shares, float]:
+    def nearest(
+        self,
+        query: str,
+        k: int,
+        others: Numbers,
+    ) -> tuple[Numbers, Shares, float]:
         """``others``, and the ``k`` texts that cover most of the query, scored together.
 
         Exact while the terms of the query occur at most `POSTINGS_READ` times in all. Beyond that

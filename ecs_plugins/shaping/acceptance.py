@@ -79,7 +79,12 @@ class Limits:
     budget: str = "max_characters"
 
     @classmethod
-    def of(cls, config: ShapingConfig, signal: Signal, total: int = 0) -> Limits:
+    def of(
+        cls,
+        config: ShapingConfig,
+        signal: Signal,
+        total: int = 0,
+    ) -> Limits:
         """Return the limits of a configuration, and of a signal with a threshold of its own.
 
         Args:
@@ -116,7 +121,12 @@ class Limits:
             budget="keep_share" if share < characters else "max_characters",
         )
 
-    def no_room(self, kept: Sequence[int], index: int, sizes: Sizes) -> Full | None:
+    def no_room(
+        self,
+        kept: Sequence[int],
+        index: int,
+        sizes: Sizes,
+    ) -> Full | None:
         """Return why a passage may not be kept beside others; None if it may.
 
         The best passage may be longer than a budget.
@@ -138,7 +148,12 @@ class Limits:
                 return Full(setting, f"{reason}{setting} ({limit:.0f} {unit})")
         return None
 
-    def decide(self, scored: UnitUtility, place: int, of: int) -> Decision:
+    def decide(
+        self,
+        scored: UnitUtility,
+        place: int,
+        of: int,
+    ) -> Decision:
         """Return the decision on a passage that is not redundant and has room."""
         if self.min_probability is not None:
             return self._by_probability(scored.probability)
@@ -399,7 +414,10 @@ class Acceptance:
         return {index for index, utility in scored.items() if utility.utility >= threshold}
 
     def _tell_helped_alone(
-        self, outcome: Outcome, indices: Iterable[int], kept: Sequence[int]
+        self,
+        outcome: Outcome,
+        indices: Iterable[int],
+        kept: Sequence[int],
     ) -> None:
         """Decide on passages that helped until others were kept, and do not any more."""
         names = ", ".join(map(str, sorted(kept)))

@@ -297,7 +297,10 @@ class _Markdown:
         self._done = max(self._done, end)
 
     def _blocks_of(
-        self, token: Token, items: Sequence[int], lines: Sequence[TextLine]
+        self,
+        token: Token,
+        items: Sequence[int],
+        lines: Sequence[TextLine],
     ) -> list[Block]:
         texts = [line.text for line in filled(lines)]
         size = sum(map(len, texts))

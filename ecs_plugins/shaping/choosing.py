@@ -69,7 +69,12 @@ class Budget:
     total: int | None = None
 
     @classmethod
-    def of(cls, config: ShapingConfig, count_tokens: TokenCounter, total: int) -> Budget:
+    def of(
+        cls,
+        config: ShapingConfig,
+        count_tokens: TokenCounter,
+        total: int,
+    ) -> Budget:
         """Return the budget of a configuration; without one, a share of the kept passages.
 
         Args:
@@ -174,7 +179,12 @@ class Passage(NamedTuple):
                 readings[number] = self._reading(number, text, beyond)
         return readings
 
-    def _reading(self, number: int, text: str, beyond: Beyond) -> str:
+    def _reading(
+        self,
+        number: int,
+        text: str,
+        beyond: Beyond,
+    ) -> str:
         answers = self.pieces[number].answers
         needed = with_needs(self.pieces, [number])
         said = read_at(self.spans([number]), text)
@@ -261,7 +271,12 @@ class _Taken(NamedTuple):
 class _Selection:
     """The pieces that stay so far, and what may still be added."""
 
-    def __init__(self, query: str, passages: Sequence[Passage], budget: Budget) -> None:
+    def __init__(
+        self,
+        query: str,
+        passages: Sequence[Passage],
+        budget: Budget,
+    ) -> None:
         self._query = query
         self._passages = passages
         self._budget = budget

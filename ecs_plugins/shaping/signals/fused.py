@@ -113,7 +113,10 @@ class RankFused(SignalAround):
         return fused
 
     def _placed(
-        self, task: ScoringTask, utilities: Sequence[UnitUtility], relevance: list[float]
+        self,
+        task: ScoringTask,
+        utilities: Sequence[UnitUtility],
+        relevance: list[float],
     ) -> list[float]:
         """Hand out the same values again, in the order of passages that complement each other."""
         finite = [index for index, value in enumerate(relevance) if math.isfinite(value)]
