@@ -21,7 +21,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from ecs_plugins.common.files import as_path
+from ecs_plugins.common.files import as_path, statements
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey
 from ecs_plugins.frontier.ledger import (
@@ -36,11 +36,14 @@ from ecs_plugins.frontier.ledger import (
     stored_id,
     stored_key,
 )
-from ecs_plugins.frontier.ledger_tables import BUSY_SECONDS, open_tables
 from ecs_plugins.storage.addresses import is_address
-from ecs_plugins.storage.base import Connection
-from ecs_plugins.storage.sqlite import MEMORY
+from ecs_plugins.storage.base import Connection, Schema, SqlDatabase
+from ecs_plugins.storage.sqlite import MEMORY, Database
 
+# How long a query waits for another writer: once when it is counted, once when it is settled.
+BUSY_SECONDS = 1.0
+_TABLES = statements(__package__, "ledger.sql")
+_POLICIES = statements(__package__, "policies.sql")
 _log = logging.getLogger(__name__)
 _AHEAD = 60.0  # seconds that the clocks of workers may differ; a later time counts as now
 _TIDY_SECONDS = 3600.0
@@ -127,6 +130,31 @@ _FORGET_PREPARATION = """
     WHERE namespace = ? AND context = ? AND strategy = ? AND config = ? AND at < ?
 """
 _FORGET_LEASES = "DELETE FROM leases WHERE namespace = ? AND until < ?"
+
+
+def _execute(statements: Iterable[str], connection: Connection) -> None:
+    for statement in statements:
+        connection.execute(statement)
+
+
+_FILE = Schema("reuse ledger", [partial(_execute, _TABLES)])
+_BOTH = (*_TABLES, *_POLICIES)
+_ON_SERVER = Schema("reuse ledger", [partial(_execute, _BOTH)])
+
+
+def open_tables(path: str, busy_seconds: float) -> SqlDatabase:
+    """Open the database at a path or an address, and make it if it is missing.
+
+    Raises:
+        StorageError: It cannot be opened, or is no ledger.
+    """
+    # What was counted survives a crash of the process; a power cut may lose the last counts.
+    settings: dict[str, Any] = {"synchronous": "normal", "busy_timeout": busy_seconds}
+    if not is_address(path):
+        return Database(path, _FILE, **settings)
+    from ecs_plugins.storage.postgres import PostgresDatabase
+
+    return PostgresDatabase(path, _ON_SERVER, **settings)
 
 
 class ReuseLedger:

@@ -31,16 +31,18 @@ from ecs_plugins.frontier.ledger import (
     Preparation,
     check_namespace,
 )
-from ecs_plugins.frontier.lifetimes import Lifetimes
 from ecs_plugins.frontier.online import Position, decide_online, game_of
+from ecs_plugins.frontier.preparations import (
+    Lifetimes,
+    has_failed,
+    newly_prepared,
+    prepared_by,
+)
 from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.settlement import (
     Settlement,
     Spent,
     bookings_of,
-    has_failed,
-    newly_prepared,
-    prepared_by,
     settled,
     spent_of,
 )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ecs_plugins.common.checks import check_kind, check_several
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import PointKey, StrategyPoint, Usage, check_number
 from ecs_plugins.frontier.decision import RoutingDecision
-from ecs_plugins.frontier.ledger import Booking, Preparation
+from ecs_plugins.frontier.ledger import Booking
 from ecs_plugins.frontier.measured import MeasuredPoints
 from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, ModelCall
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
-_HOUR = 3600.0
 FALLBACK: PointKey = ("fallback", "{}")
 """The strategy of a fallback that is none of the measured ones."""
 
@@ -253,61 +252,3 @@ def bookings_of(
     if failed:
         bookings.append(Booking(decision.point.key, unit, failed, None, queries=0))
     return bookings
-
-
-# Preparations.
-
-
-def has_failed(
-    decision: RoutingDecision, noted: Mapping[PointKey, Preparation], measured: MeasuredPoints
-) -> bool:
-    """Return True if the chosen strategy skipped its preparation."""
-    written = measured.lapsing.get(decision.point.key, 0.0)
-    return decision.stage1 > written and decision.point.key not in noted
-
-
-def prepared_by(decision: RoutingDecision, actual: TokenLedger) -> dict[PointKey, TokenLedger]:
-    """Return the choice with its tokens, if some of them prepared."""
-    return {decision.point.key: actual} if actual.total(Stage.PREPARE) > 0 else {}
-
-
-def newly_prepared(
-    decision: RoutingDecision,
-    prepared: Mapping[PointKey, TokenLedger],
-    measured: MeasuredPoints,
-    *,
-    cached: CacheTokens,
-    reads: bool,
-) -> dict[PointKey, Preparation]:
-    """Return the preparations to note, with the cost of their stage 1.
-
-    A query that ``reads`` an entry of a prompt cache notes it again: it lives on from there, for
-    an hour if it was written for an hour.
-    """
-    stage1 = {point.key: point.stage1 for point in measured.points}
-    noted: dict[PointKey, Preparation] = {}
-    check_kind("prepared", prepared, Mapping)  # type: ignore[type-abstract]
-    life = _life(cached, measured)
-    for key, tokens in prepared.items():
-        check_kind("the tokens of a preparation", tokens, TokenLedger)
-        is_new = bool(stage1.get(key)) and key not in decision.due
-        if tokens.total(Stage.PREPARE) or is_new:
-            one, _ = measured.prices.stages(Usage(dict(tokens)))
-            noted[key] = Preparation(float(one), 0.0, life)
-    own = decision.point.key
-    if reads and own in measured.lapsing:
-        # Written or read again, the entry lives from now on.
-        only_cached = measured.lapsing[own] >= decision.point.stage1
-        if only_cached or own in noted or own in decision.due:
-            cost = decision.point.stage1 if only_cached else 0.0
-            noted.setdefault(own, Preparation(cost, 0.0, life))
-    return noted
-
-
-def _life(cached: CacheTokens, measured: MeasuredPoints) -> float:
-    """Return the life of the entry that a query wrote; 0 where it wrote none."""
-    if cached.written_1h:
-        return _HOUR
-    if cached.written:
-        return measured.prices.answer.cache_seconds
-    return 0.0

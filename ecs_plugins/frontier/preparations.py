@@ -1,4 +1,4 @@
-"""Lifetimes of stage 1: how long a preparation stays valid."""
+"""Preparations of contexts: which are noted, and how long they stay valid."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from ecs_plugins.frontier.cost import PointKey, StrategyPoint
+from ecs_plugins.common.checks import check_kind
+from ecs_plugins.frontier.cost import PointKey, StrategyPoint, Usage
+from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.ledger import Preparation
 from ecs_plugins.frontier.measured import MeasuredPoints
-from ecs_plugins.tokens import Role, Stage
+from ecs_plugins.frontier.usage import CacheTokens
+from ecs_plugins.tokens import Role, Stage, TokenLedger
+
+_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +77,58 @@ def _is_read(point: StrategyPoint) -> bool:
         if stage == Stage.PREPARE and tokens:
             paid.add(role)
     return paid == {Role.SCORER}
+
+
+def has_failed(
+    decision: RoutingDecision, noted: Mapping[PointKey, Preparation], measured: MeasuredPoints
+) -> bool:
+    """Return True if the chosen strategy skipped its preparation."""
+    written = measured.lapsing.get(decision.point.key, 0.0)
+    return decision.stage1 > written and decision.point.key not in noted
+
+
+def prepared_by(decision: RoutingDecision, actual: TokenLedger) -> dict[PointKey, TokenLedger]:
+    """Return the choice with its tokens, if some of them prepared."""
+    return {decision.point.key: actual} if actual.total(Stage.PREPARE) > 0 else {}
+
+
+def newly_prepared(
+    decision: RoutingDecision,
+    prepared: Mapping[PointKey, TokenLedger],
+    measured: MeasuredPoints,
+    *,
+    cached: CacheTokens,
+    reads: bool,
+) -> dict[PointKey, Preparation]:
+    """Return the preparations to note, with the cost of their stage 1.
+
+    A query that ``reads`` an entry of a prompt cache notes it again: it lives on from there, for
+    an hour if it was written for an hour.
+    """
+    stage1 = {point.key: point.stage1 for point in measured.points}
+    noted: dict[PointKey, Preparation] = {}
+    check_kind("prepared", prepared, Mapping)  # type: ignore[type-abstract]
+    life = _life(cached, measured)
+    for key, tokens in prepared.items():
+        check_kind("the tokens of a preparation", tokens, TokenLedger)
+        is_new = bool(stage1.get(key)) and key not in decision.due
+        if tokens.total(Stage.PREPARE) or is_new:
+            one, _ = measured.prices.stages(Usage(dict(tokens)))
+            noted[key] = Preparation(float(one), 0.0, life)
+    own = decision.point.key
+    if reads and own in measured.lapsing:
+        # Written or read again, the entry lives from now on.
+        only_cached = measured.lapsing[own] >= decision.point.stage1
+        if only_cached or own in noted or own in decision.due:
+            cost = decision.point.stage1 if only_cached else 0.0
+            noted.setdefault(own, Preparation(cost, 0.0, life))
+    return noted
+
+
+def _life(cached: CacheTokens, measured: MeasuredPoints) -> float:
+    """Return the life of the entry that a query wrote; 0 where it wrote none."""
+    if cached.written_1h:
+        return _HOUR
+    if cached.written:
+        return measured.prices.answer.cache_seconds
+    return 0.0
