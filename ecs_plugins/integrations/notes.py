@@ -116,9 +116,11 @@ class Note:
         return "\n".join([f"- {first}", *(f"    {other}" for other in others)]) + "\n"
 
     def _label(self) -> str:
-        """Return who said it, when, and in reply to which question."""
+        """Return who said it, when, whether it is outdated, and the question that it replies to."""
         said = [f"{each.speaker}, {_moment(each.at, self.clock)}" for each in self.statements]
         label = "; ".join(each.strip(", ") for each in dict.fromkeys(said))
+        if self.statements[0].is_outdated:
+            label += "; outdated"
         question = self.statements[0].asked
         if self.asked and question:
             if len(question) > _LONGEST_QUESTION:

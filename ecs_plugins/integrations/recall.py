@@ -8,7 +8,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
@@ -66,6 +66,9 @@ class RecallOptions(Config):
         default=(),
         strict=False,  # in JSON it is a list
         description="Further namespaces to look in, such as one of several agents.",
+    )
+    outdated: Literal["mark", "hide"] = Field(
+        default="mark", description="Mark or hide memories that a judge says are outdated."
     )
     shaper: Shaper | None = _SHAPER
 
@@ -135,6 +138,7 @@ def recall(
         k=options.k + min(len(visible), _MOST_VISIBLE),
         threshold=options.threshold,
         filter=options.filter,
+        outdated=options.outdated,
         record=record,
         shaper=options.shaper,
     )

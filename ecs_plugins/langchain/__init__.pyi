@@ -3,6 +3,8 @@ from .citations import ECSCitations as ECSCitations
 from .compressor import ECSDocumentCompressor as ECSDocumentCompressor
 from .context_middleware import ECSContextMiddleware as ECSContextMiddleware
 from .history import EntropicChatMessageHistory as EntropicChatMessageHistory
+from .judge import ChatModelJudge as ChatModelJudge
 from .memory_middleware import EntropicMemoryMiddleware as EntropicMemoryMiddleware
+from .memory_tool import create_memory_tool as create_memory_tool
 from .retriever import EntropicMemoryRetriever as EntropicMemoryRetriever
 from .router import FrontierRouter as FrontierRouter

@@ -100,7 +100,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         namespace: Whose memory a run uses: labels, of which ``"{user_id}"`` is filled from
             ``runtime.context`` or from the run's ``configurable``, or a function of the runtime.
         recall: Settings of recall, such as ``{"k": 5}``: ``k``, ``threshold``, ``max_tokens`` of
-            the block, ``filter``, ``also`` (further namespaces), ``shaper`` (a second stage).
+            the block, ``filter``, ``also`` (further namespaces), ``outdated`` (``"mark"``
+            or ``"hide"``) and ``shaper`` (a second stage).
         remember: Roles whose turns are remembered: ``user``, ``assistant``, both or none.
         count_tokens: Tokens of a text; by default by the tokenizer of the agent's model, or an
             upper estimate where the model has none of its own.

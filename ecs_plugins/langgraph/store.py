@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from langgraph.store.base import (
     BaseStore,
@@ -61,6 +61,7 @@ _SWEEP_MINUTES = 5.0
 _log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
+StoreT = TypeVar("StoreT", bound="EntropicStore")
 
 
 @dataclass
@@ -159,6 +160,30 @@ class Sweeper:
         return not self._thread.is_alive()
 
 
+class StoreOpening(Generic[StoreT]):
+    """Context of a store that opens when it is entered, sync or async."""
+
+    def __init__(self, opened: Callable[[], StoreT]) -> None:
+        self._opened = opened
+        self._store: StoreT | None = None
+
+    def __enter__(self) -> StoreT:
+        self._store = self._opened()
+        return self._store
+
+    def __exit__(self, *error: object) -> None:
+        assert self._store is not None
+        self._store.__exit__(*error)
+
+    async def __aenter__(self) -> StoreT:
+        self._store = await run_memory(self._opened)
+        return await self._store.__aenter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        assert self._store is not None
+        await self._store.__aexit__(*error)
+
+
 class EntropicStore(BaseStore):
     """A LangGraph store in an Entropic Memory file. Thread-safe, sync and async.
 
@@ -237,8 +262,10 @@ class EntropicStore(BaseStore):
         pool_config: Mapping[str, Any] | None = None,
         index: IndexConfig | None = None,
         **settings: Any,
-    ) -> Self:
-        """A store in a memory file of its own, for ``with`` or ``async with``, which close both.
+    ) -> StoreOpening[Self]:
+        """Return a store with a memory of its own, for ``with`` or ``async with``.
+
+        They open both and close both; ``async with`` opens them off the event loop.
 
         Args:
             conn_string: The file, ``":memory:"``, or a ``postgresql://`` address.
@@ -248,9 +275,21 @@ class EntropicStore(BaseStore):
             **settings: Those of the class.
         """
         del pipeline, pool_config
-        embedder = None
         if index is not None:
             check_settings("index", index, IndexConfig.__annotations__)
+        return StoreOpening(partial(cls._opened, conn_string, index, settings))
+
+    @classmethod
+    def _opened(
+        cls,
+        conn_string: str | os.PathLike[str],
+        index: IndexConfig | None,
+        settings: Mapping[str, Any],
+    ) -> Self:
+        """Open a memory and return the store that owns it."""
+        settings = dict(settings)
+        embedder = None
+        if index is not None:
             embed: Any = index["embed"]
             if not hasattr(embed, "embed_documents"):
                 embed = ensure_embeddings(embed)

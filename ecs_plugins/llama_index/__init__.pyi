@@ -1,5 +1,6 @@
 from .chains import RoutedChain as RoutedChain
 from .evaluator import ECSSupportEvaluator as ECSSupportEvaluator
+from .judge import ChatModelJudge as ChatModelJudge
 from .memory import EntropicChatMemory as EntropicChatMemory
 from .memory import EntropicMemoryBlock as EntropicMemoryBlock
 from .postprocessor import ECSPostprocessor as ECSPostprocessor

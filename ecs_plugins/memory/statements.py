@@ -21,6 +21,7 @@ class Statement(NamedTuple):
     role: str
     at: float
     asked: str
+    is_outdated: bool
 
 
 def statements_behind(memory: EntropicMemory, recollection: Memory) -> list[Statement]:
@@ -51,7 +52,8 @@ def statement_of(record: Memory) -> Statement:
     speaker = f"{role} {one_line(name)}".strip() if isinstance(name, str) else role
     # A recollection of one message has the id of that message in its provenance.
     id = record.provenance[0] if len(record.provenance) == 1 else record.id
-    return Statement(id, record.text, speaker, role, record.created, record.asked)
+    is_outdated = record.outdated_by is not None
+    return Statement(id, record.text, speaker, role, record.created, record.asked, is_outdated)
 
 
 def texts_behind(memory: EntropicMemory, recollection: Memory) -> list[str]:

@@ -187,7 +187,8 @@ class _Tools:
     ) -> dict[str, list[dict[str, Any]]]:
         """Find earlier statements about a question, best first; an empty list if there are none.
 
-        Each has its id, its text, when it was said, and by whom.
+        Each has its id, its text, its date and its speaker, and the id of a newer statement that
+        outdates it, if there is one.
         """
         recollections = await self._memory.arecall(
             question, namespace=self._namespace(context), k=k
@@ -321,6 +322,7 @@ def _told(memory: EntropicMemory, recollection: Memory) -> dict[str, str]:
         "text": inert("\n".join(texts)),
         "date": said_at.isoformat(timespec="minutes"),
         "speaker": inert(latest.speaker),
+        **({"outdated_by": recollection.outdated_by} if recollection.outdated_by else {}),
     }
 
 
