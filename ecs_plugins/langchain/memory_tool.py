@@ -13,7 +13,7 @@ from pydantic import Field
 from ecs_plugins.common.aio import run_memory
 from ecs_plugins.common.inert import inert
 from ecs_plugins.errors import InvalidInputError, QuotaError
-from ecs_plugins.integrations.namespaces import check_template, fill_namespace
+from ecs_plugins.integrations.namespace_templates import check_template, fill_namespace
 from ecs_plugins.integrations.notes import Note
 from ecs_plugins.integrations.recall import traced_recall
 from ecs_plugins.langchain.memory_middleware import NamespaceSource
