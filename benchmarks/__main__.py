@@ -19,6 +19,7 @@ from benchmarks.commands import (
     lapsing,
     load,
     memory_prior,
+    memory_relevance,
     memory_scale,
     memory_store,
     month,
@@ -48,6 +49,7 @@ app.command("gpu")(gpu.gpu)
 app.command("infinite-room")(infinite_room.infinite_room)
 app.command("bounded-chat", help=bounded_chat.HELP)(bounded_chat.bounded_chat)
 app.command("memory-prior")(memory_prior.memory_prior)
+app.command("memory-relevance")(memory_relevance.memory_relevance)
 app.command("memory-scale")(memory_scale.memory_scale)
 app.command("memory-store", help=memory_store.HELP)(memory_store.memory_store)
 app.command("deployment")(deployment.deployment)

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 from langgraph.store.base import BaseStore, PutOp
 from rich.progress import track
 
@@ -25,6 +26,8 @@ from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store.messages import NewMessage
+from ecs_plugins.memory.types import Floats
+from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.shaper import ContextShaper
 
 K = 5
@@ -73,6 +76,7 @@ def measured(chats: Iterable[Chat], embedder: CachedEmbedder) -> dict[str, Measu
     ways: dict[str, Way] = {
         "EntropicMemory.recall": _recalling,
         "EntropicStore.search": _searching,
+        "BM25 + embeddings, by z-scores": _by_z_scores,
     }
     if find_spec("langgraph.store.sqlite") is not None:
         ways["SqliteStore.search"] = _searching_theirs
@@ -162,6 +166,26 @@ def _recalling(chat: Chat, embedder: CachedEmbedder, path: Path) -> Iterator[Fin
             return [positions[each.provenance[0]] for each in recalled]
 
         yield find
+
+
+def _by_z_scores(chat: Chat, embedder: CachedEmbedder, path: Path) -> Iterator[Find]:
+    """The baseline: standardised BM25 and cosines, added."""
+    path.touch()
+    texts = [turn.text for turn in chat.turns]
+    vectors = embedder.embed_documents(texts)
+    bm25 = BM25Ranker()
+
+    def find(question: str) -> list[int]:
+        words = np.asarray(bm25.rank(question, texts).scores, dtype=np.float64)
+        cosines = vectors @ embedder.embed_query(question)
+        best = np.argsort(-(_standardised(words) + _standardised(cosines)), kind="stable")
+        return best[:K].tolist()
+
+    yield find
+
+
+def _standardised(scores: Floats) -> Floats:
+    return (scores - scores.mean()) / (scores.std() or 1.0)
 
 
 def _searching(chat: Chat, embedder: CachedEmbedder, path: Path) -> Iterator[Find]:

@@ -6,29 +6,33 @@ turns are judged by weights learned on the others.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
+import benchmarks.datasets
 from benchmarks.bounded_chat.chats import Chat
 from ecs_plugins.memory.prior import Known, features, log_odds
 from ecs_plugins.memory.types import Floats
 
-UNIVERSAL = ("words", "numbers", "sentences", "asks")
+UNIVERSAL = ("words", "numbers", "asks")
 CASED = (*UNIVERSAL, "long words", "capitals")
-ENGLISH = (*CASED[1:], "times", "past tense", "first person", "second person")
+ENGLISH = (*CASED[1:], "sentences", "times", "past tense", "first person", "second person")
 """Beside its long words, an English text's words add nothing."""
 KNOWN: Mapping[Known, Sequence[str]] = {"english": ENGLISH, "cased": CASED, "any": UNIVERSAL}
 
 SOURCE: Mapping[str, str] = {
-    "learned_from": "LoCoMo (Maharana et al., 2024): "
-    "which turns of its chats are evidence of its questions",
-    "licence_of_the_source": "CC BY-NC 4.0, which does not allow commercial use",
+    "learned_from": "benchmarks/datasets/own_chats.json: which turns somebody may ask for later",
+    "licence_of_the_source": "Apache-2.0, written for this project",
 }
 """Description in ``prior.json``."""
+
+OWN_CHATS = Path(benchmarks.datasets.__file__).with_name("own_chats.json")
 
 PENALTY = 0.05
 """scikit-learn's C, on standardised features."""
@@ -53,14 +57,25 @@ def asked_for(chat: Chat) -> list[bool]:
     return [position in evidence for position in range(len(chat.turns))]
 
 
+def own_turns() -> tuple[list[str], list[bool]]:
+    """Return the turns of the project's own chats, and whether each may be asked for."""
+    turns = json.loads(OWN_CHATS.read_text(encoding="utf-8"))["turns"]
+    return [text for text, _ in turns], [bool(label) for _, label in turns]
+
+
 def learned(chats: Sequence[Chat]) -> PriorTable:
-    """Return the table learned on these chats, rounded as it is shipped.
+    """Return the table learned on these chats."""
+    texts = [turn.text for chat in chats for turn in chat.turns]
+    return learned_from(texts, [asked for chat in chats for asked in asked_for(chat)])
+
+
+def learned_from(texts: Sequence[str], target: Sequence[bool]) -> PriorTable:
+    """Return the table learned on turns, of which each was asked for or not, rounded as shipped.
 
     All turns are English. The rows for other languages are learned on them too, without the
     features that such a language does not show.
     """
-    rows = [features(turn.text)[1] for chat in chats for turn in chat.turns]
-    target = [asked for chat in chats for asked in asked_for(chat)]
+    rows = [features(text)[1] for text in texts]
     most = {name: round(max(row[name] for row in rows), 2) for name in ("words", *ENGLISH)}
     weights: dict[Known, dict[str, float]] = {}
     for known, names in KNOWN.items():

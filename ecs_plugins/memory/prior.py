@@ -5,8 +5,7 @@ the time when they must be judged. What a text looks like says something at once
 times and statements about oneself are asked for later, questions back are not.
 
 `worth` is a logistic regression on plain features. ``python -m benchmarks memory-prior`` learns it
-on public dialogue (LoCoMo, Maharana et al., 2024) and prints what ``prior.json`` holds. The licence
-of that data set does not allow commercial use.
+on chats that were written for this project, and prints the content of ``prior.json``.
 """
 
 from __future__ import annotations

@@ -34,16 +34,16 @@ _PERSONAL: Final = word_list(
 _PERSONAL_SIGNS: Final = re.compile("[我私僕俺나저]")
 _LANGUAGES = ("EN_PLUS", "GERMAN", "FRENCH", "SPANISH", "ITALIAN")
 
-_BIAS: Final = -1.15
-_COSINE: Final = 8.17
-_COVERAGE: Final = 1.27
-_ITEMS: Final = -0.6
-_UNKNOWN: Final = -5.2
-_PERSON: Final = 6.24
+_BIAS: Final = -2.01
+_COSINE: Final = 9.53
+_COVERAGE: Final = 1.41
+_ITEMS: Final = -0.48
+_UNKNOWN: Final = -5.61
+_PERSON: Final = 5.77
 """Nats per unit of cosine if the question asks about a person, in addition to the others."""
 
 _SLOPE: Final = 12.6
-_OFFSET: Final = -4.6
+_OFFSET: Final = -4.4
 """Nats per unit of fit, and at none, that an item is evidence whatever else there is."""
 
 
