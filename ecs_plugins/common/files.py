@@ -207,14 +207,8 @@ def first_fault(error: ValidationError) -> str:
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file that only its owner may read, because it contains users' texts.
-
-    An existing file gets the same mode. Used as ``opener`` of `open`.
-    """
-    descriptor = os.open(path, flags, 0o600)
-    with contextlib.suppress(OSError):  # the file has another owner
-        os.chmod(path, 0o600)  # noqa: PTH101
-    return descriptor
+    """Open a file; a new one may be read by its owner only. Used as ``opener`` of `open`."""
+    return os.open(path, flags, 0o600)
 
 
 def beside(path: Path, name: str) -> Path:

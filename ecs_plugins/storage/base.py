@@ -57,11 +57,13 @@ class Schema:
         kind: Name of the kind in messages.
         migrations: One for each version; a published one is never edited.
         application_id: The mark that tells a file from other SQLite databases.
+        has_reserve: Whether disk space is reserved, so that content can be erased on a full disk.
     """
 
     kind: str
     migrations: Sequence[Migration]
     application_id: int = 0
+    has_reserve: bool = False
 
     @property
     def version(self) -> int:

@@ -150,7 +150,7 @@ class Database(SqlDatabase):
             if places.place_of(self.path) is None:
                 with translated(self.path):
                     places.make_whole(self.path, self._schema)
-            places.keep_reserve(self.path)
+            self._keep_reserve()
         # Nobody in this process may open the file between the look and the first connection.
         with _opening:
             if not files.is_open_database(self.path):
@@ -293,8 +293,12 @@ class Database(SqlDatabase):
             if vacuum:
                 connection.execute("VACUUM")
             busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-        places.keep_reserve(self.path)
+        self._keep_reserve()
         return not busy
+
+    def _keep_reserve(self) -> None:
+        if self._schema.has_reserve:
+            places.keep_reserve(self.path)
 
     def make_room(self) -> None:
         """Release the reserve, and empty the write-ahead log into the file."""

@@ -26,7 +26,7 @@ def _create_tables(connection: Connection) -> None:
         connection.execute(statement)
 
 
-MEMORY_FILE = Schema("memory file", [_create_tables], application_id=0x4563_734D)
+MEMORY_FILE = Schema("memory file", [_create_tables], application_id=0x4563_734D, has_reserve=True)
 
 
 @lru_cache
