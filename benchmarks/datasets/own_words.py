@@ -5,7 +5,7 @@
 | faq | the first answer of every thread | the thread that a question paraphrases |
 | mtrag | passages that any task of a collection needs | passages that the task needs |
 | help | the answers of `help_centre.json` | the answer that a question was written for |
-| chats | turns of its conversations | the turn that answers |
+| chats | turns of all its conversations | the turn that answers |
 
 Of MTRAG only tasks that are no follow-up and have a relevant passage count.
 """
@@ -77,16 +77,14 @@ def _help(data: Mapping[str, Any]) -> Iterator[EvidenceQuestion]:
 
 
 def _chats(data: Mapping[str, Any]) -> Iterator[EvidenceQuestion]:
+    turns = tuple(turn for chat in data["conversations"] for turn in chat["turns"])
+    first = 0
     for chat in data["conversations"]:
         for number, each in enumerate(chat["questions"]):
-            yield EvidenceQuestion(
-                f"{chat['name']}/{number}",
-                each["question"],
-                (),
-                tuple(chat["turns"]),
-                tuple(each["evidence"]),
-                chat["name"],
-            )
+            evidence = tuple(first + place for place in each["evidence"])
+            name = f"{chat['name']}/{number}"
+            yield EvidenceQuestion(name, each["question"], (), turns, evidence, chat["name"])
+        first += len(chat["turns"])
 
 
 def _short(text: str, characters: int) -> str:

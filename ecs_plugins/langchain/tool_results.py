@@ -132,7 +132,7 @@ def _changes(
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Return the replacement of a document: its kept text, a mark, or both."""
+    """Replacement of a document: its kept text, a mark, or both."""
 
     text: int
     start: int

@@ -1,4 +1,4 @@
-"""How scored passages become kept ones: limits, repetitions, and three ways to accept.
+"""Acceptance of scored passages: limits, repetitions, and three ways to accept.
 
 ``independent`` scores once against the given context. ``stream`` is Algorithm 1: passages in the
 given order, and an accepted one joins the context C. ``greedy`` takes the best, lets it join C
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of one passage; ``cut_by`` names the setting that cut it, if one did."""
+    """Decision on one passage; ``cut_by`` names the setting that cut it, if one did."""
 
     verdict: Verdict
     kept: bool
@@ -58,7 +58,7 @@ class Full(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds the selection; None is no limit. Without a threshold, a signal only ranks.
+    """Bounds of the selection; None is no limit. Without a threshold, a signal only ranks.
 
     Attributes:
         threshold: Least utility, in the signal's unit.
@@ -281,7 +281,7 @@ Scorer = Callable[[Sequence[int], Sequence[int]], Mapping[int, UnitUtility]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was scored and decided, by passage index; without a decision, it was not scored.
+    """Scores and decisions by passage index; a passage without a decision was not scored.
 
     ``accepted`` are kept passages in the order in which the context took them in, where that is
     not the order of their scores; best first behind them, those that are not named.
@@ -299,7 +299,7 @@ class Outcome:
         return {index: place for place, index in enumerate(order, start=1)}
 
     def forget(self, indices: Iterable[int]) -> None:
-        """Take back what was said of some passages."""
+        """Take back scores and decisions of some passages."""
         for index in indices:
             self.scored.pop(index, None)
             self.decisions.pop(index, None)
@@ -307,7 +307,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """How scored passages become kept ones.
+    """Turns scored passages into kept ones.
 
     Attributes:
         score: Scores passages.

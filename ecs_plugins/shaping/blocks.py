@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -172,23 +172,15 @@ def _rows(lines: Sequence[TextLine]) -> list[Block] | None:
     return None
 
 
-def _table(lines: Sequence[TextLine], delimiter: str, quoting: int) -> list[Block] | None:
-    texts = [f"{line.text}\n" for line in lines]
-    reader = csv.reader(texts, delimiter=delimiter, quoting=quoting)  # type: ignore[arg-type]
-    rows: list[tuple[int, Sequence[str]]] = []
+def _table(lines: Sequence[TextLine], delimiter: str, quoting: Literal[0, 3]) -> list[Block] | None:
+    reader = csv.reader([f"{line.text}\n" for line in lines], delimiter=delimiter, quoting=quoting)
+    rows: list[_Row] = []
     try:
-        rows += ((reader.line_num, cells) for cells in reader)
+        rows += (_Row(reader.line_num, cells) for cells in reader)
     except csv.Error:
         return None
-    cells_of = {end: cells for end, cells in rows if cells}
-    if len(cells_of) < _LEAST_ROWS:
-        return None
-    (width, regular), *_ = Counter(map(len, cells_of.values())).most_common()
-    characters = sum(len(cell) for cells in cells_of.values() for cell in cells)
-    is_table = width > 2 or (width == 2 and characters <= 2 * _LONGEST_CELL * len(cells_of))
-    if not is_table or regular < max(_LEAST_ROWS, _REGULAR * len(cells_of)):
-        return None
-    if width == 2 and _is_prose([line.text for line in filled(lines)]):
+    width = _width([row.cells for row in rows if row.cells])
+    if not width or (width == 2 and _is_prose([line.text for line in filled(lines)])):
         return None
     blocks: list[Block] = []
     has_head = False
@@ -203,6 +195,24 @@ def _table(lines: Sequence[TextLine], delimiter: str, quoting: int) -> list[Bloc
         has_head = has_head or is_head
         blocks.append(Block(Kind.ROW_HEAD if is_head else Kind.ROW, tuple(part)))
     return blocks
+
+
+class _Row(NamedTuple):
+    """A row of delimited values, and one past its last line."""
+
+    end: int
+    cells: Sequence[str]
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    """Return how many cells nearly all rows have; 0 if they are no table."""
+    if len(rows) < _LEAST_ROWS:
+        return 0
+    ((width, regular),) = Counter(map(len, rows)).most_common(1)
+    characters = sum(len(cell) for cells in rows for cell in cells)
+    is_short = characters <= 2 * _LONGEST_CELL * len(rows)
+    is_table = width > 2 or (width == 2 and is_short)
+    return width if is_table and regular >= max(_LEAST_ROWS, _REGULAR * len(rows)) else 0
 
 
 def _turns(lines: Sequence[TextLine]) -> list[Block] | None:

@@ -51,7 +51,7 @@ def _no_tokens(texts: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much may stay, over all passages. The best piece stays even if it alone is longer.
+    """Largest size of the kept text. The best piece stays even if it alone is longer.
 
     Attributes:
         share: Of the characters; None without a limit.
@@ -158,7 +158,7 @@ class Passage(NamedTuple):
         return [(piece.start, piece.end) for piece in chosen]
 
     def kept_text(self, numbers: Iterable[int]) -> str:
-        """What is left if only some pieces stay."""
+        """Return the text of some pieces."""
         return join_spans(self.spans(numbers), self.text)
 
     def kept_spans(self, numbers: Collection[int]) -> tuple[Span, ...] | None:
@@ -168,7 +168,7 @@ class Passage(NamedTuple):
         return tuple(self.spans(sorted(numbers)))
 
     def readings(self, beyond: Beyond) -> dict[int, str]:
-        """By each piece that says something: what the model reads, with what the piece needs.
+        """Return the model's reading of each piece that says something, with the pieces it needs.
 
         It reads what is ``beyond`` the question, and what a piece answers as it is.
         """
@@ -206,7 +206,7 @@ def prune(
     *,
     beyond: Beyond = str,
 ) -> list[tuple[Span, ...] | None]:
-    """What stays of each text, as spans, which may be none; None where all of it stays.
+    """Return the kept spans of each text, maybe none; None if all of it stays.
 
     Args:
         query: The question.
@@ -238,7 +238,7 @@ def _readings(
     passages: Sequence[Passage],
     beyond: Beyond,
 ) -> dict[PieceKey, str]:
-    """What the model reads of all passages, by piece."""
+    """Return the model's reading of every piece of all passages."""
     readings: dict[PieceKey, str] = {}
     for passage, each in enumerate(passages):
         for number, reading in each.readings(beyond).items():
@@ -247,29 +247,29 @@ def _readings(
 
 
 class _Size(NamedTuple):
-    """How much some pieces take, or how much there is room for."""
+    """Characters and tokens, of pieces or of free space."""
 
     characters: float
     tokens: float
 
     def holds(self, other: _Size) -> bool:
-        """Whether there is room for so much."""
+        """Return True if another size fits into this one."""
         return other.characters <= self.characters and other.tokens <= self.tokens
 
     def without(self, other: _Size) -> _Size:
-        """What is left of it."""
+        """Return the rest after another size is taken away."""
         return _Size(self.characters - other.characters, self.tokens - other.tokens)
 
 
 class _Taken(NamedTuple):
-    """Pieces that were taken together: one, and what it needs."""
+    """Pieces that were taken together: one, and those that it needs."""
 
     passage: int
     numbers: set[int]
 
 
 class _Selection:
-    """The pieces that stay so far, and what may still be added."""
+    """Pieces that stay so far, and those that may still be added."""
 
     def __init__(
         self,
@@ -326,7 +326,7 @@ class _Selection:
         return self._kept
 
     def _new(self, passage: int, number: int) -> set[int]:
-        """Return a piece and what it needs, as far as it is not kept yet."""
+        """Return a piece and those it needs, as far as they are not kept yet."""
         if self._is_repeated(passage, number):
             return set()
         pieces = self._passages[passage].pieces
@@ -377,7 +377,7 @@ class _Selection:
         return dict(zip(texts, counts, strict=True))
 
     def _is_over(self) -> bool:
-        """Whether what stays has more tokens than its pieces had apart."""
+        """Return True if the joined text has more tokens than its pieces had apart."""
         if self._budget.tokens is None:
             return False
         left: list[str] = []

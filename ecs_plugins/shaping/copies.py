@@ -11,7 +11,7 @@ without any other word is not read at all. Two kinds of true answers have no oth
 read: "Anna did move." moves the first word of the question, and "The inn is older." lacks one of
 two alternatives.
 
-A query without a question mark is a search for words, and only marked copies of it are cut.
+A short query without a question mark is a search for words: only marked copies of it are cut.
 
 Not noticed are swapped letters and the question's words in a sentence with other words.
 """
@@ -31,6 +31,8 @@ COPIED = 0.75
 """Share of the question's distinct words that a copy before a question mark holds."""
 STUFFED = 0.65
 """Share of the question's longer words, at least two, that a passage says twice to be stuffing."""
+LONG_SEARCH = 5
+"""Words of a query that is taken for a question even without a question mark."""
 LONGER = 4
 """Characters of words whose repetition means something; numbers always do."""
 
@@ -51,12 +53,15 @@ class Word(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """The words of a question in order, how often it has each, its longer ones, and its mark."""
+    """The words of a question in order, how often it has each, and its longer ones.
+
+    ``asks`` is False for a search for words.
+    """
 
     words: tuple[str, ...]
     counts: Counter[str]
     longer: frozenset[str]
-    has_mark: bool
+    asks: bool
 
     def first_of_copy(self, run: Sequence[Word], *, has_mark: bool) -> int | None:
         """Return the place in a run of these words where a copy begins; None without one."""
@@ -67,7 +72,7 @@ class _Asked(NamedTuple):
         for start in range(len(run) - size + 1):
             part = run[start : start + size]
             is_unbroken = part[-1].number - part[0].number == size - 1
-            if self.has_mark and is_unbroken and tuple(word.text for word in part) == self.words:
+            if self.asks and is_unbroken and tuple(word.text for word in part) == self.words:
                 return start
         twice = sum(said[word] >= 2 * self.counts[word] for word in self.longer)
         return 0 if twice >= max(2, STUFFED * len(self.longer)) else None
@@ -75,7 +80,7 @@ class _Asked(NamedTuple):
     def says_all_of(self, words: Sequence[str]) -> bool:
         """Return True if a text of these words says nothing that the question does not."""
         said = set(words)
-        if not self.has_mark or not said <= self.counts.keys():
+        if not self.asks or not said <= self.counts.keys():
             return False
         is_moved = self.words[0] in words[1:] and len(said) == len(words)
         longer = self.longer or self.counts.keys()
@@ -113,9 +118,8 @@ def _asked(query: str) -> _Asked:
     # Once for all passages: a long question with many of them took minutes otherwise.
     words = tuple(word.text for word in _words(query))
     longer = (word for word in words if len(word) >= LONGER or word.isdigit())
-    return _Asked(
-        words, Counter(words), frozenset(longer), any(mark in query for mark in _QUESTION_MARKS)
-    )
+    asks = any(mark in query for mark in _QUESTION_MARKS) or len(words) >= LONG_SEARCH
+    return _Asked(words, Counter(words), frozenset(longer), asks)
 
 
 def _words(text: str) -> Iterator[Word]:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field, TypeAdapter
@@ -37,11 +37,13 @@ from ecs_plugins.shaping.observations import (
     observe,
 )
 from ecs_plugins.shaping.probability import SHIPPED, LabelledList, ProbabilityFit
-from ecs_plugins.shaping.result import PassageVerdict
+from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.signals.base import Signal
 from ecs_plugins.shaping.statistics import (
     Distribution,
     Estimate,
+    Groups,
+    Labels,
     Threshold,
     held_out_threshold,
     question_auc,
@@ -227,7 +229,7 @@ class ModelDiagnostics:
             threshold, measured.unit, measured.noise, measured.unrelated
         )
         if measured.verdict is Fitness.UNFIT:
-            doubts = measured.reasons
+            doubts = list(measured.reasons)
         if doubts:
             warnings.warn(
                 f"{measured.signal} with {self.model}: {'; '.join(doubts)}",
@@ -282,15 +284,21 @@ class ModelDiagnostics:
         return cls.from_json(read_text(path), source=str(path))
 
 
-def _diagnosed(
-    observed: Observed, examples: Sequence[LabelledExample], model: str, seed: int
-) -> SignalDiagnostics:
-    """Judge one signal by its results."""
-    signal, results, noise = observed
+class _Scored(NamedTuple):
+    """Scored passages of all examples, own ones and unrelated ones, with labels and questions."""
+
+    lists: list[LabelledList]
+    own: list[PassageVerdict]
+    foreign: list[PassageVerdict]
+    labels: Labels
+    questions: Groups
+
+
+def _scored(results: Sequence[ShapedContext], examples: Sequence[LabelledExample]) -> _Scored:
+    """Take results apart: an example's own passages stand before the unrelated ones."""
     lists: list[LabelledList] = []
     own: list[PassageVerdict] = []
     foreign: list[PassageVerdict] = []
-    labelled: list[bool] = []
     numbers: list[int] = []
     for number, (shaped, example) in enumerate(zip(results, examples, strict=True)):
         size = len(example.passages)
@@ -299,11 +307,19 @@ def _diagnosed(
         parts = [{**verdict.parts, "utility": verdict.utility or 0.0} for verdict, _ in scored]
         lists.append(LabelledList(parts, [label for _, label in scored]))
         own += [verdict for verdict, _ in scored]
-        labelled += [label for _, label in scored]
         numbers += [number] * len(scored)
         foreign += [verdict for verdict in shaped.verdicts[size:] if verdict.utility is not None]
-    labels = np.array(labelled, dtype=np.bool_)
+    labels = [label for each in lists for label in each.labels]
     questions = np.array(numbers, dtype=np.int64)
+    return _Scored(lists, own, foreign, np.array(labels, dtype=np.bool_), questions)
+
+
+def _diagnosed(
+    observed: Observed, examples: Sequence[LabelledExample], model: str, seed: int
+) -> SignalDiagnostics:
+    """Judge one signal by its results."""
+    signal, results, noise = observed
+    lists, own, foreign, labels, questions = _scored(results, examples)
     utilities = np.array([verdict.utility for verdict in own], dtype=np.float64)
     orders = np.array([verdict.score for verdict in own], dtype=np.float64)
     unrelated = Distribution.of(np.array([each.utility for each in foreign], dtype=np.float64))

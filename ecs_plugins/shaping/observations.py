@@ -142,7 +142,7 @@ def data_hash(examples: Sequence[LabelledExample]) -> str:
 
 
 class _ScoredBy(ModelAround):
-    """The same model, whose requests are scored by a function."""
+    """Model around another one, whose requests are scored by a function."""
 
     def __init__(
         self, model: LanguageModel, score: Callable[[Sequence[ScoreRequest]], list[ScoreResult]]

@@ -139,7 +139,7 @@ def _pack(pieces: Iterable[_Piece], max_tokens: int) -> list[_Piece]:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What goes to the model, by passage index in input order; places count from 1.
+    """Passages for the model, by index in input order; places count from 1.
 
     ``ranks`` and ``scores`` are the ranker's, empty if nothing was ranked. ``unscored`` are the
     texts of the other units, which rankers compare as well.
@@ -210,7 +210,7 @@ def _start(unit: Unit) -> int:
 
 
 def _fits(units: Sequence[Unit], pool_size: int) -> bool:
-    """Whether all units would be kept."""
+    """Return True if all units would be kept."""
     counts = Counter(unit.source for unit in units)
     most = max(counts.values(), default=0)
     return len(counts) <= pool_size and most <= MAX_UNITS

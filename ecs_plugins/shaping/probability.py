@@ -40,7 +40,7 @@ NO_PRIOR_SD = 10.0
 
 
 class LabelledList(NamedTuple):
-    """Passages that were scored together: what was said of each, and which help."""
+    """Passages that were scored together: the parts of each, and labels of those that help."""
 
     parts: Sequence[Mapping[str, float]]
     labels: Sequence[bool]
@@ -91,7 +91,7 @@ class ProbabilityFit:
         return 0.5 * (1.0 + math.tanh(0.5 * log_odds))
 
     def told(self, scored: Mapping[int, UnitUtility]) -> Mapping[int, UnitUtility]:
-        """Return the same with their probabilities, the largest to the best by score.
+        """Return utilities with their probabilities, the largest to the best by score.
 
         None has one where a passage lacks a part.
         """
@@ -140,7 +140,7 @@ class ProbabilityFit:
     def fitted_to_lists(
         cls, lists: Iterable[LabelledList], prior: ProbabilityFit | None = None
     ) -> ProbabilityFit | None:
-        """Fitted to lists of passages, each as it is and without what helps; see `fitted`.
+        """Fit to lists of passages, each also without its evidence; see `fitted`.
 
         From lists that all hold their evidence it would learn that the first one always helps.
         """

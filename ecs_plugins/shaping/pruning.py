@@ -1,4 +1,4 @@
-"""Kept passages by their best sentences: what `ShapingConfig.unit` ``"sentence"`` does to them."""
+"""Kept passages by their best sentences: ``unit="sentence"`` of `ShapingConfig`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def prune_kept(
     *,
     beyond: Beyond = str,
 ) -> list[PassageVerdict]:
-    """Return the same verdicts, where kept passages keep only the sentences that help.
+    """Return the verdicts with only the sentences that help in kept passages.
 
     Args:
         query: The question.
@@ -46,7 +46,7 @@ def prune_kept(
 def _counted(
     verdicts: Iterable[PassageVerdict], count_tokens: TokenCounter
 ) -> dict[int, PassageVerdict]:
-    """Return those that stay, by index, with the tokens of what is left."""
+    """Return the verdicts that stay by index, with the tokens of their text."""
     kept = [verdict for verdict in verdicts if verdict.kept]
     if not kept:
         return {}

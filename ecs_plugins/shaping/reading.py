@@ -1,4 +1,4 @@
-"""What is read of the passages of a question, before anything is ranked or scored.
+"""Preparation of passages before ranking and scoring.
 
 Arguments are checked first. A passage is then read as the turn of a conversation that it is, or
 without copies of the question. What needs no model gets its decision here: passages without
@@ -27,7 +27,7 @@ _LOOK_EVERY = 8
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What `ContextShaper.shape` was asked; its arguments say what each is.
+    """Arguments of `ContextShaper.shape`.
 
     Raises:
         InvalidInputError: The query is blank, a passage is not text, or not every passage has a
@@ -121,7 +121,7 @@ def longest_unit(model: LanguageModel) -> int:
 
 
 def checked_passages(passages: Sequence[str]) -> list[str]:
-    """Return the passages as a list; what is no sequence of texts is refused."""
+    """Return the passages as a list; refuse anything else than a sequence of texts."""
     if isinstance(passages, str) or not isinstance(passages, Iterable):
         raise InvalidInputError(
             f"passages must be a sequence of texts, got {passages!r:.60}; use []"
@@ -164,7 +164,7 @@ def _are_titles(values: Sequence[str | None], number: int) -> bool:
 
 
 def _texts(question: Question, config: ShapingConfig) -> tuple[Sequence[str], bool]:
-    """What is read of every passage, and whether as turns of a conversation."""
+    """Return the text that is read of every passage, and True for turns of a conversation."""
     passages = question.passages
     if question.read_as is not None:
         read_as = list(question.read_as)
@@ -186,7 +186,7 @@ def _texts(question: Question, config: ShapingConfig) -> tuple[Sequence[str], bo
 def _settled(
     passages: Sequence[str], texts: Sequence[str], tokens: Sequence[int]
 ) -> dict[int, Decision]:
-    """What needs no model: passages without content, exact repetitions, copies of the question."""
+    """Decide without a model: empty passages, exact repetitions, copies of the question."""
     repeats = exact_repetitions(passages, texts)
     settled = {index: redundant(first) for index, first in repeats.items()}
     for index, passage in enumerate(passages):

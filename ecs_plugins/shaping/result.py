@@ -1,4 +1,4 @@
-"""What shaping returns: a verdict for every passage, and what it cost."""
+"""Result of shaping: a verdict for every passage, and its cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ecs_plugins.tokens import TokenLedger
 
 
 class Verdict(StrEnum):
-    """What is said of a passage."""
+    """Verdicts on a passage."""
 
     HELPS = "helps"
     """Its utility reaches the threshold."""
@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PassageVerdict:
-    """What was decided about one passage, and why.
+    """Decision on one passage, with its reason.
 
     Attributes:
         index: Its place in the input.
@@ -81,20 +81,20 @@ class PassageVerdict:
 
     @property
     def kept_text(self) -> str:
-        """What stays of the passage; empty if it is not kept."""
+        """Text that stays of the passage; empty if it is not kept."""
         if not self.kept:
             return ""
         return join_spans(self.spans, self.text) if self.spans else self.text
 
     @property
     def dropped(self) -> dict[str, str]:
-        """What does not stay, by id: the passage, or each gap between its sentences."""
+        """Dropped texts by id: the passage, or each gap between its sentences."""
         if not self.kept:
             return by_handle([self.text])
         return by_handle(gaps(self.spans, self.text)) if self.spans else {}
 
     def spans_in(self, part: str) -> tuple[Span, ...]:
-        """What stays of a part of the passage, such as its text behind metadata.
+        """Return the kept spans of a part of the passage, such as its text after metadata.
 
         Empty where the part stays as it is, stands nowhere, or would be left without text.
         """
@@ -110,7 +110,7 @@ class PassageVerdict:
         return tuple(inside) if join_spans(inside, part).strip() else ()
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON: plain types only; what is not finite becomes None."""
+        """Return plain types for JSON; infinities and NaN become None."""
         return {
             **{name: getattr(self, name) for name in self.__slots__},
             "verdict": str(self.verdict),
@@ -150,17 +150,17 @@ class ShapedContext:
 
     @property
     def kept(self) -> tuple[PassageVerdict, ...]:
-        """What stays, in the order of the input."""
+        """Kept passages in the order of the input."""
         return tuple(verdict for verdict in self.verdicts if verdict.kept)
 
     @property
     def accepted(self) -> tuple[PassageVerdict, ...]:
-        """What stays, in the order of acceptance; as it was given if nothing was scored."""
+        """Kept passages in the order of acceptance; in the given order if nothing was scored."""
         return tuple(sorted(self.kept, key=lambda verdict: verdict.place or 0))
 
     @property
     def ranked(self) -> tuple[PassageVerdict, ...]:
-        """What was scored, best first; ties in the order of the input."""
+        """Scored passages, best first; ties in the order of the input."""
         scored = [verdict for verdict in self.verdicts if verdict.score is not None]
         return tuple(sorted(scored, key=lambda verdict: -(verdict.score or 0.0)))
 
@@ -176,25 +176,25 @@ class ShapedContext:
 
     @property
     def cuts(self) -> dict[str, int]:
-        """How many passages each setting keeps out or shortens, the most first."""
+        """Number of passages that each setting keeps out or shortens, the most first."""
         counts = Counter(verdict.cut_by for verdict in self.verdicts if verdict.cut_by)
         return dict(counts.most_common())
 
     @property
     def text(self) -> str:
-        """What stays of the kept passages, separated by blank lines."""
+        """Text of the kept passages, separated by blank lines."""
         return "\n\n".join(verdict.kept_text for verdict in self.kept)
 
     @property
     def dropped(self) -> dict[str, str]:
-        """What was left out, by id: passages, and gaps between the sentences of kept ones."""
+        """Dropped texts by id: the passage, or each gap between its sentences."""
         dropped: dict[str, str] = {}
         for verdict in self.verdicts:
             dropped |= verdict.dropped
         return dropped
 
     def restore(self, id: str) -> str:
-        """What was left out under an id of `dropped`.
+        """Return the dropped text under an id of `dropped`.
 
         Raises:
             InvalidInputError: Nothing was.
@@ -211,7 +211,7 @@ class ShapedContext:
 
     @property
     def tokens_after(self) -> int:
-        """Return tokens of what stays of the kept passages."""
+        """Tokens of the kept text."""
         total = 0
         for verdict in self.kept:
             shortened = verdict.tokens_kept
@@ -290,7 +290,7 @@ _NUMBERS_WIDTH = 46  # characters of all columns but the last
 
 
 def _kept_and_best_first(verdict: PassageVerdict) -> tuple[bool, bool, float, int]:
-    """What orders the rows of a table: kept ones, then scored ones, then by score and index."""
+    """Order the rows of a table: kept ones, then scored ones, then by score and index."""
     worst_last = -(verdict.score or 0.0)
     return not verdict.kept, verdict.score is None, worst_last, verdict.index
 

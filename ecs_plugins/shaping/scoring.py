@@ -80,7 +80,7 @@ class PassageScoring:
     def _best(
         self, units: Sequence[Unit], utilities: Sequence[UnitUtility]
     ) -> dict[int, UnitUtility]:
-        """Return the best unit of every passage, by its index; what has no score says why."""
+        """Return the best unit of every passage by its index; note why others have no score."""
         best: dict[int, UnitUtility] = {}
         for unit, utility in zip(units, utilities, strict=True):
             index = unit.source
@@ -95,7 +95,7 @@ class PassageScoring:
         return best
 
     def score_texts(self, texts: Sequence[str]) -> list[float | None]:
-        """What each text is ordered by, once nothing is kept; None where it cannot be scored.
+        """Return the number that orders each text, before anything is kept; None without a score.
 
         A blank text comes last.
         """

@@ -266,7 +266,7 @@ class _Outline:
     def _turn(self, block: Block, question: Places) -> None:
         """Add a turn, which needs the turn of another speaker before it, if that was short."""
         speaker = speaker_of(block.lines[0].text)
-        named = self._add(block.start, block.start + block.head, said=False)
+        named: Places = self._add(block.start, block.start + block.head, said=False)
         needs: Places = named
         answers: Places = ()
         is_asking = asks(self._text[block.start : block.end])

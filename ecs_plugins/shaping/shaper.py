@@ -153,7 +153,7 @@ class ContextShaper:
     def attribute(
         self, query: str, passages: Sequence[str], answer: str, *, context: str = ""
     ) -> Attribution:
-        """Say what each passage did to an answer: Definition 3.1, statement by statement.
+        """Return the effect of each passage on an answer: Definition 3.1, statement by statement.
 
         Passages that `shape` has read with this model are not read again. They may be others, too,
         such as all that were found: an answer can rest on something that was left out.
@@ -251,7 +251,7 @@ class ContextShaper:
     def _pool(
         self, question: Question, reading: Reading, answers: Sequence[str], signal: Signal
     ) -> Pool:
-        """What goes to the model: stage 1."""
+        """Choose the passages for the model: stage 1."""
         looked_for = [question.query]
         if signal.needs_answer:
             looked_for += answers
@@ -267,7 +267,7 @@ class ContextShaper:
     def _task(
         self, question: Question, reading: Reading, pool: Pool, answers: tuple[str, ...]
     ) -> ScoringTask:
-        """What the signal is asked."""
+        """Return the task of the signal."""
         given: dict[str, float] = {}
         if question.scores is not None:
             given = {unit.text.strip(): question.scores[unit.source] for unit in reading.units}
@@ -310,7 +310,7 @@ class ContextShaper:
         scoring: PassageScoring,
         outcome: Outcome,
     ) -> list[PassageVerdict]:
-        """What is said of every passage."""
+        """Return the verdict on every passage."""
         places = outcome.places()
         decisions = {**outcome.decisions, **reading.settled}
         verdicts: list[PassageVerdict] = []
@@ -340,7 +340,7 @@ class ContextShaper:
         return verdicts
 
     def _scorer(self, scoring: PassageScoring) -> Scorer:
-        """What scores passages: with probabilities where one was fitted and they stand alone."""
+        """Return a scorer, with probabilities if one was fitted and passages are scored alone."""
         fit = self._probability or SHIPPED.get((self.model.name, scoring.signal.name))
         if fit is None or self.config.acceptance != "independent":
             return scoring.score
@@ -353,7 +353,7 @@ class ContextShaper:
         scoring: PassageScoring,
         budget: Budget,
     ) -> list[PassageVerdict]:
-        """The same, where kept passages keep only the sentences that help."""
+        """Return the verdicts with only the sentences that help in kept passages."""
         beyond: Beyond = str
         if question.read_as is None and self.config.acceptance != "stream":
             beyond = partial(beyond_question, question.query)

@@ -1,4 +1,4 @@
-"""A text by its spans: what stays of it, what is left out, and the ids under which that is told."""
+"""Spans of a text: the kept text, the gaps, and the ids under which gaps are known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HANDLE_LENGTH = 12
 
 
 def join_spans(spans: Iterable[Span], text: str) -> str:
-    """What stays of a text, in reading order; all of it is the text itself.
+    """Return the text of spans in reading order; all spans give the text itself.
 
     A gap becomes one new line where the source has one there, else one space where it has white
     space.
@@ -35,7 +35,7 @@ def join_spans(spans: Iterable[Span], text: str) -> str:
 
 
 def _runs(spans: Iterable[Span]) -> list[Span]:
-    """Return the same characters in as few spans as they take."""
+    """Return the same characters in as few spans as possible."""
     runs: list[Span] = []
     end_before = -1
     for start, end in sorted(set(spans)):
@@ -54,7 +54,7 @@ def _gap(text: str) -> str:
 
 
 def gaps(spans: Iterable[Span], text: str) -> list[str]:
-    """What `join_spans` leaves out, without white space around it; blank gaps do not count."""
+    """Return the gaps between spans without white space around them; blank gaps do not count."""
     left_out: list[str] = []
     end_before = 0
     for start, end in _runs(spans):

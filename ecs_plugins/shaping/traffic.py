@@ -1,4 +1,4 @@
-"""Learning from an application's own answers: numbers of what was shaped and what answers used.
+"""Records of an application's answers: numbers of shaped passages, and of those an answer used.
 
 Labelled examples are rare, answers are not. What an answer rests on, as `ContextShaper.attribute`
 tells it, labels the passages that were shaped for its question. A file of such labels holds numbers
@@ -74,7 +74,7 @@ class ShapingTraffic:
     path: str | os.PathLike[str]
 
     def add(self, shaped: ShapedContext, attribution: Attribution) -> bool:
-        """Add what an answer rests on.
+        """Add the passages that an answer rests on.
 
         Args:
             shaped: What was made of the passages.

@@ -1,4 +1,4 @@
-"""What a signal is, and the definitions that signals share.
+"""Protocol of a signal, and the definitions that signals share.
 
 A signal is a pair of pure functions around the model: `Signal.requests` says what to score, and
 `Signal.utilities` turns the scores into nats. `Signal.prepare` is the place for signals that
@@ -82,7 +82,7 @@ class ScoringTask:
 
 @dataclass(frozen=True, slots=True)
 class UnitUtility:
-    """What a signal says of one passage.
+    """Utility of one passage by a signal.
 
     Attributes:
         utility: Nats, without length penalty; what the threshold is compared with. NaN if the
@@ -104,12 +104,12 @@ class UnitUtility:
 
     @property
     def score(self) -> float:
-        """What passages are ordered by."""
+        """Number by which passages are ordered."""
         return self.utility if self.order_by is None else self.order_by
 
     @property
     def is_finite(self) -> bool:
-        """Whether the passage could be scored, and ordered."""
+        """True if the passage could be scored and ordered."""
         return math.isfinite(self.utility) and math.isfinite(self.score)
 
 
@@ -120,7 +120,7 @@ def by_score(scored: Mapping[int, UnitUtility]) -> list[int]:
 
 @runtime_checkable
 class Signal(Protocol):
-    """How useful a passage is, by the log-probabilities of a language model.
+    """Measure of a passage by the log-probabilities of a language model.
 
     Implementations hold settings only, so that one object serves any number of threads.
     """
@@ -135,14 +135,14 @@ class Signal(Protocol):
 
     @property
     def needs_answer(self) -> bool:
-        """Whether it cannot work without an answer."""
+        """True if it cannot work without an answer."""
 
     @property
     def threshold(self) -> float | None:
         """Utility from which on a passage helps; None if the signal only ranks."""
 
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
-        """Complete the task once, before anything is scored, and book what that cost.
+        """Complete the task once, before anything is scored, and book the cost.
 
         The task holds all passages that may be scored, in the order of the ranker, best first;
         where no ranker ran they stand as they were given. A signal with an attribute
@@ -187,7 +187,7 @@ class PromptSignal:
         raise NotImplementedError
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
-        """What is said of one passage.
+        """Return the utility of one passage.
 
         Args:
             task: What was asked.
@@ -252,7 +252,7 @@ class PromptSignal:
         return self.template.prompt(chosen, passage, values)
 
     def laid_out(self, task: ScoringTask, layout: ChatLayout) -> tuple[ChatLayout, dict[str, str]]:
-        """Return the layout that is used, and what fills the prompt."""
+        """Return the layout in use, and the fields of the prompt."""
         context = task.context.strip()
         values = {
             "context": f"{context}\n" if context else "",
@@ -264,7 +264,7 @@ class PromptSignal:
 
 
 class SignalAround:
-    """A signal made from another one: what a subclass does not say is the other's.
+    """Signal made from another one, which provides all that a subclass does not.
 
     Attributes:
         signal: The other one.
@@ -277,7 +277,7 @@ class SignalAround:
 
     @property
     def reads_best_first(self) -> bool:
-        """Whether passages must be ranked before `prepare`."""
+        """True if passages must be ranked before `prepare`."""
         return bool(getattr(self.signal, "reads_best_first", False))
 
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:

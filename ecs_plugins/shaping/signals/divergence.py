@@ -1,4 +1,4 @@
-"""How far a passage moves what the model is about to say, whatever the true answer is.
+"""Divergence of the next tokens by a passage, whatever the true answer is.
 
 `DistributionShift` is the divergence of Eq. 3 of Entropic Context Shaping, at the first token of
 the answer; `TrajectoryShift` is Definition 3.3, its sum over the first T tokens:
@@ -41,7 +41,7 @@ _ANYTHING = "the"
 
 @dataclass(frozen=True)
 class DistributionShift(PromptSignal):
-    """How far a passage moves the distribution of the answer's first token (Eq. 3)."""
+    """Divergence of the distribution of the answer's first token (Eq. 3)."""
 
     template: PromptTemplate = ANSWER_TEMPLATE
     layout: LayoutChoice = "plain"
@@ -63,7 +63,7 @@ class DistributionShift(PromptSignal):
 
 @dataclass(frozen=True)
 class TrajectoryShift(PromptSignal):
-    """How far a passage moves the first T tokens of the reply (Definition 3.3).
+    """Divergence along the first T tokens of the reply (Definition 3.3).
 
     The model goes on greedily without a passage, once per question; behind every passage it is led
     along the same text. What the tokens were is read from their text, so that a tokenizer may

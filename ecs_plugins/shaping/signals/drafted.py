@@ -27,7 +27,7 @@ MAX_NEW_TOKENS = 16
 
 @dataclass(frozen=True)
 class Drafted(SignalAround):
-    """A signal that needs an answer, made label-free: what is not given is drafted.
+    """Label-free form of a signal that needs an answer: missing answers are drafted.
 
     Drafts are greedy, one per passage, so that they differ where the passages do. The signal
     has no threshold of its own: a draft is likely behind the passage it was drawn from,
@@ -89,7 +89,7 @@ def _drafts(
     model: LanguageModel,
     ledger: TokenLedger,
 ) -> tuple[str, ...]:
-    """What the model answers from each passage alone, each answer once."""
+    """Return the model's answers from each passage alone, each answer once."""
     generations = model.generate(
         [signal.cue(task, model.layout, source) for source in sources],
         max_new_tokens=MAX_NEW_TOKENS,

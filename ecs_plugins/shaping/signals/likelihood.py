@@ -91,7 +91,7 @@ class AnswerShift(PromptSignal):
 
 @dataclass(frozen=True)
 class QueryLikelihood(PromptSignal):
-    """How much a passage raises the question's mean log-probability per token.
+    """Rise of the question's mean log-probability per token by a passage.
 
     The base (no passage) is the same for all, so the order is that of ``P(question | passage)``;
     subtracting it gives the number a zero. It has no threshold of its own: a red herring about

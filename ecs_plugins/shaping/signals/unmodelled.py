@@ -20,7 +20,7 @@ from ecs_plugins.tokens import TokenLedger
 
 @dataclass(frozen=True)
 class RankOnly:
-    """A signal that asks no model: what passages are worth is a ranker's score.
+    """Signal that asks no model: the worth of a passage is a ranker's score.
 
     Attributes:
         ranker: Scores the passages that are compared.
