@@ -37,15 +37,17 @@ from ecs_plugins.integrations.fields import (
 from ecs_plugins.langchain.compressor import ECSDocumentCompressor
 from ecs_plugins.langchain.messages import is_user, text_of
 from ecs_plugins.langchain.tool_results import (
+    Content,
     Shaped,
     is_json,
     places_of,
+    texts_of,
     whole_lines,
     with_documents,
-    with_lines,
+    with_units,
 )
 from ecs_plugins.lm.local import as_model
-from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages
+from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, split_passages
 
 ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 ToolResult = ToolMessage | Command[Any]
@@ -197,9 +199,9 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
             return result
         if are_documents(result.artifact):
             return self._shape_documents(result, query)
-        if self._named is None or not isinstance(result.content, str):
+        if self._named is None:
             return result
-        shaped = self._shape_text(result.content, query)
+        shaped = self._shape_texts(result.content, query)
         return _with_restorable(result, shaped)
 
     def _shape_documents(self, result: ToolMessage, query: str) -> ToolResult:
@@ -213,17 +215,21 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         message = result.model_copy(update={"artifact": kept})
         return _with_restorable(message, shaped)
 
-    def _shape_text(self, text: str, query: str) -> Shaped:
-        count = as_model(self._compressor.model).count_tokens
-        if not text.strip() or is_json(text):
-            return Shaped(text)
-        pieces = split_passages([text], count, UNIT_TOKENS)
-        units = whole_lines(text, pieces)
-        if len(units) < 2:
-            return Shaped(text)
-        unit_texts = [unit.text for unit in units]
+    def _shape_texts(self, content: Content, query: str) -> Shaped:
+        """Return a text, or blocks such as those of MCP tools, with the units that help."""
+        units_of_texts = [self._units(text) for text in texts_of(content)]
+        unit_texts = [unit.text for units in units_of_texts for unit in units]
+        if len(unit_texts) < 2:
+            return Shaped(content)
         kept = self._kept_indices(unit_texts, query)
-        return with_lines(text, units, kept)
+        return with_units(content, units_of_texts, set(kept))
+
+    def _units(self, text: str) -> list[Unit]:
+        """Return the units of a text; none of a blank text or of JSON, which is not cut."""
+        if not text.strip() or is_json(text):
+            return []
+        count = as_model(self._compressor.model).count_tokens
+        return whole_lines(text, split_passages([text], count, UNIT_TOKENS))
 
     def _question(self, request: ToolCallRequest) -> str:
         argument = request.tool_call["args"].get(self._query_argument)

@@ -8,7 +8,7 @@ their own text is replaced.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -59,7 +59,7 @@ Places = list[TextPlace | None]
 
 def places_of(documents: Sequence[Document], content: Content) -> Places:
     """Where each document stands in a result; None where it does not, or is blank."""
-    texts = _texts(content)
+    texts = texts_of(content)
     places: Places = []
     last = TextPlace(0, 0, 0)
     for document in documents:
@@ -95,7 +95,7 @@ def with_documents(
 ) -> Shaped:
     """Return a result in which the documents that were not kept, or parts of them, are marks."""
     changes = _changes(documents, places, kept)
-    texts = _texts(content)
+    texts = texts_of(content)
     left_out: dict[str, str] = {}
     for number, text in enumerate(texts):
         own = [change for change in changes if change.text == number]
@@ -220,7 +220,35 @@ def with_lines(
         end = unit.end
     pieces.append(_gap(text, end, len(text), left_out))
     shown = inert("".join(pieces))
-    return Shaped(shown if kept else _with_nothing(shown), left_out)
+    return Shaped(shown, left_out)
+
+
+def with_units(
+    content: Content,
+    units_of_texts: Sequence[Sequence[Unit]],
+    kept: Collection[int],
+) -> Shaped:
+    """Return a content in which texts keep some of their units; other blocks are unchanged.
+
+    Args:
+        content: A text, or blocks.
+        units_of_texts: Units of each text of `texts_of`; a text without units stays as it is.
+        kept: Indices of the kept units among all units.
+    """
+    left_out: dict[str, str] = {}
+    texts: list[str] = []
+    first = 0
+    for text, units in zip(texts_of(content), units_of_texts, strict=True):
+        own = [index for index in range(len(units)) if first + index in kept]
+        first += len(units)
+        if not units:
+            texts.append(text)
+            continue
+        shaped = with_lines(text, units, own)
+        left_out |= shaped.left_out
+        shown = str(shaped.content)
+        texts.append(shown if kept else _with_nothing(shown))
+    return Shaped(_with_texts(content, texts), left_out)
 
 
 def _gap(
@@ -274,7 +302,7 @@ def is_json(text: str) -> bool:
     return True
 
 
-def _texts(content: Content) -> list[str]:
+def texts_of(content: Content) -> list[str]:
     """Return the texts of a content in order; an empty text for other blocks."""
     if isinstance(content, str):
         return [content]

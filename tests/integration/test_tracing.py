@@ -110,3 +110,44 @@ def test_a_recall_is_a_span_of_a_retriever(recall, installed, memory, spans, mon
             "retrieval.documents.0.document.id": name,
             "retrieval.documents.0.document.content": FACT,
         }
+
+
+HIDDEN = "__REDACTED__"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "hides_input", "hides_output"),
+    [
+        ("OPENINFERENCE_HIDE_INPUTS", "true", True, False),
+        ("OPENINFERENCE_HIDE_INPUT_TEXT", "TRUE", True, False),
+        ("OPENINFERENCE_HIDE_OUTPUTS", "true", False, True),
+        ("OPENINFERENCE_HIDE_OUTPUT_TEXT", "1", False, True),
+        ("OPENINFERENCE_HIDE_INPUTS", "false", False, False),
+        ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "false", True, True),
+        ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "NO_CONTENT", True, True),
+        ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "EVENT_ONLY", True, True),
+        ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true", False, False),
+        ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY", False, False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["retriever", "reranker"])
+def test_the_environment_hides_texts(
+    memory, spans, monkeypatch, kind, variable, value, hides_input, hides_output
+):
+    monkeypatch.setenv(variable, value)
+    if kind == "retriever":
+        memory.add(FACT, namespace=USER)
+        retrieve(memory)
+        documents = "retrieval.documents"
+    else:
+        compress({"model": FakeLanguageModel(), "config": GIVEN_ORDER, "top_n": 1})
+        documents = "reranker.output_documents"
+    (one,) = spans()
+    said = dict(one.attributes)
+    assert (said["input.value"] == HIDDEN) is hides_input
+    assert (said[f"{documents}.0.document.content"] == HIDDEN) is hides_output
+    assert isinstance(said[f"{documents}.0.document.score"], float)
+    if hides_input and hides_output:
+        shown = " ".join(each for each in said.values() if isinstance(each, str))
+        for text in (QUESTION, FACT, QUERY, *TEXTS):
+            assert text not in shown
