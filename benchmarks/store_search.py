@@ -177,15 +177,17 @@ def _by_z_scores(chat: Chat, embedder: CachedEmbedder, path: Path) -> Iterator[F
 
     def find(question: str) -> list[int]:
         words = np.asarray(bm25.rank(question, texts).scores, dtype=np.float64)
-        cosines = vectors @ embedder.embed_query(question)
-        best = np.argsort(-(_standardised(words) + _standardised(cosines)), kind="stable")
-        return best[:K].tolist()
+        cosines: Floats = (vectors @ embedder.embed_query(question)).astype(np.float64)
+        total: Floats = np.add(_standardised(words), _standardised(cosines))
+        best: list[int] = np.argsort(-total, kind="stable")[:K].tolist()
+        return best
 
     yield find
 
 
 def _standardised(scores: Floats) -> Floats:
-    return (scores - scores.mean()) / (scores.std() or 1.0)
+    standardised: Floats = (scores - scores.mean()) / (scores.std() or 1.0)
+    return standardised
 
 
 def _searching(chat: Chat, embedder: CachedEmbedder, path: Path) -> Iterator[Find]:
