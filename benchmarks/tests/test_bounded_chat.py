@@ -22,6 +22,13 @@ from benchmarks.bounded_chat.comparison import (
     play,
     session_recall,
 )
+from benchmarks.bounded_chat.relevance import (
+    SHARES,
+    figures,
+    learned_demand,
+    learned_scores,
+    own_questions,
+)
 from benchmarks.bounded_chat.report import differences, markdown
 from benchmarks.bounded_chat.stores import (
     Remembered,
@@ -38,7 +45,7 @@ from benchmarks.bounded_chat.variants import (
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.prior import WEIGHTS
+from ecs_plugins.memory.prior import MOST, WEIGHTS
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 THINGS = ["violin", "bakery", "kayak", "telescope", "orchard", "ferret", "glacier", "pottery"]
@@ -196,7 +203,7 @@ def test_the_command_prints_the_table(bench, data) -> None:
     table, _ = json.JSONDecoder().raw_decode(shown)
     assert {"weights", "most", "licence_of_the_source"} <= table.keys()
     assert "| longest turns |" in shown
-    assert "| as any |" in shown
+    assert "| own chats, as any |" in shown
 
 
 def test_chronologically_nothing_asked_later_can_be_answered_earlier(chat) -> None:
@@ -347,3 +354,19 @@ def test_bad_options_are_refused_before_anything_is_written(run, data, tmp_path,
     out = tmp_path / "out"
     run("--data", data, "--out", out, *arguments, status=1)
     assert not out.exists()
+
+
+def test_the_shipped_prior_is_the_one_learned_on_own_chats():
+    table = prior.learned_from(*prior.own_turns())
+    assert table.weights == WEIGHTS
+    assert table.most == MOST
+
+
+def test_learned_scores_tell_evidence_from_what_answers_nothing():
+    asked = own_questions(FakeEmbedder(64), rounds=5)
+    assert {each.kind for each in asked} == {kind for kind in SHARES if kind.startswith("own")}
+    numbers = learned_scores(asked)
+    assert numbers["_COSINE"] + numbers["_PERSON"] > 0
+    assert learned_demand(asked)["_SLOPE"] > 0
+    rows = {row[0]: row for row in figures(asked, threshold=0.0)}
+    assert float(rows["own pairs that share words"][3]) > 0.9
