@@ -210,7 +210,7 @@ def key_of_fallback(
 ) -> PointKey | None:
     """Return the point that a fallback runs, where it is one of the chains of a router."""
     for name, chain in made.items():
-        if chain is fallback:
+        if getattr(chain, "chain", chain) is getattr(fallback, "chain", fallback):
             for point in frontier.points:
                 if name in (point.label, point.strategy):
                     return point.key

@@ -24,7 +24,6 @@ from langchain_core.runnables.base import coerce_to_runnable
 from langchain_core.runnables.config import patch_config, run_in_executor
 from typing_extensions import override
 
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.building import building
 from ecs_plugins.frontier.chains import (
     NOTHING_PAID,
@@ -42,7 +41,7 @@ from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.strategies.base import Answered, Prepared
 from ecs_plugins.langchain.answering import AnsweringRunnable
 from ecs_plugins.langchain.compressor import WritableFields
-from ecs_plugins.langchain.context import CONTEXT_EVENT, as_context, namespace_of
+from ecs_plugins.langchain.context import CONTEXT_EVENT, as_context, namespace_of, question_of
 from ecs_plugins.tokens import Stage
 
 
@@ -60,7 +59,7 @@ class ChainRunnable(WritableFields, AnsweringRunnable):
         """Prepare the context unless that is done, and answer.
 
         Raises:
-            InvalidInputError: It prepares, and the input is no mapping.
+            InvalidInputError: It prepares, and the input has no question.
         """
         return self._call_with_config(self._invoke, input, config, **kwargs)
 
@@ -122,24 +121,26 @@ class ChainRunnable(WritableFields, AnsweringRunnable):
         """Return the input with the preparation of its documents."""
         if self.chain.prepare is None:
             return input
-        documents = _documents_in(input, self.chain.label)
-        key = self._key(input, documents, config, context_id)
+        given = _as_mapping(input)
+        documents = list(given.get("documents") or ())
+        key = self._key(given, documents, config, context_id)
         kept = self.chain.store.prepared(key, lambda: _prepared(self.chain, documents, config))
         self._report(kept, config)
-        return {**input, "prepared": kept.value}
+        return {**given, "prepared": kept.value}
 
     async def _awith_prepared(self, input: Any, config: RunnableConfig, context_id: str) -> Any:
         if self.chain.prepare is None:
             return input
-        documents = _documents_in(input, self.chain.label)
-        key = self._key(input, documents, config, context_id)
+        given = _as_mapping(input)
+        documents = list(given.get("documents") or ())
+        key = self._key(given, documents, config, context_id)
 
         async def make() -> ChainPreparation:
             return await _aprepared(self.chain, documents, config)
 
         kept = await self.chain.store.aprepared(key, make)
         await run_in_executor(config, self._report, kept, config)
-        return {**input, "prepared": kept.value}
+        return {**given, "prepared": kept.value}
 
     def _key(
         self,
@@ -162,13 +163,9 @@ def as_runnable(chain: object) -> object:
     return ChainRunnable(chain=chain) if isinstance(chain, RoutedChain) else chain
 
 
-def _documents_in(input: Any, label: str) -> list[Document]:
-    if not isinstance(input, Mapping):
-        raise InvalidInputError(
-            f'{label} prepares a context and takes {{"question": ..., "documents": [...]}}; give '
-            "the router documents=... or retriever=..., or put them into its input"
-        )
-    return list(input.get("documents") or ())
+def _as_mapping(input: Any) -> Mapping[str, Any]:
+    """Return an input with a question; a chain may find its documents by itself."""
+    return input if isinstance(input, Mapping) else {"question": question_of(input)}
 
 
 def _key_of(

@@ -136,7 +136,7 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
     chains: Annotated[dict[str, Runnable[Any, Any]], BeforeValidator(_by_label)]
     documents: list[Document] | None = None
     retriever: Runnable[Any, Any] | None = None
-    fallback: Runnable[Any, Any] | None = None
+    fallback: Annotated[Runnable[Any, Any] | None, BeforeValidator(as_runnable)] = None
     count_tokens: TokenCounter | None = None
 
     @override
@@ -431,7 +431,10 @@ class _RoutedRun:
             self.query.fail(given["error"], key)
             return input
 
-        fallback = self.router.fallback.bind(**self.keywords).with_config(tags=["fallback"])
+        fallback = self.router.fallback
+        if isinstance(fallback, ChainRunnable):
+            fallback = fallback.bind(context_id=self.query.context_id or "")
+        fallback = fallback.bind(**self.keywords).with_config(tags=["fallback"])
         self.input = {"input": input}
         first: Runnable[Any, Any] = RunnableLambda(itemgetter("input")) | chain
         return first.with_fallbacks([RunnableLambda(failed) | fallback], exception_key="error")

@@ -221,7 +221,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         engines: Mapping[str, BaseQueryEngine | RoutedChain] | Sequence[RoutedChain],
         *,
         context_id: str | None = None,
-        fallback: BaseQueryEngine | None = None,
+        fallback: BaseQueryEngine | RoutedChain | None = None,
         count_tokens: TokenCounter | None = None,
         callback_manager: CallbackManager | None = None,
     ) -> None:
@@ -236,7 +236,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         selector.choices(engines)
         self.selector = selector
         self.context_id = context_id
-        self.fallback = fallback
+        self.fallback = as_engine(fallback)
         self.count_tokens = count_tokens
         super().__init__(callback_manager)
 

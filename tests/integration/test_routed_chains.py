@@ -374,3 +374,39 @@ def test_a_router_with_chains_can_be_pickled():
     router = pickle.loads(pickle.dumps(scripted_router()))
     answer = router.invoke({"question": QUESTION, "reuse": 40})
     assert answer.text == "Hester Vane"
+
+
+def fails(_):
+    raise RuntimeError("the provider is down")
+
+
+def test_a_chain_may_be_the_fallback_and_is_booked_as_itself():
+    kind = LangChain()
+    frontier = measured(kind)
+    full, _ = kind.chains()
+    broken = RoutedChain("notes", answer=RunnableLambda(fails))
+    ledger = ReuseLedger(":memory:")
+    router = kind.routed(
+        frontier, [full, broken], fallback=full, target_f1=0.9, ledger=ledger, reuse=40
+    )
+    assert router.invoke(QUESTION).text == "Hester Vane"
+    (spend,) = ledger.spent_by_tenants()
+    assert (spend.key[0], spend.queries, spend.unknown) == ("full", 1, 0)
+
+
+def test_a_chain_that_finds_its_documents_by_itself_needs_none():
+    made = []
+
+    def prepare(given):
+        made.append(given["documents"])
+        return "notes"
+
+    notes = RoutedChain(
+        "notes", prepare=RunnableLambda(prepare), answer=RunnableLambda(lambda x: x["prepared"])
+    )
+    full = RoutedChain("full", answer=RunnableLambda(str))
+    points = [StrategyPoint("notes", {}, 0.9, 60, 9), StrategyPoint("full", {}, 0.9, 0, 900)]
+    frontier = EfficiencyFrontier(points)
+    router = FrontierRouter(frontier=frontier, chains=[notes, full], target_f1=0.8, reuse=40)
+    assert [router.invoke(QUESTION) for _ in range(2)] == ["notes", "notes"]
+    assert made == [[]]
