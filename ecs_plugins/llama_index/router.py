@@ -236,7 +236,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         selector.choices(engines)
         self.selector = selector
         self.context_id = context_id
-        self.fallback = as_engine(fallback)
+        self.fallback: BaseQueryEngine | None = as_engine(fallback)
         self.count_tokens = count_tokens
         super().__init__(callback_manager)
 
