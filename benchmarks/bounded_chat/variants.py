@@ -22,6 +22,7 @@ from benchmarks.bounded_chat.stores import (
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.prior import worths
 from ecs_plugins.memory.types import ColdMemory, QueryEvent
 from ecs_plugins.memory.utility import answer_utility, observed_utility
 
@@ -60,6 +61,21 @@ class Longest(Everything):
         super().add(position)
         if len(self._kept) > self._budget:
             self._kept.remove(min(self._kept, key=lambda at: len(self._turns[at].text)))
+
+
+class Heap(Everything):
+    """Keeps the turns of the highest prior: free energy without entropy, at zero temperature."""
+
+    def __init__(self, room: Room) -> None:
+        super().__init__(room)
+        self._worths = worths([turn.text for turn in room.chat.turns])
+        self._budget = room.budget
+
+    def add(self, position: int) -> None:
+        """Keep it; if there are too many, drop the one of the lowest prior."""
+        super().add(position)
+        if len(self._kept) > self._budget:
+            self._kept.remove(min(self._kept, key=lambda at: self._worths[at]))
 
 
 def variants() -> dict[str, StoreFactory]:

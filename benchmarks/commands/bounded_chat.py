@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.bounded_chat.stores import StoreFactory
 
 LONGEST = "Longest turns"
+HEAP = "Heap by the prior"
 HELD_OUT = "held-out"
 
 HELP = """Bounded memory on LoCoMo or LongMemEval: evidence recall@k at the end, by capacity.
@@ -175,10 +176,10 @@ def _held_out(chats: Sequence[Chat]) -> StoreFactory:
 
 def _compared(ours: Mapping[str, StoreFactory]) -> dict[str, StoreFactory]:
     from benchmarks.bounded_chat.stores import baselines, references
-    from benchmarks.bounded_chat.variants import Longest
+    from benchmarks.bounded_chat.variants import Heap, Longest
 
     named = {_shown(name): make for name, make in ours.items()}
-    return {**baselines(), LONGEST: Longest, **named, **references()}
+    return {**baselines(), LONGEST: Longest, HEAP: Heap, **named, **references()}
 
 
 def _shown(name: str) -> str:
@@ -194,11 +195,13 @@ def _report(results: ChatResults, ours: list[str]) -> str:
     for k in results.protocol.ks:
         parts += [
             f"Evidence recall@{k}, {results.protocol.split} questions, the words of the turn:",
-            markdown(results, k, bounded=[*rivals, LONGEST, *shown]),
+            markdown(results, k, bounded=[*rivals, LONGEST, HEAP, *shown]),
             f"Minus the best of {', '.join(rivals)}, with 95 % intervals over chats and questions:",
             differences(results, k, ours=[LONGEST, *shown], baselines=rivals),
             "Minus the longest turns:",
             differences(results, k, ours=shown, baselines=[LONGEST]),
+            "Minus the heap by the prior:",
+            differences(results, k, ours=shown, baselines=[HEAP]),
             f"Evidence recall@{k}, any turn behind what is recalled:",
             markdown(results, k, bounded=(), count="provenance"),
             f"Milliseconds per turn told, and tokens that a recall of {k} returns:",
