@@ -22,7 +22,7 @@ from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.storage.addresses import is_address
 
 if TYPE_CHECKING:
-    from ecs_plugins.memory import EntropicMemory, ErasureReceipt, Memory
+    from ecs_plugins.memory import EntropicMemory, Memory
 
 HELP = """Search, show, move, erase and check an Entropic Memory.
 
@@ -124,7 +124,7 @@ def forget(
                 filter=_parsed(where, "--filter") if where else None,
                 below=below,
             )
-    _print(receipt.to_dict(), as_json, [_receipt(receipt)])
+    _print(receipt.to_dict(), as_json, [str(receipt)])
 
 
 @app.command()
@@ -309,15 +309,6 @@ def _recollection_line(recollection: Memory) -> str:
     """Return score, tier, id and text of a recollection."""
     text = one_line(recollection.text)
     return f"{recollection.score:.3f}  {recollection.tier:4}  {recollection.id}  {text}"
-
-
-def _receipt(receipt: ErasureReceipt) -> str:
-    return (
-        f"erased {len(receipt.messages)} messages, {receipt.hot_erased} hot items, "
-        f"{len(receipt.memories_erased)} memories; derived anew {receipt.hot_derived} hot items, "
-        f"{len(receipt.memories_derived)} memories; {receipt.decisions} decisions marked"
-        + ("" if receipt.scrubbed else "; `admin.compact()` takes the last copies out of it")
-    )
 
 
 def _print(value: object, as_json: bool, lines: Sequence[str]) -> None:

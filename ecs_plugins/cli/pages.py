@@ -116,7 +116,15 @@ def life_of(memory: EntropicMemory, namespace: Namespace) -> dict[str, Any]:
     histories = [memory.history(id) for id in _ids(memory, namespace, decisions)]
     lives = [_bar(versions, first, last) for versions in histories if versions]
     lives.sort(key=lambda life: (life["died"] is not None, life["born"]))
-    return {"lives": lives, "sleeps": [_phase(report, decisions) for report in reports]}
+    hot = _hot(memory, namespace)
+    return {"hot": hot, "lives": lives, "sleeps": [_phase(report, decisions) for report in reports]}
+
+
+def _hot(memory: EntropicMemory, namespace: Namespace) -> list[Memory]:
+    """Return the latest messages that no memory of the cold tier holds yet, newest first."""
+    cold = {id for each in memory.memories(namespace) for id in each.provenance}
+    latest = memory.messages(namespace, limit=ITEMS)
+    return [message for message in reversed(latest) if message.id not in cold]
 
 
 def _ids(

@@ -230,6 +230,24 @@ class ErasureReceipt(Record):
     items: int = 0
     scrubbed: bool = False
 
+    def __str__(self) -> str:
+        counts = {
+            "messages": len(self.messages),
+            "hot items": self.hot_erased,
+            "memories": len(self.memories_erased),
+            "key-value items": self.items,
+            "queries": self.queries,
+            "namespaces": len(self.namespaces),
+        }
+        parts = [f"{count} {name}" for name, count in counts.items() if count]
+        derived = self.hot_derived + len(self.memories_derived)
+        line = f"erased {', '.join(parts) or 'nothing'}"
+        if derived:
+            line += f"; derived {derived} anew from the messages that stay"
+        return (
+            line if self.scrubbed else f"{line}; compact() removes the last copies from its files"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class NamespaceStats:
@@ -310,6 +328,9 @@ class Explanation:
     provenance: tuple[tuple[str, str | None], ...]
     lines: tuple[str, ...] = field(default=())
     prior: float | None = None
+
+    def __str__(self) -> str:
+        return "\n".join([self.text, *self.lines])
 
 
 @dataclass(frozen=True, slots=True)

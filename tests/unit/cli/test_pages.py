@@ -74,3 +74,20 @@ def test_a_shape_page_of_nothing_says_so(passages) -> None:
     shaped = shaper.shape("q?", passages)
     page = pages.shape_page(shaped, pages.coloured(shaper, shaped))
     assert f"0 of {len(passages)} passages kept" in page
+
+
+def test_a_page_of_a_new_memory_shows_the_messages_of_the_hot_tier(tmp_path: Path) -> None:
+    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as memory:
+        memory.add(["The boat is blue.", SCRIPT], namespace=("ana",))
+        page = pages.memory_page(memory, [("ana",)])
+        check_alone(page)
+        assert "The boat is blue." in page
+        memory.sleep(("ana",))
+        assert "Not consolidated yet" not in pages.memory_page(memory, [("ana",)])
+
+
+def test_a_receipt_and_an_explanation_print_in_words() -> None:
+    with EntropicMemory.open(":memory:", embedder=FakeEmbedder()) as memory:
+        (id,) = memory.add("The boat is blue.")
+        assert str(memory.explain(id)).startswith("The boat is blue.\nin the hot tier")
+        assert str(memory.delete(id)).startswith("erased 1 messages, 1 hot items")
