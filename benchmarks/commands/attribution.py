@@ -1,89 +1,104 @@
-"""``python -m benchmarks attribution``: citations of gold answers."""
+"""``python -m benchmarks attribution``: citations and checks of statements."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import numpy as np
 import typer
 
 from benchmarks.datasets.evidence import read_dataset
 from benchmarks.datasets.hub import data_file
-from benchmarks.evidence.citations import (
-    CITED,
-    OF_ONE,
-    WAYS,
-    CitedStatement,
-    cited_alone,
-    cited_statements,
-    evidence_found,
-    fitted,
-)
+from benchmarks.evidence.changed import CHANGES, TrueStatement, true_statements
+from benchmarks.evidence.citations import CitedShares, cited_statements, shares_of, ways_of
 from benchmarks.evidence.questions import sample
-from benchmarks.intervals import interval
+from ecs_plugins.lm.base import LanguageModel
 
-HELP = """How much of the evidence of gold answers is cited, beside counting words.
+HELP = """How much of the evidence of gold answers is cited, and how changed statements are checked.
 
 \b
-  python -m benchmarks attribution squad=squad.json hotpotqa=hotpot.json musique=musique.json
+  python -m benchmarks attribution squad=squad.json hotpotqa=hotpot.json mtrag=mtrag.json
 
-Units are sentences, or turns of a conversation. Fits are measured on questions that they were not
-learned from; the last one, of all questions but LoCoMo's, is what the package ships.
+Units are sentences, or turns of a conversation. Of MTRAG, statements of answers that repeat a
+sentence are checked as they are and with a number, a name or a negation changed.
 """
-LEARNED_FROM = ("squad", "hotpotqa", "musique")
-"""Data sets with licences for shipped numbers. LoCoMo has none, so it is only measured."""
+_CHECKS: Final = ("consistent", "conflict", "unverified")
 
 
 def attribution(
     data: Annotated[
         list[str],
-        typer.Argument(metavar="NAME=FILE...", help="squad, hotpotqa, musique or locomo."),
+        typer.Argument(metavar="NAME=FILE...", help="squad, hotpotqa, musique, locomo or mtrag."),
     ],
     limit: Annotated[int, typer.Option(min=1, help="Questions of each, a sample.")] = 70,
+    statements: Annotated[int, typer.Option(min=1, help="Statements of MTRAG.")] = 200,
+    part: Annotated[int, typer.Option(min=0, max=1, help="Half of the answers of MTRAG.")] = 1,
+    with_model: Annotated[bool, typer.Option(help="Let the model lower checks.")] = False,
     out: Annotated[Path | None, typer.Option(help="JSON file; printed only without it.")] = None,
-    seed: Annotated[int, typer.Option(help="Of samples and folds.")] = 7,
+    seed: Annotated[int, typer.Option(help="Of every draw.")] = 7,
 ) -> None:
     """See `HELP`, which the command line shows."""
     from ecs_plugins.lm import LocalLM
+    from ecs_plugins.ranking.embedder import default_embedder
     from ecs_plugins.ranking.registry import make_ranker
 
     model = LocalLM.bundled()
     ranker = make_ranker("convex", None)
-    statements: list[CitedStatement] = []
+    ways = ways_of(default_embedder())
+    written: dict[str, object] = {}
     for name, _, file in (each.partition("=") for each in data):
+        path = data_file(file)
+        if name == "mtrag":
+            made = true_statements(path, statements, seed, part)
+            table = checks_of(made, model if with_model else None)
+            typer.echo("\n".join(report_of_checks(table)))
+            written[name] = table
+            continue
         unit = "turn" if name == "locomo" else "sentence"
-        questions = read_dataset(name, data_file(file), unit=unit)
-        chosen = sample(questions, limit=limit, seed=seed)
-        statements += cited_statements(name, chosen, model, ranker)
-    typer.echo("\n".join(report(statements, seed)))
-    known = [each for each in statements if each.dataset in LEARNED_FROM]
-    fit = fitted(known)
-    fit_of_one = fitted(known, OF_ONE)
-    typer.echo(f"fitted to all: {fit}")
-    typer.echo(f"fitted to units one by one: {fit_of_one}")
+        chosen = sample(read_dataset(name, path, unit=unit), limit=limit, seed=seed)
+        shares = shares_of(cited_statements(chosen, model, ranker), ways)
+        typer.echo("\n".join(report_of_citations(name, shares)))
+        written[name] = {way: asdict(each) for way, each in shares.items()}
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        fits = {"fit": asdict(fit), "fit_of_one": asdict(fit_of_one)}
-        written = {**fits, "statements": [asdict(each) for each in statements]}
         out.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
 
 
-def report(statements: Sequence[CitedStatement], seed: int) -> list[str]:
-    """A row for each set and kind of statement, and the fit's lead over counting words."""
-    shares = evidence_found(statements, LEARNED_FROM, seed)
-    columns = (*WAYS, *CITED)
-    lines = [f"{'':22}{'n':>4}" + "".join(f"{column:>9}" for column in columns)]
-    for (dataset, kind), row in shares.items():
-        means = "".join(f"{np.nanmean(row[column]):9.3f}" for column in columns)
-        lines.append(f"{dataset + ', ' + kind:22}{len(row['fitted']):4}{means}")
-    for way in ("words", "bm25"):
-        lead = np.concatenate([row["fitted"] - row[way] for row in shares.values()])
-        low, high = interval(np.mean, lead, seed=seed)
-        lines.append(f"fitted - {way}: {lead.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
-    rightly, wrongly = cited_alone(statements, LEARNED_FROM, seed)
-    lines.append(f"one by one, cited: {rightly:.3f} of the evidence, {wrongly:.3f} of the rest")
+def report_of_citations(name: str, shares: Mapping[str, CitedShares]) -> list[str]:
+    """Return a row for each way of citing."""
+    lines = [f"{name:12}{'n':>6}{'first':>9}{'right':>9}{'found':>9}"]
+    for way, own in shares.items():
+        means = "".join(f"{np.mean(each):9.3f}" for each in (own.first, own.right, own.found))
+        lines.append(f"  {way:10}{len(own.first):6}{means}")
+    return lines
+
+
+def checks_of(
+    statements: Sequence[TrueStatement], model: LanguageModel | None
+) -> dict[str, dict[str, int]]:
+    """Return how many statements have each check, by what was changed."""
+    from ecs_plugins.shaping.attribution.attributing import attribute_answer
+
+    table: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in statements:
+        for kind, text in [("true", each.text), *each.changed.items()]:
+            attribution = attribute_answer(each.question, each.passages, text, model=model)
+            cited = attribution.cited[:1]
+            table[kind]["cited right"] += bool(cited) and cited[0] in each.relevant
+            table[kind][str(attribution.check)] += 1
+    return {kind: dict(table[kind]) for kind in ("true", *CHANGES)}
+
+
+def report_of_checks(table: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return a row of the confusion matrix for each kind of statement."""
+    lines = [f"{'':10}{'n':>5}" + "".join(f"{check:>12}" for check in (*_CHECKS, "cited right"))]
+    for kind, counts in table.items():
+        number = sum(counts.get(check, 0) for check in (*_CHECKS, "None"))
+        shares = (counts.get(check, 0) / max(1, number) for check in (*_CHECKS, "cited right"))
+        lines.append(f"{kind:10}{number:5}" + "".join(f"{share:12.3f}" for share in shares))
     return lines

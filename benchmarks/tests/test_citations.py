@@ -1,29 +1,15 @@
-"""Statements and counts of the citation benchmark."""
+"""Statements and shares of the benchmark of citations and checks."""
 
-import numpy as np
+import json
+import random
+
 import pytest
 
-from benchmarks.commands.attribution import report
-from benchmarks.evidence.citations import CitedStatement, evidence_found, fitted, stated
+from benchmarks.commands.attribution import checks_of, report_of_checks
+from benchmarks.evidence.changed import changes_of, true_statements
+from benchmarks.evidence.citations import CitedStatement, shares_of, stated
 
-NAMES = (
-    "shift",
-    "question_shift",
-    "covered",
-    "question_covered",
-    "shift_among_all",
-    "question_shift_among_all",
-    "bm25_among_all",
-)
-
-
-def statement(number, dataset="squad"):
-    """Four units, of which the one with the larger shift is evidence; words say nothing."""
-    units = [dict.fromkeys(NAMES, 0.0) for _ in range(4)]
-    right = number % 4
-    units[right]["shift"] = 1.0
-    evidence = [place == right for place in range(4)]
-    return CitedStatement(dataset, f"q{number}", "answer", units, evidence)
+PASSAGE = "Ferries from the port of Oslo were not repaired by Anna Berg in 1934."
 
 
 @pytest.mark.parametrize(
@@ -40,17 +26,34 @@ def test_question_and_answer_become_a_sentence(question, sentence):
     assert stated(question, "Anna") == sentence
 
 
-def test_a_fit_uses_its_features_and_draws_ties():
-    statements = [statement(number) for number in range(200)]
-    shares = evidence_found(statements, ("squad",), seed=7)["squad", "answer"]
-    assert shares["fitted"].mean() == 1.0
-    assert 0.1 < shares["words"].mean() < 0.4
-    assert fitted(statements).weights["shift"] > 0
+def test_shares_count_as_many_units_as_the_first_way_cites():
+    statement = CitedStatement("Who?", "Anna did it.", ("a", "b", "c"), frozenset({1, 2}))
+    ways = {"one": lambda *_: [1], "two": lambda *_: [0, 1], "none": lambda *_: []}
+    shares = shares_of([statement], ways)
+    assert (shares["one"].first, shares["one"].right, shares["one"].found) == ([1.0], [1.0], [0.5])
+    assert (shares["two"].first, shares["two"].right, shares["two"].found) == ([0.0], [0.0], [0.0])
+    assert (shares["none"].first, shares["none"].right) == ([0.0], [])
 
 
-def test_sets_that_are_not_learned_from_are_measured():
-    statements = [statement(number) for number in range(20)]
-    statements += [statement(number, "locomo") for number in range(20, 30)]
-    lines = report(statements, seed=7)
-    assert any(line.startswith("locomo, answer") and " 1.000" in line for line in lines)
-    assert np.isfinite(evidence_found(statements, ("squad",), 7)["locomo", "answer"]["bm25"]).all()
+def test_changes_differ_from_the_statement_in_one_thing():
+    changed = changes_of(PASSAGE, [PASSAGE, "In May he saw Bergen."], random.Random(3))
+    assert set(changed) == {"number", "name", "negation"}
+    assert "1934" not in changed["number"]
+    assert changed["negation"] == PASSAGE.replace("not ", "")
+    assert changed["name"] != PASSAGE
+
+
+def test_statements_that_repeat_a_sentence_are_checked(tmp_path):
+    answer = f"{PASSAGE} The weather in spring is known for gulls and rain."
+    documents = {"a": f"Gulls nest. {PASSAGE}", "b": "Bergen is a town of rain, as Oslo is."}
+    task = {"task_id": "t", "turns": [{"text": "Who?"}], "relevant": ["a"], "answer": answer}
+    file = tmp_path / "mtrag.json"
+    file.write_text(json.dumps({"documents": documents, "tasks": [task]}), encoding="utf-8")
+    (statement,) = true_statements(file, 9, 1)
+    assert statement.text == PASSAGE
+    assert statement.passages[statement.relevant[0]] == documents["a"]
+    assert true_statements(file, 9, 1, part=1) == []
+    table = checks_of([statement], None)
+    assert table["true"] == {"cited right": 1, "consistent": 1}
+    assert table["number"]["conflict"] == table["negation"]["conflict"] == 1
+    assert report_of_checks(table)[1].split() == ["true", "1", "1.000", "0.000", "0.000", "1.000"]

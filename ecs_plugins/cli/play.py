@@ -28,6 +28,7 @@ from ecs_plugins.server.access import Callers
 from ecs_plugins.server.service import Bounds, Service
 from ecs_plugins.server.turns import Turns
 from ecs_plugins.shaping import Attribution, ContextShaper, ShapedContext
+from ecs_plugins.shaping.attribution.page import checked_pieces
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'",
@@ -132,12 +133,16 @@ def shape_values(form: Form, played: Played) -> Mapping[str, object]:
     shaper = ContextShaper(plain.model, plain.config.replace(top_k=keep))
     shaped = shaper.shape(question, passages)
     sentences: Coloured = coloured(shaper, shaped)
+    attribution = cited(shaper, shaped, form.get("answer", "").strip())
     return {
         "shaped": shaped,
         "order": ordered(shaped),
         "sentences": sentences,
         "sizes": sizes_of(shaped),
-        "cited": cited(shaper, shaped, form.get("answer", "").strip()),
+        "cited": attribution,
+        "checked": checked_pieces(attribution.answer, attribution.statements)
+        if attribution
+        else (),
     }
 
 

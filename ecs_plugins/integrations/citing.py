@@ -1,7 +1,7 @@
-"""What the doors of attribution share: their fields, and an answer that is never held back.
+"""Fields of the integrations that cite answers.
 
-The answer is there already. So an attribution that fails or takes too long is a warning in the log
-and a note in the metadata, and the answer is passed on as it came.
+An attribution that fails or takes too long is a warning in the log and a note in the metadata; the
+answer is passed on as it came.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from ecs_plugins.common.aio import run_sync, run_within
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.fields import (
-    EmbedderField,
     ModelField,
 )
 from ecs_plugins.integrations.plain import as_json
@@ -36,18 +35,18 @@ BUDGET_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Attributed:
-    """What became of an attribution.
+    """An attribution, or the reason why there is none.
 
     Attributes:
-        attribution: None if there is none.
-        reason: Why there is none; else empty.
+        attribution: None if it failed.
+        reason: Why it failed; else empty.
     """
 
     attribution: Attribution | None
     reason: str = ""
 
     def details(self) -> dict[str, Any]:
-        """What metadata hold of it, in JSON types: the statements, or under ``error`` why not."""
+        """Return the metadata in JSON types: the statements, or the reason under ``error``."""
         if self.attribution is None:
             return {"error": self.reason}
         told = self.attribution.to_dict()
@@ -58,7 +57,7 @@ class Attributed:
 
 
 class AttributionFields(StrictFields):
-    """The fields of every integration that says what an answer rests on.
+    """The fields of every integration that cites answers.
 
     No model is loaded before the first answer is attributed.
     """
@@ -69,28 +68,25 @@ class AttributionFields(StrictFields):
     )
     config: ShapingConfig = Field(
         default_factory=ShapingConfig,
-        description="Its ranker and pool_size choose what is read of many passages.",
+        description="With signal=None no model is asked.",
     )
-    embedder: EmbedderField = Field(
+    judge: Any = Field(
         default=None,
-        description="An Embedder or the framework's own embeddings, for rankers that are dense; "
-        "None: the offline one.",
+        description="A chat model or LLM of the framework that judges unverified statements.",
     )
     budget_s: float | None = Field(
         default=BUDGET_S,
         gt=0,
         allow_inf_nan=False,
-        description="Seconds that it may take; then the answer is passed on as it came. None: as "
-        "long as it takes.",
+        description="Most seconds for an attribution; then the answer is passed on as it came.",
     )
     marks: bool = Field(
         default=False,
-        description="Put [1] behind what rests on a passage; the numbers are the order of "
-        "``cited``.",
+        description="Put [1] after statements; the numbers follow ``cited``.",
     )
 
     def attribute(self, question: str, passages: Sequence[str], answer: str) -> Attributed:
-        """Attribute an answer, in time or not at all; nothing is raised."""
+        """Attribute an answer within the budget; raise nothing."""
         try:
             if self.budget_s is None:
                 attribution = self._attribution(question, passages, answer)
@@ -117,10 +113,9 @@ class AttributionFields(StrictFields):
 
     def _attribution(self, question: str, passages: Sequence[str], answer: str) -> Attribution:
         with span("EVALUATOR", {"input.value": question, "output.value": answer}) as set_documents:
-            shaper = ContextShaper(as_model(self.model), self.config, embedder=self.embedder)
-            attribution = shaper.attribute(question, passages, answer)
-            used = attribution.used()
-            cited = [TracedDocument(passages[index], share) for index, share in used.items()]
+            shaper = ContextShaper(as_model(self.model), self.config)
+            attribution = shaper.attribute(question, passages, answer, judge=self.judge)
+            cited = [TracedDocument(passages[index], None) for index in attribution.cited]
             set_documents("retrieval.documents", cited)
         return attribution
 
@@ -130,7 +125,7 @@ class AttributionFields(StrictFields):
         return Attributed(None, reason)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """Shallow: the fields are services that are shared by all, and frozen values."""
+        """Return a shallow copy: the fields are shared services and frozen values."""
         return self.model_copy()
 
 

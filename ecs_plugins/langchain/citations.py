@@ -1,4 +1,4 @@
-"""What an answer rests on, as a Runnable behind any chain: its citations, in LangChain's own form.
+"""A Runnable that adds LangChain's citations to the answer of a chain.
 
 A translation only: `ecs_plugins.shaping.attribution` decides.
 """
@@ -28,19 +28,19 @@ from ecs_plugins.langchain.compressor import WritableFields, checked_documents
 from ecs_plugins.langchain.streamed import StreamedAnswer
 
 CITATIONS_EVENT = "ecs_citations"
-"""Name of the custom event that carries what became of an attribution."""
+"""Name of the custom event that carries an attribution."""
 
 _QUESTIONS = ("question", "query", "input")
 _DOCUMENTS = ("documents", "context")
 ANSWER = "answer"
-"""Key of the answer, in what comes in and in what goes out."""
+"""Key of the answer in the input and in the output."""
 _EXPECTED = (
     'citations take {"question": str, "documents": [Document, ...], "answer": str or AIMessage}'
 )
 
 
 class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, dict[str, Any]]):
-    """Cites, for every statement of an answer, the documents that it rests on.
+    """Cites the documents that every statement of an answer rests on, and checks it.
 
     ```python
     chain = create_retrieval_chain(retriever, answer_chain) | ECSCitations()
@@ -53,9 +53,8 @@ class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, 
     ``answer`` that it gives is an ``AIMessage`` whose blocks of text have a ``Citation`` for each
     statement and document: the statement's place in the block, the sentence of the document as
     ``cited_text``, ``url`` and ``title`` by the document's metadata (``source`` stands for either),
-    and as extras the document's index and id, the place of the sentence in it and the
-    probability. The statements, with their words that no document has, are in
-    ``response_metadata["ecs"]``.
+    and as extras the document's index and id, the place of the sentence in it and the check. The
+    statements, with the words that decided their checks, are in ``response_metadata["ecs"]``.
 
     An answer that streams is passed on as it comes and attributed when it ends: the last piece has
     the citations, and its text no marks. If it fails or takes longer than ``budget_s``, the answer
@@ -73,7 +72,7 @@ class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, 
     def invoke(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """The input with its answer cited, as a traced run."""
+        """Cite the answer of an input, as a traced run."""
         return self._call_with_config(self._cite, input, config, **kwargs)
 
     @override
@@ -87,7 +86,7 @@ class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, 
     def transform(
         self, input: Iterator[Any], config: RunnableConfig | None = None, **kwargs: Any
     ) -> Iterator[dict[str, Any]]:
-        """Pass on an answer as it comes, and its citations behind it."""
+        """Pass on an answer as it comes, and its citations after it."""
         yield from self._transform_stream_with_config(input, self._stream, config, **kwargs)
 
     @override
@@ -119,7 +118,7 @@ class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, 
             yield piece
 
     def cite(self, question: str, documents: Sequence[Document], answer: AIMessage) -> AIMessage:
-        """An answer with its citations, outside of a chain."""
+        """Cite an answer outside of a chain."""
         texts = _texts(documents)
         attributed = self.attribute(question, texts, words_of(answer))
         return cited(answer, attributed, documents, marks=self.marks)
@@ -177,18 +176,18 @@ class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, 
     @property
     @override
     def lc_attributes(self) -> dict[str, Any]:
-        """The config as plain fields, because LangChain's JSON knows nothing of it."""
+        """The config as plain fields, which LangChain's JSON knows."""
         return {"config": dict(self.config)}
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is to be cited.
+    """An answer with its question and documents.
 
     Attributes:
-        question: That was asked.
-        documents: On which the answer may rest.
-        answer: As it was given.
+        question: The question.
+        documents: Documents that the answer may rest on.
+        answer: The answer as given.
     """
 
     question: str
@@ -197,12 +196,12 @@ class Asked:
 
     @property
     def texts(self) -> list[str]:
-        """Of the documents."""
+        """The texts of the documents."""
         return _texts(self.documents)
 
 
 def asked_in(input: Any) -> Asked:
-    """The question, the documents and the answer in an input.
+    """Return the question, the documents and the answer of an input.
 
     Raises:
         InvalidInputError: One of them is missing or something else.
@@ -229,7 +228,7 @@ def _documents_in(input: Mapping[str, Any]) -> list[Document]:
 def _below(
     run_manager: CallbackManagerForChainRun | AsyncCallbackManagerForChainRun,
 ) -> RunnableConfig:
-    """The configuration of what belongs to a run."""
+    """Return the configuration of the parts of a run."""
     return {"callbacks": run_manager.get_child()}
 
 
@@ -240,7 +239,7 @@ def _checked(input: Any) -> Mapping[str, Any]:
 
 
 def _value_in(input: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """The value under the first of some names that there is."""
+    """Return the value under the first of some names that is there."""
     for name in names:
         if name in input:
             return input[name]

@@ -1,4 +1,4 @@
-"""Answers as LangChain's messages: what they say, and the citations that are written beside it."""
+"""Answers as LangChain's messages with citations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ecs_plugins.shaping.attribution.result import Attribution
 
 
 def as_message(answer: object) -> AIMessage:
-    """An answer as a message.
+    """Return an answer as a message.
 
     Raises:
         InvalidInputError: It is neither a text nor a message of a model.
@@ -31,12 +31,12 @@ def as_message(answer: object) -> AIMessage:
         return answer
     raise InvalidInputError(
         f"an answer is a text or an AIMessage, got {type(answer).__name__}; put a StrOutputParser "
-        "behind the model, or nothing"
+        "after the model, or nothing"
     )
 
 
 def words_of(message: AIMessage) -> str:
-    """The text that citations are about: that of all its blocks."""
+    """Return the text of all blocks."""
     return "".join(_texts(message.content_blocks))
 
 
@@ -47,9 +47,9 @@ def cited(
     *,
     marks: bool = False,
 ) -> AIMessage:
-    """A message with citations in its blocks of text, and what became of it in its metadata.
+    """Return a message with citations in its blocks of text and the checks in its metadata.
 
-    Without citations its content is as it came.
+    Without citations its content stays as it came.
     """
     details = attributed.details()
     metadata = {**message.response_metadata, METADATA_KEY: details}
@@ -68,7 +68,7 @@ def cited(
 def citations_of(
     attribution: Attribution, documents: Sequence[Document], edits: Sequence[Edit] = ()
 ) -> list[Citation]:
-    """LangChain's citations, whose places are those of the text after the changes."""
+    """Return LangChain's citations, with places in the text after the edits."""
     citations: list[Citation] = []
     for statement in attribution.statements:
         for evidence in statement.citations:
@@ -89,10 +89,10 @@ def _citation(
         title=title,
         start_index=moved(statement.start, edits),
         end_index=moved(statement.end, edits),
-        cited_text=evidence.quote,
+        cited_text=evidence.text,
         document=evidence.passage,
         document_id=document.id,
-        probability=evidence.probability,
+        check=str(statement.check),
         start=evidence.start,
         end=evidence.end,
     )
@@ -110,7 +110,7 @@ def _texts(blocks: Sequence[ContentBlock]) -> list[str]:
 def _with_citations(
     blocks: Sequence[ContentBlock], citations: Sequence[Citation], edits: Sequence[Edit]
 ) -> list[dict[str, Any]]:
-    """Blocks of which each one of text has the citations that begin in it."""
+    """Return the blocks, those of text with the citations that begin in them."""
     changed: list[dict[str, Any]] = []
     before = 0  # characters of the blocks before, as they came
     for block in blocks:
@@ -129,13 +129,13 @@ def _with_citations(
 
 
 def _edits_within(edits: Sequence[Edit], start: int, end: int) -> list[Edit]:
-    """The changes of a part of a text, in places of that part."""
+    """Return the edits of a part of a text, with places in that part."""
     own = [edit for edit in edits if start <= edit.start and edit.end <= end]
     return [Edit(edit.start - start, edit.end - start, edit.text) for edit in own]
 
 
 def within(citations: Sequence[Citation], start: int, end: int) -> list[Citation]:
-    """The citations that begin in a part of a text, in places of that part."""
+    """Return the citations that begin in a part of a text, with places in that part."""
     own: list[Citation] = []
     for citation in citations:
         first = citation["start_index"]

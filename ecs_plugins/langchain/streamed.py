@@ -1,4 +1,4 @@
-"""An answer that streams: passed on piece by piece, whole when it has ended."""
+"""A streamed answer: passed on piece by piece, whole at its end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _INDEX = 0  # of the one block that pieces of plain text become
 
 
 class StreamedAnswer:
-    """The pieces of mappings of which one key is an answer.
+    """Collects the pieces of mappings of which one key is an answer.
 
     Pieces of text become blocks of one message, so that citations can be added to them.
 
     Args:
-        key: Of the answer.
+        key: The key of the answer.
     """
 
     def __init__(self, key: str) -> None:
@@ -30,7 +30,7 @@ class StreamedAnswer:
         self.whole: dict[str, Any] = {}
 
     def passed_on(self, piece: Mapping[str, Any]) -> dict[str, Any]:
-        """A piece as it is passed on, counted in."""
+        """Collect a piece and return it as it is passed on."""
         passed: dict[str, Any] = {}
         for key, value in piece.items():
             if key == self._key:
@@ -47,7 +47,7 @@ class StreamedAnswer:
         return "".join(block["text"] for block in self._text_blocks())
 
     def last(self, attributed: Attributed, documents: Sequence[Document]) -> AIMessageChunk:
-        """Return the last chunk of an answer: citations and their outcome."""
+        """Return the last piece of the answer: its citations and checks."""
         metadata: dict[str, Any] = {METADATA_KEY: attributed.details()}
         blocks: list[str | dict[Any, Any]] = []
         attribution = attributed.attribution
@@ -98,7 +98,7 @@ def _as_chunk(message: AIMessage) -> AIMessageChunk:
 
 
 def _in_blocks(chunk: AIMessageChunk) -> AIMessageChunk:
-    """A piece whose text stands in blocks that others can be added to."""
+    """Return a piece with its text in blocks that others can be added to."""
     content = chunk.content
     given = [content] if isinstance(content, str) else content
     blocks: list[str | dict[Any, Any]] = []

@@ -1,5 +1,5 @@
 from .chains import RoutedChain as RoutedChain
-from .evaluator import ECSSupportEvaluator as ECSSupportEvaluator
+from .evaluator import ECSCheckEvaluator as ECSCheckEvaluator
 from .judge import ChatModelJudge as ChatModelJudge
 from .memory import EntropicChatMemory as EntropicChatMemory
 from .memory import EntropicMemoryBlock as EntropicMemoryBlock

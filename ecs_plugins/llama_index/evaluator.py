@@ -1,4 +1,4 @@
-"""Evaluator of LlamaIndex for the support of an answer by its contexts.
+"""An evaluator of LlamaIndex that compares an answer with its contexts.
 
 A translation only: `ecs_plugins.shaping.attribution` decides.
 """
@@ -6,48 +6,48 @@ A translation only: `ecs_plugins.shaping.attribution` decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from llama_index.core.evaluation import BaseEvaluator, EvaluationResult
 from llama_index.core.prompts.mixin import PromptDictType
 from typing_extensions import override
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.citing import AttributionFields
-from ecs_plugins.shaping.attribution.cited import SUPPORTED_FROM
+from ecs_plugins.shaping.attribution.checking import Check
 
 _ANYTHING = "What do the passages say?"
-"""In place of a question, where there is none."""
-_STATES_NOTHING = "the answer states nothing that contexts could support"
+"""Question for answers without one."""
+_STATES_NOTHING = "the answer states nothing"
+_PASSING: Final[Mapping[Check, bool | None]] = {
+    Check.CONSISTENT: True,
+    Check.CONFLICT: False,
+    Check.UNVERIFIED: None,
+}
 
 
-class ECSSupportEvaluator(BaseEvaluator):
-    """Says how likely the contexts make an answer, beside LlamaIndex's `FaithfulnessEvaluator`.
+class ECSCheckEvaluator(BaseEvaluator):
+    """Compares the numbers, names and negations of an answer with its contexts.
 
     ```python
-    result = ECSSupportEvaluator().evaluate(query, response, contexts)
-    result.score, result.passing, result.feedback
+    result = ECSCheckEvaluator().evaluate(query, response, contexts)
+    result.passing, result.feedback
     ```
 
-    The score is that of the weakest statement (`Attribution.support`), the feedback names every
-    statement with its citations and the words on which it turns. No language model writes
-    anything. An answer that states nothing, or that cannot be read in time, is an invalid result
-    with its reason.
+    ``passing`` is True if all statements are consistent, False if one is in conflict with its
+    context, and None if one is unverified. There is no score. ``feedback`` names every statement
+    with its citations and the words that decided. An answer that states nothing, or that cannot be
+    read in time, is an invalid result with its reason.
 
     Args:
-        passing_from: Score from which on an answer passes.
-        fields: Those of `AttributionFields`.
+        fields: The fields of `AttributionFields`; ``judge`` takes a LlamaIndex LLM.
 
     Raises:
-        ConfigurationError: ``passing_from`` is not in [0, 1], or a field is unknown or cannot be
-            used.
+        ConfigurationError: A field is unknown or cannot be used.
     """
 
-    def __init__(self, *, passing_from: float = SUPPORTED_FROM, **fields: Any) -> None:
-        if not 0.0 <= passing_from <= 1.0:
-            raise ConfigurationError(f"passing_from lies in [0, 1], got {passing_from!r}")
-        self._passing_from = passing_from
+    def __init__(self, **fields: Any) -> None:
         self._citing = AttributionFields(**fields)
 
     @override
@@ -59,7 +59,7 @@ class ECSSupportEvaluator(BaseEvaluator):
         sleep_time_in_seconds: int = 0,
         **kwargs: Any,
     ) -> EvaluationResult:
-        """Hold an answer against its contexts.
+        """Compare an answer with its contexts.
 
         Raises:
             InvalidInputError: Response or contexts are missing.
@@ -71,13 +71,13 @@ class ECSSupportEvaluator(BaseEvaluator):
         question = (query or "").strip() or _ANYTHING
         attributed = await self._citing.aattribute(question, list(contexts), response)
         attribution = attributed.attribution
-        score = None if attribution is None else attribution.support
-        result = EvaluationResult(query=query, response=response, contexts=contexts, score=score)
-        if attribution is None or score is None:
+        check = None if attribution is None else attribution.check
+        result = EvaluationResult(query=query, response=response, contexts=contexts)
+        if attribution is None or check is None:
             result.invalid_result = True
             result.invalid_reason = attributed.reason or _STATES_NOTHING
         else:
-            result.passing = score >= self._passing_from
+            result.passing = _PASSING[check]
             result.feedback = attribution.explain()
         return result
 
@@ -87,4 +87,4 @@ class ECSSupportEvaluator(BaseEvaluator):
 
     @override
     def _update_prompts(self, prompts: PromptDictType) -> None:
-        """There are none."""
+        """Ignore prompts: there are none."""

@@ -1,4 +1,4 @@
-"""Endpoint that attributes an answer to documents: ``POST /v1/attribute``."""
+"""The endpoint ``POST /v1/attribute``: citations and checks of an answer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AttributionRequest(BaseModel):
     rank_fields: list[str] | None = None
 
     def passages(self, at_most: int) -> list[str]:
-        """Return the texts of the documents, once all lengths are checked."""
+        """Return the texts of the documents; refuse what is too long."""
         check_length("query", self.query, LONGEST_QUERY)
         check_length("answer", self.answer, LONGEST_ANSWER)
         return texts_of(self.documents, self.rank_fields, at_most)
@@ -48,10 +48,10 @@ class AttributionEndpoint:
     """Answers requests to attribute.
 
     Args:
-        loading: What attributes, once it is there.
-        turns: Whose request is computed next.
-        max_documents: How many documents one request may hold.
-        registry: Of its metrics.
+        loading: The shaper, once it is loaded.
+        turns: The order of clients.
+        max_documents: Most documents of a request.
+        registry: The registry of its metrics.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class AttributionEndpoint:
         )
 
     async def attribute(self, request: Request) -> Response:
-        """Answer one request, or send the message of an error."""
+        """Answer one request, or refuse it with a reason."""
         return await in_words(request, self._attributed(request))
 
     async def _attributed(self, request: Request) -> Response:
         wanted = await parsed(request, AttributionRequest)
         passages = wanted.passages(self._max_documents)
         shaper = self._loading.get()
-        size = characters_read(shaper, wanted.query, passages, wanted.answer)
+        size = characters_read(wanted.query, passages, wanted.answer)
         check_reading(size)
         attribution = await self._turns.compute(
             request.state.client, size, shaper.attribute, wanted.query, passages, wanted.answer
@@ -89,23 +89,20 @@ class AttributionEndpoint:
         return JSONResponse({"id": str(uuid.uuid4()), **told(attribution)})
 
 
-def characters_read(shaper: ContextShaper, query: str, passages: Sequence[str], answer: str) -> int:
-    """Estimate the characters that the model reads to attribute an answer.
+def characters_read(query: str, passages: Sequence[str], answer: str) -> int:
+    """Return about how many characters are read to attribute an answer.
 
-    Every statement is read after the question and every passage that the ranker passes on.
+    Every statement is read after the question and two sentences.
     """
-    read = min(len(passages), shaper.config.pool_size or len(passages))
-    share = read / max(1, len(passages))
     statements = 1 + len(answer) // _STATEMENT
-    behind_each = statements * len(query) + len(answer)
-    return round(share * sum(map(len, passages))) + read * behind_each
+    return sum(map(len, passages)) + len(answer) + statements * (len(query) + 2 * _STATEMENT)
 
 
-_STATEMENT = 80  # characters of a statement, about
+_STATEMENT = 80  # usual characters of a statement
 
 
 def told(attribution: Attribution) -> Mapping[str, Any]:
-    """Return an attribution as JSON: its statements, and the answer with its marks."""
+    """Return an attribution as it is sent: its statements, and the answer with its marks."""
     data = attribution.to_dict()
     del data["query"], data["answer"]
     data["cited"] = attribution.cited

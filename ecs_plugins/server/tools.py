@@ -254,15 +254,15 @@ class _Tools:
             list[str], Field(description="What it may rest on.", max_length=_MOST_PASSAGES)
         ],
     ) -> dict[str, Any]:
-        """Find the passages that support an answer, and its words that no passage has."""
+        """Cite the sentences of an answer, and name words that they contradict or lack."""
         shaper = await asyncio.to_thread(self._shaper)
-        size = characters_read(shaper, question, passages, answer)
+        size = characters_read(question, passages, answer)
         check_reading(size)
         attribution = await self._turns.compute(
             self._client(context), size, shaper.attribute, question, passages, answer
         )
         return {
-            "support": _rounded(attribution.support),
+            "check": attribution.check,
             "statements": _checked(attribution),
             "marked": attribution.marked(),
         }
@@ -280,27 +280,19 @@ def _checked(attribution: Attribution) -> list[dict[str, Any]]:
     """Return the statements of an answer as a model reads them."""
     statements: list[dict[str, Any]] = []
     for statement in attribution.statements:
-        rests_on = []
-        for citation in statement.citations:
-            probability = round(citation.probability, 3)
-            source = {"passage": citation.passage, "quote": citation.quote}
-            rests_on.append({**source, "probability": probability})
-        unheld = [attribution.answer[start:end] for start, end in statement.unheld]
-        turns_on = [attribution.answer[start:end] for start, end in statement.turns_on]
+        rests_on = [
+            {"passage": citation.passage, "quote": citation.text}
+            for citation in statement.citations
+        ]
+        decided_by = [attribution.answer[start:end] for start, end in statement.decided_by]
         told = {
             "statement": statement.text,
-            "support": _rounded(statement.support),
-            "contradicted": statement.contradicted,
+            "check": statement.check,
             "rests_on": rests_on,
-            "in_no_passage": unheld,
-            "turns_on": turns_on,
+            "decided_by": decided_by,
         }
         statements.append(told)
     return statements
-
-
-def _rounded(share: float | None) -> float | None:
-    return None if share is None else round(share, 3)
 
 
 def _check_size(text: str) -> None:

@@ -33,7 +33,8 @@ from ecs_plugins.shaping.acceptance import (
     Scorer,
     Sizes,
 )
-from ecs_plugins.shaping.attribution.answers import attribute_answer
+from ecs_plugins.shaping.attribution.attributing import attribute_answer
+from ecs_plugins.shaping.attribution.judging import as_judge
 from ecs_plugins.shaping.attribution.result import Attribution
 from ecs_plugins.shaping.choosing import Beyond, Budget
 from ecs_plugins.shaping.config import (
@@ -151,36 +152,43 @@ class ContextShaper:
     ashape = bridged(shape, asks_model=True)
 
     def attribute(
-        self, query: str, passages: Sequence[str], answer: str, *, context: str = ""
+        self,
+        query: str,
+        passages: Sequence[str],
+        answer: str,
+        *,
+        context: str = "",
+        judge: Any = None,
     ) -> Attribution:
-        """Return the effect of each passage on an answer: Definition 3.1, statement by statement.
+        """Cite and check an answer, statement by statement.
 
-        Passages that `shape` has read with this model are not read again. They may be others, too,
-        such as all that were found: an answer can rest on something that was left out.
+        The passages may be others than those that were kept, such as all that were found. With
+        ``signal=None`` no model is asked.
 
         Args:
             query: The question that was answered.
             passages: Any number of texts.
-            answer: What was answered. Questions, refusals and code in it state nothing.
-            context: What the reader knew already; it stands before every passage.
+            answer: The answer. Questions, refusals and code in it state nothing.
+            context: Text that the reader knew already; it stands before every sentence.
+            judge: A LangChain chat model, a LlamaIndex LLM or a function from prompt to reply. It
+                is asked about statements that words leave unverified.
 
         Returns:
-            Every statement of the answer with its citations and its words that no
-            passage has; without statements if the answer states nothing.
+            Every statement of the answer with its citations and its check.
 
         Raises:
             InvalidInputError: Query or answer is blank, a passage is not text, or one statement
                 alone is longer than the model's window.
+            ConfigurationError: The judge cannot be asked.
             EcsPluginsError: The model cannot score.
         """
         return attribute_answer(
-            self.model,
             query,
             passages,
             answer,
+            model=None if self.config.signal is None else self.model,
             context=context,
-            ranker=self._ranker,
-            pool_size=self.config.pool_size,
+            judge=None if judge is None else as_judge(judge),
         )
 
     aattribute = bridged(attribute, asks_model=True)

@@ -13,9 +13,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from ecs_plugins.common.files import private, read_records, refuse_open_database
@@ -28,28 +28,22 @@ VERSION: Literal[1] = 1
 """Of the lines of a file."""
 MIN_TO_LEARN = 50
 """Answers from which on a probability is learned."""
-SUPPORTED_FROM = 0.5
-"""Support of an answer from which on something is learned from it: a wrong answer rests on nothing,
-which says nothing of the passages."""
-
-_Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class _Passage(TypedDict):
     """One passage that was scored, as a line has it.
 
-    ``parts`` is what the signal said, ``used`` the probability that the answer rests on it.
+    ``parts`` is what the signal said, ``used`` tells whether the answer cites it.
     """
 
     parts: dict[str, float]
-    used: _Share
+    used: bool
 
 
 class _Line(TypedDict):
     version: Literal[1]
     model: str
     signal: str
-    support: _Share
     passages: list[_Passage]
 
 
@@ -81,27 +75,25 @@ class ShapingTraffic:
             attribution: Of the answer, to the same passages or to the kept ones.
 
         Returns:
-            Whether something was added: not where the answer states nothing, or no passage was
-            scored.
+            Whether something was added: not where nothing is cited, or no passage was scored.
 
         Raises:
             InvalidInputError: The attribution is to other passages, by their number.
             StorageError: The file cannot be written.
         """
         verdicts = _attributed(shaped, attribution)
-        used = attribution.used()
+        used = set(attribution.cited)
         passages: list[_Passage] = []
         for place, verdict in enumerate(verdicts):
             if verdict.utility is None:
                 continue
-            passages.append({"parts": _numbers(verdict), "used": used.get(place, 0.0)})
-        if attribution.support is None or not passages:
+            passages.append({"parts": _numbers(verdict), "used": place in used})
+        if not used or not passages:
             return False
         line: _Line = {
             "version": VERSION,
             "model": shaped.model,
             "signal": shaped.signal,
-            "support": attribution.support,
             "passages": passages,
         }
         self._append(json.dumps(line, allow_nan=False))
@@ -135,16 +127,15 @@ def learned_from_traffic(
     lines = read_records(path, _line)
     name, signal = _one_kind(lines, model, Path(path))
     known = [line for line in lines if (line["model"], line["signal"]) == (name, signal)]
-    known = [line for line in known if line["support"] >= SUPPORTED_FROM]
     if len(known) < MIN_TO_LEARN:
         raise InvalidInputError(
-            f"{path} holds {len(known)} supported answers with {name}, and {MIN_TO_LEARN} are "
+            f"{path} holds {len(known)} answers with {name}, and {MIN_TO_LEARN} are "
             "needed to learn from: wait for more"
         )
     lists: list[LabelledList] = []
     for line in known:
         parts = [passage["parts"] for passage in line["passages"]]
-        labels = [passage["used"] > 0.0 for passage in line["passages"]]
+        labels = [passage["used"] for passage in line["passages"]]
         lists.append(LabelledList(parts, labels))
     fit = ProbabilityFit.fitted_to_lists(lists, prior=SHIPPED.get((name, signal)))
     if fit is None:

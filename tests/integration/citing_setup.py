@@ -1,4 +1,4 @@
-"""Question, passages and answer for tests of attribution."""
+"""A question, its passages and an answer for tests of the integrations that cite."""
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm import FakeLanguageModel
@@ -11,7 +11,7 @@ PASSAGES = (
 )
 EVIDENCE = 1
 ANSWER = "The company of Gustave Eiffel built it in 1889."
-QUOTE = "The company of Gustave Eiffel designed the tower."
+QUOTE = "It was built by that company in 1889."
 
 
 class Failing(FakeLanguageModel):
@@ -20,11 +20,11 @@ class Failing(FakeLanguageModel):
 
 
 class Slow(WatchedModel):
-    """Does not answer before `progress` is set."""
+    """Waits with its answer until `progress` is set."""
 
 
 def faults():
-    """Invalid fields and their error messages."""
+    """Return fields with which no answer can be attributed, and the reason given then."""
     return [
         ({"model": Failing()}, "ScoringError: the log-probabilities are not finite"),
         ({"model": Slow(), "budget_s": 0.05}, "it took more than 0.05 seconds"),

@@ -1,5 +1,5 @@
-"""What each passage did to an answer: citations, support, and what is not supported.
+"""Citations and checks of answers: where each statement comes from, and whether that holds.
 
-`statements` cuts the answer, `wording` compares words, `attributing` asks the model, `fits` joins
-both, `result` is what comes back, `answers` puts them together.
+`statements` cuts the answer, `wording` and `values` read words and numbers, `citing` finds the
+sentences, `checking` compares, `judging` asks a user's model, `attributing` joins them.
 """

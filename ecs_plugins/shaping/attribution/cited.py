@@ -1,33 +1,37 @@
-"""A statement of an answer, and what is cited for it."""
+"""Statements of an answer, and the sentences that are cited for them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-SUPPORTED_FROM = 0.5
-"""Support from which on a statement counts as supported."""
+from ecs_plugins.shaping.attribution.checking import Check
 
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A passage whose shift of a statement's log-probability stands out.
+    """A sentence that a statement rests on.
 
     Attributes:
-        passage: Its index in the input.
-        probability: That it is evidence of the statement, in [0, 1].
-        shift: Nats; ``ln P(statement | passage, question) - ln P(statement | question)``,
-            Definition 3.1 of Entropic Context Shaping.
-        start: First character, in the passage, of the sentence nearest to the statement.
+        passage: Index of its passage in the input.
+        start: Its first character in the passage.
         end: One past its last.
-        quote: That sentence.
+        quote: The sentence, the list item or the table row.
+        header: The header row of its table; empty elsewhere.
+        shift: Nats; ``ln P(statement | sentence, question) - ln P(statement | question)``,
+            Definition 3.1 of Entropic Context Shaping. None without a model.
     """
 
     passage: int
-    probability: float
-    shift: float
     start: int
     end: int
     quote: str
+    header: str = ""
+    shift: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The quote, after its header if it has one."""
+        return f"{self.header}\n{self.quote}" if self.header else self.quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +41,16 @@ class AttributedStatement:
     Attributes:
         start: Its first character in the answer.
         end: One past its last.
-        text: What was read of it.
-        citations: What supports it, best first.
-        against: Indices of passages that make it less likely, worst first.
-        unheld: Spans in the answer of numbers, names and negations that no passage has.
-        support: Probability that the passages together make it likely, in [0, 1]; 0.5 for a bare
-            yes or no, of which nothing can be told.
-        turns_on: Spans in the answer of numbers, names and negations that what it rests on most
-            does not have; empty where it is supported.
-        contradicted: Whether it is not supported, and the passages make it less likely than it
-            was without them.
+        text: The statement as it was read.
+        citations: The sentence that it rests on; a second one if that adds something.
+        check: ``"consistent"``, ``"conflict"`` or ``"unverified"``.
+        decided_by: Spans in the answer of the words that are otherwise in the cited sentence, or
+            not in it; empty for a consistent statement.
     """
 
     start: int
     end: int
     text: str
     citations: tuple[Citation, ...] = ()
-    against: tuple[int, ...] = ()
-    unheld: tuple[tuple[int, int], ...] = ()
-    support: float = 0.0
-    turns_on: tuple[tuple[int, int], ...] = ()
-    contradicted: bool = False
-
-    @property
-    def supported(self) -> bool:
-        """Whether its support reaches `SUPPORTED_FROM`."""
-        return self.support >= SUPPORTED_FROM
+    check: Check = Check.UNVERIFIED
+    decided_by: tuple[tuple[int, int], ...] = ()

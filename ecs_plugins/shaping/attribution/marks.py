@@ -1,8 +1,7 @@
-"""Where ``[1]`` goes in an answer, and which marks that stand there already give way to it.
+"""Marks such as ``[1]`` in an answer.
 
-A mark of the answer that numbers passages would be read as one of ours, so all of them are taken
-out once there are some of ours. Other brackets stay: years, notes, links, what begins a line, such
-as a list of sources, and everything in code.
+A mark of the answer that numbers passages would be read as one of ours, so these are removed as
+soon as there are some of ours. Other brackets stay: years, notes, links, lists of sources, code.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _ENDS = ".!。！| \t\n"  # what ends a sentence or a cell of a table
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A span of an answer, and what is written in its place.
+    """A span of an answer, and the text that replaces it.
 
     Attributes:
         start: Its first character.
-        end: One past its last; equal to ``start`` where something is put in.
-        text: What is written there.
+        end: One past its last; equal to ``start`` for an insertion.
+        text: The replacement.
     """
 
     start: int
@@ -41,13 +40,13 @@ def mark_edits(
     numbers: Mapping[int, int],
     passages: int,
 ) -> list[Edit]:
-    """The changes that number an answer's citations, in reading order; none if it has none.
+    """Return the edits that number an answer's citations, in reading order.
 
     Args:
-        answer: As it was given.
-        statements: Of it.
-        numbers: Of the cited passages, by their indices.
-        passages: How many there are.
+        answer: The answer as given.
+        statements: Its statements.
+        numbers: Numbers of the cited passages by their indices.
+        passages: Number of passages.
     """
     if not numbers:
         return []
@@ -63,7 +62,7 @@ def mark_edits(
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:
-    """A text after its changes, which are in reading order."""
+    """Return a text after its edits, which are in reading order."""
     parts: list[str] = []
     end = 0
     for edit in edits:
@@ -75,7 +74,7 @@ def edited(text: str, edits: Sequence[Edit]) -> str:
 
 
 def moved(place: int, edits: Sequence[Edit]) -> int:
-    """Where a place of a text is after its changes; what is put in there stands behind it."""
+    """Return where a place of a text is after its edits; insertions there follow it."""
     shift = 0
     for edit in edits:
         if edit.start >= place:
@@ -86,7 +85,7 @@ def moved(place: int, edits: Sequence[Edit]) -> int:
 
 
 def _old_marks(answer: str, passages: int) -> list[Edit]:
-    """The marks of the answer that number passages, each to be taken out."""
+    """Return edits that remove the marks of the answer that number passages."""
     literal = [match.span() for match in _LITERAL.finditer(answer)]
     edits: list[Edit] = []
     for mark in MARK.finditer(answer):
@@ -100,13 +99,13 @@ def _old_marks(answer: str, passages: int) -> list[Edit]:
 
 
 def _numbers_passages(mark: str, passages: int) -> bool:
-    """Whether there is a passage for every number of a mark."""
+    """Return True if there is a passage for every number of a mark."""
     numbers = [int(digits) for digits in _NUMBER.findall(mark)]
     return min(numbers) >= 1 and max(numbers) <= passages
 
 
 def _is_other_bracket(answer: str, mark: re.Match[str]) -> bool:
-    """Whether it is a link of Markdown, or begins a line, as in a list of sources."""
+    """Return True for a link of Markdown, or a mark that begins a line of sources."""
     behind = mark.end()
     if answer.startswith(("(", ":"), behind):
         return True
@@ -115,7 +114,7 @@ def _is_other_bracket(answer: str, mark: re.Match[str]) -> bool:
 
 
 def _place_for(statement: AttributedStatement, answer: str, taken_out: dict[int, int]) -> int:
-    """Behind the last word of a statement, before what ends the sentence."""
+    """Return the place after the last word of a statement, before its full stop."""
     end = statement.end
     while end > statement.start:
         if end in taken_out:

@@ -1,12 +1,12 @@
-"""What an answer rests on as a page: the answer on the left, its passages on the right.
+"""Attribution as a page: the answer on the left, its passages on the right.
 
-A statement has the colour and the number of the passage that supports it best; the sentence that it
-rests on has the same ones in the passage. Words on which an unsupported
-statement turns are underlined, and so are names and numbers that no passage has.
+A statement has the colour and the number of the passage that it is cited to; the cited sentence has
+the same ones. The words that decided a check are underlined.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,16 +27,16 @@ class ColouredText:
 
     Attributes:
         text: The part.
-        numbers: Of the passages that it rests on or that are cited by it, best first.
+        numbers: Numbers of its passages.
         hue: Its colour in degrees; None for none.
-        unheld: Whether no passage has it, or what the statement rests on does not.
-        title: What is said where a pointer rests on it.
+        decides: True for words that decided a check.
+        title: Text that a pointer shows.
     """
 
     text: str
     numbers: tuple[int, ...] = ()
     hue: int | None = None
-    unheld: bool = False
+    decides: bool = False
     title: str = ""
 
 
@@ -57,17 +57,17 @@ def attribution_page(
     numbers: Mapping[int, int],
     passages: Sequence[str],
 ) -> str:
-    """The page.
+    """Return the page.
 
     Args:
         query: The question.
         answer: Its answer.
-        statements: Of the answer, with what is cited for each.
-        numbers: Of the cited passages, by their indices.
+        statements: The statements of the answer.
+        numbers: Numbers of the cited passages by their indices.
         passages: All of them.
     """
     shown = [_statement_shown(each, numbers) for each in statements]
-    doubtful = [span for each in statements for span in (*each.unheld, *each.turns_on)]
+    deciding = [span for each in statements for span in each.decided_by]
     cards = []
     for index in _cited_first(numbers, len(passages)):
         number = numbers.get(index)
@@ -77,42 +77,46 @@ def attribution_page(
     return rendered(
         "attribution.html.j2",
         query,
-        answer=_pieces(answer, shown, doubtful),
+        answer=_pieces(answer, shown, deciding),
         cards=cards,
         statements=statements,
-        uncited=[each for each in statements if not each.citations],
-        unsupported=[each for each in statements if not each.supported],
+        counts=Counter(str(each.check) for each in statements),
         hue_of=hue_of,
     )
 
 
+def checked_pieces(
+    answer: str, statements: Sequence[AttributedStatement]
+) -> list[tuple[AttributedStatement, list[ColouredText]]]:
+    """Return every statement with its text in pieces, of which some decided its check."""
+    checked: list[tuple[AttributedStatement, list[ColouredText]]] = []
+    for each in statements:
+        text = answer[each.start : each.end]
+        deciding = [(start - each.start, end - each.start) for start, end in each.decided_by]
+        checked.append((each, _pieces(text, (), deciding)))
+    return checked
+
+
 def hue_of(number: int | None) -> int | None:
-    """The colour of a passage by its number."""
+    """Return the colour of a passage by its number."""
     return None if number is None else HUES[(number - 1) % len(HUES)]
 
 
 def _cited_first(numbers: Mapping[int, int], count: int) -> list[int]:
-    """Indices of all passages: the cited ones by their numbers, then the others."""
+    """Return the indices of all passages: the cited ones by their numbers, then the others."""
     others = [index for index in range(count) if index not in numbers]
     return [*sorted(numbers, key=lambda index: numbers[index]), *others]
 
 
 def _statement_shown(statement: AttributedStatement, numbers: Mapping[int, int]) -> _Highlight:
-    cited: list[int] = []
-    chances: list[str] = []
-    for citation in statement.citations:
-        number = numbers[citation.passage]
-        cited.append(number)
-        chances.append(f"[{number}] {citation.probability:.0%}")
-    cites = ", ".join(chances) or "no passage stands out"
-    title = f"support {statement.support:.0%}: {cites}"
-    return _Highlight(statement.start, statement.end, tuple(cited), title)
+    cited = tuple(numbers[citation.passage] for citation in statement.citations)
+    return _Highlight(statement.start, statement.end, cited, str(statement.check))
 
 
 def _quotes_of(
     index: int, number: int | None, statements: Iterable[AttributedStatement]
 ) -> list[_Highlight]:
-    """The sentences of a passage on which statements rest, each once, in reading order."""
+    """Return the cited sentences of a passage, each once, in reading order."""
     titles: dict[Span, list[str]] = {}
     for statement in statements:
         for citation in statement.citations:
@@ -128,34 +132,34 @@ def _quotes_of(
     return quotes
 
 
-def _pieces(text: str, shown: Sequence[_Highlight], unheld: Sequence[Span]) -> list[ColouredText]:
-    """The text in parts, at the ends of all spans; numbers stand at the end of what has them."""
+def _pieces(text: str, shown: Sequence[_Highlight], deciding: Sequence[Span]) -> list[ColouredText]:
+    """Cut a text at the ends of all spans; numbers stand at the end of a span."""
     coloured = [(span.start, span.end) for span in shown]
     cuts = {0, len(text)}
-    for span in (*coloured, *unheld):
+    for span in (*coloured, *deciding):
         cuts.update(span)
     pieces: list[ColouredText] = []
     for start, end in pairwise(sorted(cuts)):
         part = text[start:end]
         place = _around(start, end, coloured)
-        is_unheld = _around(start, end, unheld) is not None
+        decides = _around(start, end, deciding) is not None
         if place is None:
-            piece = ColouredText(part, unheld=is_unheld)
+            piece = ColouredText(part, decides=decides)
         else:
-            piece = _coloured(part, end, shown[place], is_unheld)
+            piece = _coloured(part, end, shown[place], decides)
         pieces.append(piece)
     return pieces
 
 
 def _around(start: int, end: int, spans: Sequence[Span]) -> int | None:
-    """Which span has all of another one; None if none has."""
+    """Return the place of the span that has all of another one; None if none has."""
     for place, (first, last) in enumerate(spans):
         if first <= start and end <= last:
             return place
     return None
 
 
-def _coloured(part: str, end: int, span: _Highlight, is_unheld: bool) -> ColouredText:
+def _coloured(part: str, end: int, span: _Highlight, decides: bool) -> ColouredText:
     hue = hue_of(span.numbers[0]) if span.numbers else None
     numbers = span.numbers if end == span.end else ()
-    return ColouredText(part, numbers, hue, is_unheld, span.title)
+    return ColouredText(part, numbers, hue, decides, span.title)

@@ -1,7 +1,7 @@
-"""An answer as statements: what can be checked, and what each needs to be understood.
+"""Statements of an answer, each with the sentence it needs to be understood.
 
-Sentences, list items and table rows are statements; questions, code and refusals state nothing
-about the passages. Marks of citations that stand in the answer already are not read.
+Sentences, list items and table rows are statements; questions, code and refusals state nothing. A
+refusal at the start of a sentence leaves the rest of it. Marks of citations are not read.
 """
 
 from __future__ import annotations
@@ -18,14 +18,22 @@ MARK = re.compile(r"\s?\[\^?\d{1,3}(?:\s*[,;–-]\s*\^?\d{1,3})*\]")
 _SPACE = re.compile(r"\s+")
 _ITEM = re.compile(r"\s*(?:[-*•+‣]|\d{1,3}[.)])\s+")
 _CODE = re.compile(r"\s*(?:```|~~~)")
+_CLAUSE = re.compile(
+    r"[,;:–—]\s*+(?:(?:but|however|though|although|and|yet|still|only)\b,?\s*)*"
+    r"|\s(?:but|however|though|although|except)\s+(?:that\s+)?",
+    re.IGNORECASE,
+)
+_FEWEST_WORDS = 3
+"""Words of a clause after a refusal from which on it states something."""
 _REFUSAL = re.compile(
-    r"""\W*+(?:(?:sorry|unfortunately)\W++)?(?:but\W++)?
+    r"""\W*+(?:(?:sorry|unfortunately)\W++)?(?:(?:but|as|because|since)\W++)?
         (?:i\s+(?:do\s*n['o]t|don’t|cannot|can['’]t|am\s+not\s+able\s+to|could\s*n['’o]t)\s+
            (?:know|say|tell|answer|find|determine)
         |(?:the|this)\s+(?:context|passages?|documents?|text)\s+do(?:es)?\s*n['’o]t\s+
            (?:say|mention|contain|state|provide|include)
         |there\s+is\s+(?:no|not\s+enough)\s+information
         |not\s+enough\s+information
+        |(?:i(?:['’]m|\s+am)\s+(?:not\s+sure|unsure|unable|not\s+certain))
         |unanswerable)""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -38,8 +46,8 @@ class AnswerStatement:
     Attributes:
         start: Its first character in the answer.
         end: One past its last.
-        text: What is read of it: without a list's mark and without marks of citations.
-        lead: What stands before it in the answer and is needed to understand it; often empty.
+        text: The statement without list marks and marks of citations.
+        lead: The text before it in the answer that it needs to be understood; often empty.
     """
 
     start: int
@@ -49,47 +57,60 @@ class AnswerStatement:
 
 
 def statements_of(answer: str) -> list[AnswerStatement]:
-    """The statements of an answer, in reading order.
+    """Return the statements of an answer, in reading order.
 
-    Empty where it only asks, refuses, or shows code.
+    None if it only asks, refuses or shows code.
 
     >>> [statement.text for statement in statements_of("Anna lives in Rome [1]. Does she work?")]
     ['Anna lives in Rome.']
     """
     pieces = pieces_of(answer, whole_lists=False)
-    return [
-        AnswerStatement(
-            *_trimmed(answer, piece), text=_read(answer, piece), lead=_lead(answer, pieces, piece)
-        )
-        for piece in pieces
-        if piece.said and _states(answer[piece.start : piece.end])
-    ]
+    statements: list[AnswerStatement] = []
+    for piece in pieces:
+        start, end = _trimmed(answer, piece)
+        start = _after_refusal(answer, start, end)
+        if piece.said and _states(answer[start:end]):
+            lead = _lead(answer, pieces, piece)
+            statements.append(AnswerStatement(start, end, _read(answer, start, end), lead))
+    return statements
 
 
 def without_marks(text: str) -> str:
-    """The text with white space in the place of marks of citations, so that places stay."""
+    """Return a text of the same length with spaces in place of marks of citations."""
     return MARK.sub(lambda mark: " " * len(mark.group()), text)
 
 
 def _states(text: str) -> bool:
     if not WORD.search(MARK.sub("", text)):
         return False
-    return not (asks(text) or _CODE.match(text) or _REFUSAL.match(text))
+    return not (asks(text) or _CODE.match(text))
 
 
 def _trimmed(answer: str, piece: Piece) -> tuple[int, int]:
-    """The piece without white space and a list's mark around it."""
+    """Return the piece without the white space and the list mark around it."""
     text = answer[piece.start : piece.end]
     mark = _ITEM.match(text)
     begin = mark.end() if mark else len(text) - len(text.lstrip())
     return piece.start + begin, piece.start + len(text.rstrip())
 
 
-def _read(answer: str, piece: Piece) -> str:
-    start, end = _trimmed(answer, piece)
+def _after_refusal(answer: str, start: int, end: int) -> int:
+    """Return where the first clause begins that is no refusal; `end` if all of them are."""
+    while _REFUSAL.match(answer, start, end):
+        clause = _CLAUSE.search(answer, start, end)
+        if clause is None:
+            return end
+        start = clause.end()
+        if not _REFUSAL.match(answer, start, end):
+            words = WORD.findall(answer[start:end])
+            return start if len(words) >= _FEWEST_WORDS else end
+    return start
+
+
+def _read(answer: str, start: int, end: int) -> str:
     return _SPACE.sub(" ", MARK.sub("", answer[start:end]))
 
 
 def _lead(answer: str, pieces: Sequence[Piece], piece: Piece) -> str:
-    needed = [_read(answer, pieces[place]) for place in piece.needs]
+    needed = [_read(answer, *_trimmed(answer, pieces[place])) for place in piece.needs]
     return " ".join(text for text in needed if text)

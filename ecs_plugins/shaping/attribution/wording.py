@@ -1,148 +1,239 @@
-"""What the words of a statement say about its support: free, and blind to paraphrases.
+"""Words of an English text that decide whether a statement holds: content words, names, negations.
 
-The words on which a statement turns are its numbers, its names and what is not in the question. A
-number that no passage has is told by its digits, where a small language model is easily content.
+Function words come from the lists of bm25s, which tell English from other languages, too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Final, NamedTuple, TypeAlias
 
-from ecs_plugins.common.text import WORD, sentence_spans, terms
-from ecs_plugins.shaping.attribution.statements import AnswerStatement, without_marks
+from bm25s import stopwords
 
-_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
-_SENTENCE_BEFORE = re.compile(r"(?:^|[.!?:…。！？\"“„«(])\s*\Z")
-_NEGATION = re.compile(
-    r"\b(?:not|never|no|none|neither|nor|without|cannot|\w+n['’]t)\b", re.IGNORECASE
+Span: TypeAlias = tuple[int, int]
+
+_WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)?")
+_INTRODUCTION: Final = re.compile(
+    r"""\W*(?:
+        (?:according\ to|based\ on|as\ far\ as)\b[^,.]{0,60},
+      | (?:it\ (?:seems|appears|is\ (?:said|likely|possible|known))
+         |i\ (?:think|believe|guess|assume|am\ (?:not\ )?sure)|i'm\ (?:not\ )?sure
+         |(?:the|these|your|this)\ (?:given\ |provided\ )?
+           (?:passages?|contexts?|documents?|sources?|texts?|articles?)
+           \ (?:says?|states?|mentions?|indicates?|notes?|suggests?|shows?)
+        )(?:\ that)?\b
+      | (?:probably|perhaps|maybe|apparently|presumably|possibly)\b,?
+      | (?:yes|no|sure|well),
+    )\s*""",
+    re.VERBOSE | re.IGNORECASE,
 )
-_SPELT = {
-    "2": "two",
-    "3": "three",
-    "4": "four",
-    "5": "five",
-    "6": "six",
-    "7": "seven",
-    "8": "eight",
-    "9": "nine",
-    "10": "ten",
-}
+_LETTERS: Final = re.compile(r"[^\W\d_]+")
+_TABLE_ROW: Final = re.compile(r"^.*\|.*\|.*$", re.MULTILINE)
+_SENTENCE_BEGINS: Final = re.compile(r"(?:^|[.!?:;…\"“„«(|*•#>\-–—])\s*\Z")
+_SHORTEST_LIST = """
+a i am an as at be by do he if in is it me my no of on or so to up we
+"""
+_SHORTEST: Final = frozenset(_SHORTEST_LIST.split())
+_LISTED: Final = frozenset(stopwords.STOPWORDS_EN_PLUS)
+# Without parts of contractions, of which "won" and "don" are words of their own.
+_ENGLISH: Final = frozenset(
+    word for word in _LISTED if f"{word}'t" not in _LISTED and (len(word) > 2 or word in _SHORTEST)
+)
+_OTHERS: Final = tuple(
+    frozenset(getattr(stopwords, name))
+    for name in dir(stopwords)
+    if name.startswith("STOPWORDS_") and not name.startswith("STOPWORDS_EN")
+)
+_AUXILIARIES_LIST = """
+am is are was were be been being do does did has have had can could will would shall should may
+might must
+"""
+_AUXILIARIES: Final = frozenset(_AUXILIARIES_LIST.split())
+_LIGHT_VERBS_LIST = """
+take takes took taken taking make makes made making give gives gave given giving get gets got
+also however within every each
+"""
+_LIGHT_VERBS: Final = frozenset(_LIGHT_VERBS_LIST.split())
+_SUFFIX: Final = re.compile(r"(?<=\w{3})(?:ies|ied|ing|ed|es|s|e|y)$")
+_NEGATIONS_LIST = """
+not no never none nobody nothing nowhere neither nor without cannot non
+"""
+_NEGATIONS: Final = frozenset(_NEGATIONS_LIST.split())
+_DETERMINERS: Final = frozenset(("no", "without", "non"))
+_PREFIXES: Final = ("un", "non", "in", "im", "ir", "il", "dis")
+_REACH: Final = 3
+"""Content words after a negation that it may deny."""
+_BOUNDARY: Final = re.compile(
+    r"[,;:.!?()–—|]|\b(?:but|although|though|while|whereas|because|that|whether|if|which|who|"
+    r"unless|until|except|and|or)\b",
+    re.IGNORECASE,
+)
+_LONG: Final = 4
+"""Letters of a stem that a prefix may negate."""
+_SHORT: Final = 8
+"""Words up to which a text may have no English function word and still be English."""
+_LEAST_ENGLISH: Final = 0.15
+"""Share of function words from which on a longer text is English."""
 
-Span = tuple[int, int]
+
+class Word(NamedTuple):
+    """A word of a text: its place, its stem, and whether it says something by itself."""
+
+    start: int
+    end: int
+    text: str
+    stem: str
+    is_content: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """What words say of one statement and one passage; each a share in [0, 1].
+def is_function_word(word: str) -> bool:
+    """Return True for an English word such as "the" or "of"."""
+    lower = word.lower().replace("’", "'")
+    return lower in _ENGLISH or lower in _AUXILIARIES or lower in _LIGHT_VERBS
 
-    Attributes:
-        covered: Of the statement's terms that are not the question's, those that the passage has.
-        question: The same of the question's terms.
+
+@cache
+def stem(word: str) -> str:
+    """Return a word without accents and English endings, for comparing two texts.
+
+    >>> stem("Refunded"), stem("deliveries"), stem("Nîmes")
+    ('refund', 'deliver', 'nim')
     """
-
-    covered: float
-    question: float
-
-
-def compare(query: str, statement: AnswerStatement, passage: str) -> Wording:
-    """The words of a statement held against a passage."""
-    known = set(terms(passage))
-    asked = set(terms(query))
-    stated = set(terms(statement.text))
-    own = stated - asked or stated
-    return Wording(
-        covered=_share(own, known),
-        question=_share(asked, known),
-    )
+    decomposed = unicodedata.normalize("NFKD", word.casefold().replace("’", "'"))
+    plain = "".join(each for each in decomposed if not unicodedata.combining(each))
+    plain = plain.removesuffix("'s")
+    return _SUFFIX.sub("", plain)
 
 
-def nearest_sentence(statement: str, passage: str) -> Span:
-    """The sentence of a passage that has most of a statement's terms; the first of equals."""
-    wanted = set(terms(statement))
-    spans = sentence_spans(passage)
-
-    def shared(span: Span) -> int:
-        start, end = span
-        known = set(terms(passage[start:end]))
-        return len(wanted & known)
-
-    first, last = max(spans, key=shared)
-    text = passage[first:last]
-    without_indent = text.lstrip()
-    start = last - len(without_indent)
-    end = start + len(without_indent.rstrip())
-    return start, end
+def words_of(text: str) -> list[Word]:
+    """Return the words of a text, in order."""
+    words: list[Word] = []
+    for match in _WORD.finditer(text):
+        word = match.group()
+        is_acronym = len(word) > 1 and word.isupper() and word.isalpha()
+        is_content = is_acronym or not is_function_word(word)
+        is_content = is_content and word.lower() not in _NEGATIONS
+        words.append(Word(*match.span(), word, stem(word), is_content))
+    return words
 
 
-def turning_words(text: str) -> list[Span]:
-    """Where the words stand on which a statement turns: numbers, names and negations, in order."""
-    spans = [match.span() for match in _NUMBER.finditer(text)]
-    spans += _names(text)
-    spans += [match.span() for match in _NEGATION.finditer(text)]
-    return sorted(spans)
+class Negation(NamedTuple):
+    """A negation of a text, and the stems of the content words that it may deny, nearest first."""
+
+    start: int
+    end: int
+    denied: tuple[str, ...]
 
 
-def unheld_words(statement: AnswerStatement, answer: str, passages: Sequence[str]) -> list[Span]:
-    """Where in the answer numbers, names and negations stand that no passage has."""
-    text = without_marks(answer[statement.start : statement.end])
-    spans = turning_words(text)
-    held = held_words(statement.text, [text[start:end] for start, end in spans], passages)
-    offset = statement.start
-    return [
-        (offset + start, offset + end)
-        for (start, end), is_held in zip(spans, held, strict=True)
-        if not is_held
-    ]
+def is_english(text: str) -> bool:
+    """Return True if a text has more function words of English than of another language.
 
-
-def held_words(statement: str, words: Sequence[str], passages: Sequence[str]) -> list[bool]:
-    """Which numbers, names and negations of a statement the passages have.
-
-    A small number may be spelt out, and a negation is held where the nearest sentence of a passage
-    denies something.
+    Tables do not count; neither do short texts without any function word.
     """
-    known: set[str] = set()
-    for passage in passages:
-        known.update(terms(passage))
-    known.update(digits for digits, word in _SPELT.items() if word in known)
-    denied = any(nearest_is_negated(statement, passage) for passage in passages)
-    held: list[bool] = []
-    for word in words:
-        if is_negated(word):
-            held.append(denied)
-        else:
-            held.append(known.issuperset(terms(word)))
-    return held
+    words = [word.lower() for word in _LETTERS.findall(_TABLE_ROW.sub("", text))]
+    if not words:
+        return True
+    if sum(word.isascii() for word in words) < len(words) * (1 - _LEAST_ENGLISH):
+        return False
+    english = sum(word in _ENGLISH for word in words)
+    if any(sum(word in other for word in words) > english for other in _OTHERS):
+        return False
+    return len(words) <= _SHORT or english >= _LEAST_ENGLISH * len(words)
 
 
-def _names(text: str) -> list[Span]:
-    """Capitalised words that do not begin a sentence; none in scripts without capitals."""
-    names: list[Span] = []
-    for match in WORD.finditer(text):
-        start = match.start()
-        if not text[start].isupper():
+def introduction_of(text: str) -> int:
+    """Return where a statement begins after a hedge or the naming of its source."""
+    match = _INTRODUCTION.match(text)
+    return match.end() if match and match.end() < len(text) else 0
+
+
+def names_of(text: str) -> list[Word]:
+    """Return capitalised words that are no function words, in order.
+
+    The first word of a sentence counts only if a capitalised word follows or it has another
+    capital.
+    """
+    words = words_of(text)
+    names: list[Word] = []
+    for place, word in enumerate(words):
+        if not word.is_content or not word.text[0].isupper():
             continue
-        begins = _SENTENCE_BEFORE.search(text, max(0, start - 3), start)
-        if begins is None:
-            names.append(match.span())
+        is_marked = any(each.isupper() for each in word.text[1:])
+        if is_marked or not begins_sentence(text, word) or _leads_name(text, words, place):
+            names.append(word)
     return names
 
 
-def _share(wanted: set[str], known: set[str]) -> float:
-    if not wanted:
-        return 0.0
-    shared = wanted & known
-    return len(shared) / len(wanted)
+def begins_sentence(text: str, word: Word) -> bool:
+    """Return True if no word of the same sentence stands before this one."""
+    return _SENTENCE_BEGINS.search(text, max(0, word.start - 3), word.start) is not None
 
 
-def is_negated(text: str) -> bool:
-    """Whether something is denied in it, in English."""
-    return _NEGATION.search(text) is not None
+def _leads_name(text: str, words: Sequence[Word], place: int) -> bool:
+    if place + 1 == len(words):
+        return False
+    following = words[place + 1]
+    between = text[words[place].end : following.start]
+    return between == " " and following.text[0].isupper() and following.is_content
 
 
-def nearest_is_negated(statement: str, passage: str) -> bool:
-    """Whether the sentence of a passage that is nearest to a statement denies something."""
-    start, end = nearest_sentence(statement, passage)
-    return is_negated(passage[start:end])
+def acronyms_of(text: str) -> set[str]:
+    """Return the initials of runs of capitalised words: "eu" for "European Union"."""
+    runs: set[str] = set()
+    initials = ""
+    for word in words_of(text):
+        if word.text[0].isupper():
+            initials += word.text[0].lower()
+            runs.update(initials[start:] for start in range(len(initials) - 1))
+        elif word.is_content:
+            initials = ""
+    return runs
+
+
+def negations_of(text: str) -> list[Negation]:
+    """Return the negations of an English text, in order."""
+    words = words_of(text)
+    negations: list[Negation] = []
+    for place, word in enumerate(words):
+        lower = word.text.lower().replace("’", "'")
+        following = words[place + 1].text.lower() if place + 1 < len(words) else ""
+        is_negation = lower in _NEGATIONS or lower.endswith("n't")
+        if word.text.istitle() and not begins_sentence(text, word):
+            continue  # a name, such as the option "None"
+        if is_negation and not (lower == "not" and following == "only"):
+            denied = _denied(text, words, place)
+            negations.append(Negation(word.start, word.end, denied))
+    return negations
+
+
+def _denied(text: str, words: Sequence[Word], place: int) -> tuple[str, ...]:
+    negation = words[place]
+    is_determiner = negation.text.lower() in _DETERMINERS
+    boundary = _BOUNDARY.search(text, negation.end)
+    end = boundary.start() if boundary else len(text)
+    denied: list[str] = []
+    for word in words[place + 1 :]:
+        is_verb = word.text.lower() in _AUXILIARIES
+        if word.start >= end or len(denied) == _REACH or (is_determiner and is_verb):
+            break
+        if word.is_content and not word.text[0].isdigit() and word.stem != "one":
+            denied.append(word.stem)
+    return tuple(denied)
+
+
+def opposites_of(stems: Iterable[str], others: frozenset[str]) -> set[str]:
+    """Return the stems of which the other text has the negated form, or the other way round."""
+    opposite: set[str] = set()
+    for each in stems:
+        if len(each) < _LONG:
+            continue
+        denied = {prefix + each for prefix in _PREFIXES}
+        affirmed = {each.removeprefix(prefix) for prefix in _PREFIXES} - {each}
+        is_denied = bool(denied & others)
+        is_affirmed = any(len(other) >= _LONG and other in others for other in affirmed)
+        if (is_denied or is_affirmed) and each not in others:
+            opposite.add(each)
+    return opposite

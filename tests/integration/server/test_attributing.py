@@ -37,7 +37,7 @@ def test_every_statement_has_its_citations_and_the_answer_its_marks():
     assert answer["cited"] == [1]
     assert answer["marked"] == "The company of Gustave Eiffel built it in 1889 [1]."
     assert answer["model"] == "fake"
-    assert answer["support"] == statement["support"] > 0.5
+    assert answer["check"] == statement["check"] == "consistent"
 
 
 def test_documents_may_be_objects_and_an_answer_may_state_nothing():
@@ -47,7 +47,7 @@ def test_documents_may_be_objects_and_an_answer_may_state_nothing():
     assert answer["cited"] == [1]
     refusal = post(client, answer="I don't know.").json()
     assert refusal["statements"] == []
-    assert refusal["support"] is None
+    assert refusal["check"] is None
     assert refusal["marked"] == "I don't know."
 
 

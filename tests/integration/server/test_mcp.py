@@ -101,9 +101,8 @@ async def test_a_client_checks_an_answer(memory):
     (source,) = statement["rests_on"]
     assert source["passage"] == 1
     assert source["quote"] == citing_setup.QUOTE
-    assert statement["in_no_passage"] == statement["turns_on"] == []
-    assert checked["support"] == statement["support"] > 0.5
-    assert statement["contradicted"] is False
+    assert statement["decided_by"] == []
+    assert checked["check"] == statement["check"] == "consistent"
     assert "[1]" in checked["marked"]
 
 

@@ -23,13 +23,13 @@ def traffic(tmp_path):
     return ShapingTraffic(tmp_path / "traffic.jsonl")
 
 
-def line(used=0.9, support=0.9, **changed):
+def line(used=True, **changed):
     """An answer that used the first of two passages, whose numbers differ."""
     passages = [
         {"parts": {"utility": 1.0, "explained": 0.6, "shared_words": 0.5}, "used": used},
-        {"parts": {"utility": 0.1, "explained": 0.1, "shared_words": 0.1}, "used": 0.0},
+        {"parts": {"utility": 0.1, "explained": 0.1, "shared_words": 0.1}, "used": False},
     ]
-    plain = {"version": 1, "model": "fake", "signal": "query_likelihood+bm25", "support": support}
+    plain = {"version": 1, "model": "fake", "signal": "query_likelihood+bm25"}
     return json.dumps({**plain, "passages": passages, **changed})
 
 
@@ -48,7 +48,7 @@ def test_numbers_of_an_answer_are_kept_and_no_text(shaper, traffic):
     text = traffic.path.read_text(encoding="utf-8")
     assert "Eiffel" not in text
     kept = json.loads(text)
-    assert [passage["used"] > 0 for passage in kept["passages"]] == [False, True, False]
+    assert [passage["used"] for passage in kept["passages"]] == [False, True, False]
     assert kept["passages"][1]["parts"]["utility"] == shaped.verdicts[1].utility
 
 
@@ -67,8 +67,8 @@ def test_a_file_that_cannot_be_written_is_said(shaper, tmp_path):
         ShapingTraffic(tmp_path).add(shaped, attribution)
 
 
-def test_a_probability_is_learned_from_supported_answers(written):
-    path = written(*[line()] * MIN_TO_LEARN, *[line(used=0.0, support=0.1)] * 90)
+def test_a_probability_is_learned_from_citations(written):
+    path = written(*[line()] * MIN_TO_LEARN)
     fit, answers = learned_from_traffic(path)
     assert answers == MIN_TO_LEARN
     used, left = ({"explained": share, "shared_words": share} for share in (0.6, 0.1))
@@ -79,8 +79,7 @@ def test_a_probability_is_learned_from_supported_answers(written):
     ("lines", "message"),
     [
         ([line()] * (MIN_TO_LEARN - 1), "wait for more"),
-        ([line(support=0.2)] * 99, "wait for more"),
-        ([line(used=0.0)] * MIN_TO_LEARN, "alike"),
+        ([line(used=False)] * MIN_TO_LEARN, "alike"),
         ([line(), "{}"], ":2: "),
         ([line(used=7.0)], ":1: "),
         ([], "nobody"),
