@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -15,14 +15,14 @@ from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult
 from ecs_plugins.lm.prompts import PLAIN
 from ecs_plugins.shaping.attribution.checking import Check, Finding, compare
 from ecs_plugins.shaping.attribution.cited import AttributedStatement, Citation
-from ecs_plugins.shaping.attribution.citing import (
+from ecs_plugins.shaping.attribution.judging import Judge, judgement_of
+from ecs_plugins.shaping.attribution.matching import (
     Claim,
     Sentence,
     best_sentence,
     second_sentence,
     sentences_of,
 )
-from ecs_plugins.shaping.attribution.judging import Judge, judgement_of
 from ecs_plugins.shaping.attribution.result import Attribution
 from ecs_plugins.shaping.attribution.statements import AnswerStatement, statements_of, without_marks
 from ecs_plugins.shaping.attribution.wording import Span
@@ -71,31 +71,16 @@ def attribute_answer(
     )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Attributing:
-    """One answer, and what reads it."""
+    """One answer with its question, its model and its judge."""
 
     query: str
     context: str
     answer: str
     model: LanguageModel | None
     judge: Judge | None
-    ledger: TokenLedger
-
-    def __init__(
-        self,
-        query: str,
-        context: str,
-        answer: str,
-        model: LanguageModel | None,
-        judge: Judge | None,
-    ) -> None:
-        self.query = query
-        self.context = context
-        self.answer = answer
-        self.model = model
-        self.judge = judge
-        self.ledger = TokenLedger()
+    ledger: TokenLedger = field(default_factory=TokenLedger)
 
     def attribute(
         self, statements: Sequence[AnswerStatement], passages: Sequence[str]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ecs_plugins.shaping.attribution.citing import Claim, Sentence, score
-from ecs_plugins.shaping.attribution.values import Value
+from ecs_plugins.shaping.attribution.matching import Claim, Sentence, score
+from ecs_plugins.shaping.attribution.quantities import Value
 from ecs_plugins.shaping.attribution.wording import (
     Span,
     Word,

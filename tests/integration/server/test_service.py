@@ -355,4 +355,4 @@ def test_an_attribution_that_reads_too_much_is_refused_before_it_begins():
     }
     answer = calling(app()).post("/v1/attribute", json=body)
     assert answer.status_code == 422
-    assert "it may read" in answer.json()["detail"]
+    assert "pass fewer" in answer.json()["detail"]

@@ -219,4 +219,4 @@ def test_a_passage_that_helped_by_just_the_threshold_is_redundant_once_it_adds_n
 
 
 def test_shared_objects_are_immutable():
-    assert changeable("shaping") == {"PassageScoring"}
+    assert changeable("shaping") == {"PassageScoring"}  # filled while a call runs

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ecs_plugins.common.text import sentence_spans
-from ecs_plugins.shaping.attribution.values import Value, values_of
+from ecs_plugins.shaping.attribution.quantities import Value, values_of
 from ecs_plugins.shaping.attribution.wording import (
     Word,
     acronyms_of,

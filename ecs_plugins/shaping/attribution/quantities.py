@@ -411,7 +411,7 @@ class _Reader:
     def _measured(self, place: int, number: _Number) -> tuple[Value, int]:
         """Read a number or a range with its unit, its currency or what it counts."""
         factor, last = self._magnitude(number)
-        written = (number.number * factor,)
+        written: tuple[float, ...] = (number.number * factor,)
         follower = self._numbers[place + 1] if -1 < place < len(self._numbers) - 1 else None
         if follower and self._is_range(number, last, follower):
             more, last = self._magnitude(follower)
@@ -422,25 +422,29 @@ class _Reader:
         currency = self._currency(number) or currency_after
         if currency:
             last += bool(currency_after)
-            fields = {"unit": currency, "written": written}
-            return self._made(number, last, Kind.AMOUNT, written, **fields), last
+            return self._made(
+                number, last, Kind.AMOUNT, written, unit=currency, written=written
+            ), last
         if self._word(last) in ("%", "percent") and len(written) == 2:
             shares = tuple(each / 100 for each in written)
-            fields = {"unit": "share", "written": written}
-            return self._made(number, last + 1, Kind.AMOUNT, shares, **fields), last + 1
+            share = self._made(number, last + 1, Kind.AMOUNT, shares, unit="share", written=written)
+            return share, last + 1
         unit, end = self._unit_after(last)
         if unit:
             amounts = [_in_base_units(each, unit) for each in written]
             numbers = tuple(amount for amount, _ in amounts)
-            fields = {"unit": amounts[0][1], "written": written}
-            return self._made(number, end, Kind.AMOUNT, numbers, **fields), end
+            base = amounts[0][1]
+            value = self._made(number, end, Kind.AMOUNT, numbers, unit=base, written=written)
+            return value, end
         is_time = self._word(number.first - 1) == "at" and written[0] in range(1, 25)
         if is_time and len(written) == 1:
             return self._made(number, last, Kind.CLOCK, (60 * written[0],)), last
         nouns = self._nouns_after(last) or self._noun_before(number.first)
         is_one = number.is_word and written == (1.0,)
-        fields = {"written": written, "nouns": nouns, "optional": is_one}
-        return self._made(number, last, Kind.COUNT, written, **fields), last
+        count = self._made(
+            number, last, Kind.COUNT, written, written=written, nouns=nouns, optional=is_one
+        )
+        return count, last
 
     def _magnitude(self, number: _Number) -> tuple[float, int]:
         """Return the factor of a letter as in $1.5M or 20k, and the token after it."""
