@@ -32,13 +32,8 @@ from ecs_plugins.memory.relevance import encounter, read, relevance
 from ecs_plugins.memory.types import Floats, Matrix, UtilityFunction, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.shaping.attribution.statements import AnswerStatement
-from ecs_plugins.shaping.attribution.wording import compare
-from ecs_plugins.shaping.shaper import ContextShaper
 
 NOWHERE: Vector = np.zeros(DIMENSION, dtype=np.float32)
-_USED = 0.5
-"""Share of an answer from which on a memory counts as used."""
 _DAY = 86400.0
 """Seconds between two sessions, so that no turn replies to another session."""
 
@@ -329,43 +324,6 @@ class Entropic:
         behind = frozenset(self._position[name] for name in provenance)
         verbatim = (at for at in sorted(behind, reverse=True) if self._turns[at].text == text)
         return Remembered(behind, next(verbatim, None))
-
-
-class Attributed(Entropic):
-    """Shipped memory that learns the sources of each answer.
-
-    Args:
-        room: What it is made for.
-        config: As `Entropic`.
-        by_words: Whether words alone say it, in place of the model.
-        utility: As `Entropic`.
-    """
-
-    def __init__(
-        self,
-        room: Room,
-        config: MemoryConfig,
-        *,
-        by_words: bool,
-        utility: UtilityFunction | None = None,
-    ) -> None:
-        super().__init__(room, config, utility)
-        self._shaper = None if by_words or room.model is None else ContextShaper(room.model)
-
-    def ask(self, question: ChatQuestion) -> None:
-        """Recall, attribute the answer to the items, and report both."""
-        found = self._memory.recall(question.text, k=self._recalls)
-        texts = [item.text for item in found]
-        shares = self._shares(question, texts)
-        used = [item.id for item, share in zip(found, shares, strict=True) if share >= _USED]
-        self._memory.observe(question.text, question.answer, used=used)
-
-    def _shares(self, question: ChatQuestion, texts: Sequence[str]) -> list[float]:
-        if self._shaper is None:
-            statement = AnswerStatement(0, len(question.answer), question.answer)
-            return [compare(question.text, statement, text).covered for text in texts]
-        used = self._shaper.attribute(question.text, texts, question.answer).used()
-        return [used.get(place, 0.0) for place in range(len(texts))]
 
 
 StoreFactory = Callable[[Room], ChatStore]

@@ -12,7 +12,6 @@ from functools import cache
 
 from benchmarks.bounded_chat.prior import PriorTable
 from benchmarks.bounded_chat.stores import (
-    Attributed,
     ChatStore,
     Entropic,
     Everything,
@@ -81,8 +80,8 @@ class Heap(Everything):
 def variants() -> dict[str, StoreFactory]:
     """Return the variants that need no language model, by their short names.
 
-    ``observed`` and ``vectors`` show what the default owes to what its texts tell, and to the
-    values that fit sentences. Those by words are told what each answer rests on, by its words.
+    ``observed`` and ``vectors`` show the part of the prior in the default, and the part of the
+    values that fit sentences.
     """
     return {
         "default": lambda room: Entropic(room, _config(room)),
@@ -91,10 +90,6 @@ def variants() -> dict[str, StoreFactory]:
             room, _config(room).replace(merge_threshold=0.7, min_support=2)
         ),
         "paper": _paper,
-        "by-words": lambda room: Attributed(room, _config(room), by_words=True),
-        "observed-by-words": lambda room: Attributed(
-            room, _config(room), by_words=True, utility=demand
-        ),
     }
 
 
@@ -127,7 +122,6 @@ def model_variants() -> dict[str, StoreFactory]:
     a model adds.
     """
     return {
-        "attributed": lambda room: Attributed(room, _config(room), by_words=False),
         "batched": lambda room: Entropic(room, _batched(room), demand),
         "summaries": _summaries,
         "ecs": _ecs,
