@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 from benchmarks.evidence.candidates import Candidates
@@ -111,6 +111,7 @@ def _prepare(
     task = signal.prepare(task, model, ledger)
     pieces = [piece for found in read.units.values() for piece in found]
     task = task.narrowed([piece.text.strip() for piece in pieces], task.context)
+    task = replace(task, unscored=read.unscored)
     requests = signal.requests(task, model.layout)
     seconds = time.perf_counter() - started + model.replayed - replayed
     sources = tuple(piece.source for piece in pieces)

@@ -9,7 +9,7 @@ def chat_of_bees() -> Chat:
     turns = tuple(ChatTurn(f"D1:{at}", 0, text) for at, text in enumerate(said))
     questions = (
         ChatQuestion("Who keeps bees?", "Ana", (0,), 4),
-        ChatQuestion("Where are the bees?", "On the roof", (1, 2), 1),
+        ChatQuestion("Where are the bees?", "On the roof", (2,), 1),
     )
     return Chat("c", turns, questions)
 

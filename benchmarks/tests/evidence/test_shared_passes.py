@@ -45,7 +45,7 @@ def test_every_signal_orders_the_pool_as_the_shaper_does(name, together):
     assert found[name].scores == pytest.approx([verdict.score for verdict in alone.ranked])
 
 
-@pytest.mark.parametrize("name", ["query_likelihood+bm25", "joint_shift+bm25"])
+@pytest.mark.parametrize("name", ["query_likelihood+bm25+dense", "joint_shift+bm25"])
 def test_a_pool_smaller_than_the_units_is_the_shapers_with_and_without_the_answer(name):
     asked = question(answer="Nothing of interest happened")
     signal = CATALOGUE[name].signal(tools())
@@ -99,7 +99,7 @@ def test_label_free_signals_never_see_the_answer():
 
 @pytest.mark.model
 def test_shared_passes_agree_with_single_ones_on_a_real_model(bundled_lm):
-    names = ["query_likelihood", "query_likelihood+bm25", "joint_shift", "answer_shift"]
+    names = ["query_likelihood", "query_likelihood+bm25+dense", "joint_shift", "answer_shift"]
     signals = choose(names, tools()).signals
     candidates = finder(bundled_lm).find(ASKED)
     together = order_by_signals(signals, candidates, bundled_lm)

@@ -99,7 +99,7 @@ def test_too_few_examples_to_learn_from_or_two_files_are_refused(run, data, opti
 
 def test_settings_are_learned_from_traffic_without_a_model(run, tmp_path):
     traffic = tmp_path / "traffic.jsonl"
-    passages = [{"parts": {"utility": share}, "used": share} for share in (0.0, 0.9)]
+    passages = [{"parts": {"utility": share}, "used": share > 0.5} for share in (0.0, 0.9)]
     line = {"version": 1, "model": "m", "signal": "query_likelihood", "support": 0.8}
     traffic.write_text(f"{json.dumps({**line, 'passages': passages})}\n" * 50, encoding="utf-8")
     status, out, err = run("diagnose", "--from-traffic", traffic, "--model", "m")
