@@ -13,7 +13,7 @@ from llama_index.core.agent.workflow import FunctionAgent, ReActAgent
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
 from llama_index.core.memory import Memory
 
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.langchain import EntropicChatMessageHistory
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
@@ -318,6 +318,22 @@ def test_visible_messages_are_not_recalled(memory):
     log.put(turn(QUESTION))
     *_, question = log.get()
     assert question.content == QUESTION
+
+
+def test_tokens_of_the_prompt_count_against_the_limit(memory):
+    log = chat(memory, token_limit=40)
+    for number in range(4):
+        log.put(turn(f"word{number} " * 5))
+        log.put(turn(f"answer{number} " * 5, "assistant"))
+    log.put(turn("last word"))
+    whole, shorter, shortest = (
+        log.get(initial_token_count=count) for count in (0, 25, log.token_limit)
+    )
+    assert len(whole) > len(shorter) > len(shortest)
+    (latest,) = shortest
+    assert latest.content.endswith("last word")
+    with pytest.raises(InvalidInputError, match="initial_token_count is 41"):
+        log.get(initial_token_count=41)
 
 
 def test_turns_beyond_the_limit_leave_the_view_whole_and_are_recalled(memory):
