@@ -82,7 +82,8 @@ def fill(places: Mapping[str, str], server: Any, count: int) -> None:
         made, *indexed = [f"CREATE TABLE bare_{table} (LIKE {table} INCLUDING ALL)"]
         if table == "entries_384":
             made, *indexed = _entries(f"bare_{table}")
-        for statement in (made, f"INSERT INTO bare_{table} SELECT * FROM {table}", *indexed):
+        insert = f"INSERT INTO bare_{table} OVERRIDING SYSTEM VALUE"
+        for statement in (made, f"{insert} SELECT * FROM {table}", *indexed):
             server.execute(statement)
     server.execute("VACUUM ANALYZE")
 
@@ -198,7 +199,8 @@ def _insert(server: Any, new: Mapping[str, Sequence[Sequence[object]]]) -> None:
         for table, rows in new.items():
             marks = ", ".join(["%s"] * len(rows[0]))
             plain = [[*map(_plain, row)] for row in rows]
-            server.cursor().executemany(f"INSERT INTO bare_{table} VALUES ({marks})", plain)
+            insert = f"INSERT INTO bare_{table} OVERRIDING SYSTEM VALUE VALUES ({marks})"
+            server.cursor().executemany(insert, plain)
 
 
 def _plain(value: object) -> object:

@@ -297,7 +297,7 @@ class _Reader:
             return self._made(number, number.last, Kind.DATE, parts), number.last
         if ":" in word and len(parts) == 2:
             return self._time_of_day(number, 60 * parts[0] + parts[1])
-        if re.fullmatch(r"\d+,\d+", word):  # a decimal comma
+        if word.count(",") == 1 and _plain(word).isdigit():  # a decimal comma
             amount = float(word.replace(",", "."))
             return self._measured(-1, replace(number, number=amount))
         return self._made(number, number.last, Kind.CODE, parts), number.last

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
-from bm25s import stopwords
-
 Span: TypeAlias = tuple[int, int]
 
 _WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)?")
@@ -37,16 +35,6 @@ _SHORTEST_LIST = """
 a i am an as at be by do he if in is it me my no of on or so to up we
 """
 _SHORTEST: Final = frozenset(_SHORTEST_LIST.split())
-_LISTED: Final = frozenset(stopwords.STOPWORDS_EN_PLUS)
-# Without parts of contractions, of which "won" and "don" are words of their own.
-_ENGLISH: Final = frozenset(
-    word for word in _LISTED if f"{word}'t" not in _LISTED and (len(word) > 2 or word in _SHORTEST)
-)
-_OTHERS: Final = tuple(
-    frozenset(getattr(stopwords, name))
-    for name in dir(stopwords)
-    if name.startswith("STOPWORDS_") and not name.startswith("STOPWORDS_EN")
-)
 _AUXILIARIES_LIST = """
 am is are was were be been being do does did has have had can could will would shall should may
 might must
@@ -89,10 +77,31 @@ class Word(NamedTuple):
     is_content: bool
 
 
+@cache
+def _english_words() -> frozenset[str]:
+    """Return the function words of English; loading them takes a moment."""
+    from bm25s import stopwords
+
+    listed = frozenset(stopwords.STOPWORDS_EN_PLUS)
+    # Without parts of contractions: "won" and "don" are also words of their own.
+    whole = [word for word in listed if f"{word}'t" not in listed]
+    return frozenset(word for word in whole if len(word) > 2 or word in _SHORTEST)
+
+
+@cache
+def _other_languages() -> tuple[frozenset[str], ...]:
+    """Return the function words of each other language that bm25s knows."""
+    from bm25s import stopwords
+
+    names = [name for name in dir(stopwords) if name.startswith("STOPWORDS_")]
+    others = [name for name in names if not name.startswith("STOPWORDS_EN")]
+    return tuple(frozenset(getattr(stopwords, name)) for name in others)
+
+
 def is_function_word(word: str) -> bool:
     """Return True for an English word such as "the" or "of"."""
     lower = word.lower().replace("’", "'")
-    return lower in _ENGLISH or lower in _AUXILIARIES or lower in _LIGHT_VERBS
+    return lower in _english_words() or lower in _AUXILIARIES or lower in _LIGHT_VERBS
 
 
 @cache
@@ -138,8 +147,9 @@ def is_english(text: str) -> bool:
         return True
     if sum(word.isascii() for word in words) < len(words) * (1 - _LEAST_ENGLISH):
         return False
-    english = sum(word in _ENGLISH for word in words)
-    if any(sum(word in other for word in words) > english for other in _OTHERS):
+    own = _english_words()
+    english = sum(word in own for word in words)
+    if any(sum(word in other for word in words) > english for other in _other_languages()):
         return False
     return len(words) <= _SHORT or english >= _LEAST_ENGLISH * len(words)
 

@@ -183,7 +183,10 @@ from ecs_plugins.langgraph import EntropicStore
 store = EntropicStore(EntropicMemory.open(":memory:", embedder=FakeEmbedder()))
 store.put(("u",), "k", {{"text": "bees"}})
 lm = RemoteLM({server.url!r}, server="sglang", tokenizer={str(tmp_path)!r})
-shaper = ContextShaper(lm, ShapingConfig(ranker="bm25", on_error="raise", top_k=1))
+config = ShapingConfig(
+    signal="query_likelihood+bm25", ranker="bm25", on_error="raise", top_k=1
+)
+shaper = ContextShaper(lm, config)
 print(len(shaper.shape("Who?", ["Ann.", "Bo."]).kept), len(store.search(("u",), query="bees")))
 """
     command = [sys.executable, "-c", code]
