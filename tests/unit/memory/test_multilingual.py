@@ -15,7 +15,6 @@ FACTS = {
     "it": ("La mia gatta si chiama Briciola.", "Come si chiama il mio animale?"),
     "zh": ("我妹妹在医院当护士。", "我妹妹做什么工作？"),
 }
-OTHERS = ["We deploy on Thursdays.", "The office moved to Harbour Street."]
 
 
 @pytest.mark.parametrize("language", FACTS)
