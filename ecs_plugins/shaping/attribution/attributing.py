@@ -33,6 +33,8 @@ from ecs_plugins.tokens import Role, Stage, TokenLedger
 TEMPLATE: Final = replace(QUERY_TEMPLATE, response=" {question}\nAnswer: {lead} {answer}")
 """Sentence, question, what the answer says before, statement."""
 
+_LOOK_EVERY: Final = 8
+"""Sentences that are compared between two looks at who waits."""
 MOST_PAIRS: Final = 200_000
 """Most statements times passages of one answer."""
 
@@ -98,11 +100,13 @@ class _Attributing:
         self, statement: AnswerStatement, sentences: Sequence[Sentence]
     ) -> AttributedStatement:
         claim = Claim.of(statement.text, self.query, statement.lead)
-        first = best_sentence(claim, sentences)
+        first = best_sentence(claim, _while_awaited(sentences))
         cited = [] if first is None else [first]
         others = [each for each in sentences if first and each.passage == first.passage]
         finding = compare(claim, first, [each for each in others if each is not first])
-        second = finding.second or (second_sentence(claim, first, sentences) if first else None)
+        second = finding.second or (
+            second_sentence(claim, first, _while_awaited(sentences)) if first else None
+        )
         if second is not None:
             cited.append(second)
         shifts = self._shifts(statement, cited)
@@ -164,6 +168,14 @@ class _Attributing:
             own = [places[place] for place in range(start, end) if place in places]
             if own:
                 yield statement.start + own[0], statement.start + own[-1] + 1
+
+
+def _while_awaited(sentences: Sequence[Sentence]) -> Iterator[Sentence]:
+    """Yield sentences; stop when nobody waits for the answer any more."""
+    for place, sentence in enumerate(sentences):
+        if place % _LOOK_EVERY == 0:
+            check_awaited()
+        yield sentence
 
 
 def _shifts_in(result: ScoreResult) -> list[float]:

@@ -7,12 +7,13 @@ of a table belong to the sentences and rows below them; they are never cited alo
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from ecs_plugins.common.text import sentence_spans
-from ecs_plugins.shaping.attribution.quantities import Value, values_of
+from ecs_plugins.shaping.attribution.quantities import Kind, Value, values_of
 from ecs_plugins.shaping.attribution.wording import (
     Word,
     acronyms_of,
@@ -106,8 +107,10 @@ def _first_word(text: str, words: Sequence[Word], names: Sequence[Word]) -> Word
     return first if is_name else None
 
 
-def _is_within(word: Word, values: Iterable[Value]) -> bool:
-    return any(value.start <= word.start < value.end for value in values)
+def _is_within(word: Word, values: Sequence[Value]) -> bool:
+    """Return True for a word of one of the values, which are in order."""
+    place = bisect_right(values, word.start, key=lambda value: value.start)
+    return place > 0 and word.start < values[place - 1].end
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,7 @@ class Sentence:
     stems: frozenset[str] = field(init=False)
     around: frozenset[str] = field(init=False)
     values: tuple[Value, ...] = field(init=False)
+    magnitudes: frozenset[float] = field(init=False)
 
     def __post_init__(self) -> None:
         own = words_of(self.text)
@@ -143,6 +147,8 @@ class Sentence:
         object.__setattr__(self, "words", tuple(own))
         values = tuple(values_of(self.text))
         object.__setattr__(self, "values", values)
+        magnitudes = frozenset[float]().union(*(value.magnitudes for value in values))
+        object.__setattr__(self, "magnitudes", magnitudes)
         content = [word for word in own if word.is_content and not _is_within(word, values)]
         object.__setattr__(self, "content", tuple(content))
         stems = frozenset(word.stem for word in own) | acronyms_of(self.text)
@@ -157,6 +163,9 @@ class Sentence:
 
     def has_value(self, value: Value) -> bool:
         """Return True if the sentence has the value, in any unit."""
+        is_literal = value.kind not in (Kind.CLOCK, Kind.DECADE)
+        if is_literal and self.magnitudes.isdisjoint(value.magnitudes):
+            return False
         return any(value.is_same(own) for own in self.values)
 
     def has(self, stem: str) -> bool:

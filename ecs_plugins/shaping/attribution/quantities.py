@@ -93,6 +93,13 @@ class Value:
             return bool({_minutes(self)} & {_minutes(other)})
         return _are_close(self.written, other.written)
 
+    @property
+    def magnitudes(self) -> frozenset[float]:
+        """Its numbers, rounded: two values without one in common are not the same."""
+        hours = [each / 60 for each in self.numbers] if self.kind is Kind.CLOCK else []
+        numbers = (*self.numbers, *self.written, *hours)
+        return frozenset(float(f"{each:.6g}") for each in numbers)
+
     def differs_from(self, other: Value) -> bool:
         """Return True if both are values of one thing, and not the same; False if unknown."""
         if self.kind != other.kind or self.is_same(other) or other.is_same(self):
@@ -510,13 +517,16 @@ class _Reader:
     def _without_digits(self, covered: Sequence[tuple[int, int]]) -> list[Value]:
         """Read "half", "a dozen", "a week" and months that stand alone."""
         values: list[Value] = []
+        spans = sorted(covered)
+        following = end = 0
         for place, token in enumerate(self._tokens):
-            if any(start <= token.start < end for start, end in covered):
-                continue
-            value = self._without_digit(place)
+            while following < len(spans) and spans[following][0] <= token.start:
+                end = max(end, spans[following][1])
+                following += 1
+            value = None if token.start < end else self._without_digit(place)
             if value is not None:
                 values.append(value)
-                covered = [*covered, (value.start, value.end)]
+                end = value.end
         return values
 
     def _without_digit(self, place: int) -> Value | None:
