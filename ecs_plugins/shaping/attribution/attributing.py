@@ -50,7 +50,8 @@ def attribute_answer(
 ) -> Attribution:
     """Attribute an answer; see `ContextShaper.attribute`. Without a model there are no shifts."""
     started = time.perf_counter()
-    for name, text in (("query", query), ("answer", answer)):
+    given = {"query": query, "answer": answer}
+    for name, text in given.items():
         if not isinstance(text, str) or not text.strip():
             raise InvalidInputError(f"the {name} is empty: pass a text")
     texts = checked_passages(passages)
@@ -62,10 +63,11 @@ def attribute_answer(
             f"{MOST_PAIRS:,} are read at a time: pass fewer"
         )
     attributing = _Attributing(query.strip(), context, answer, model, judge)
+    attributed = attributing.attribute(statements, texts) if statements else ()
     return Attribution(
         query=query,
         answer=answer,
-        statements=tuple(attributing.attribute(statements, texts)) if statements else (),
+        statements=tuple(attributed),
         passages=len(texts),
         model="" if model is None else model.name,
         ledger=attributing.ledger,
@@ -100,37 +102,37 @@ class _Attributing:
         self, statement: AnswerStatement, sentences: Sequence[Sentence]
     ) -> AttributedStatement:
         claim = Claim.of(statement.text, self.query, statement.lead)
-        first = best_sentence(claim, _while_awaited(sentences))
-        cited = [] if first is None else [first]
-        others = [each for each in sentences if first and each.passage == first.passage]
-        finding = compare(claim, first, [each for each in others if each is not first])
-        second = finding.second or (
-            second_sentence(claim, first, _while_awaited(sentences)) if first else None
-        )
-        if second is not None:
-            cited.append(second)
+        finding, cited = _read_alone(claim, sentences)
         shifts = self._shifts(statement, cited)
-        if finding.check is Check.CONSISTENT and shifts and max(shifts) < 0:
+        is_less_likely = bool(shifts) and max(shifts) < 0
+        if is_less_likely and finding.check is Check.CONSISTENT:
             finding = Finding(Check.UNVERIFIED)
-        if finding.check is Check.UNVERIFIED and cited and self.judge is not None:
+        if cited and finding.check is Check.UNVERIFIED:
             finding = self._judged(statement, cited, finding)
-        numbers: list[float | None] = [*shifts] if shifts else [None for _ in cited]
+        numbers: Sequence[float | None] = shifts or [None] * len(cited)
+        citations = map(_citation, cited, numbers)
+        spans = self._spans(statement, finding.decided_by)
         return AttributedStatement(
             start=statement.start,
             end=statement.end,
             text=statement.text,
-            citations=tuple(map(_citation, cited, numbers)),
+            citations=tuple(citations),
             check=finding.check,
-            decided_by=tuple(self._spans(statement, finding.decided_by)),
+            decided_by=tuple(spans),
         )
 
     def _judged(
-        self, statement: AnswerStatement, cited: Sequence[Sentence], finding: Finding
+        self,
+        statement: AnswerStatement,
+        cited: Sequence[Sentence],
+        finding: Finding,
     ) -> Finding:
-        assert self.judge is not None
+        if self.judge is None:
+            return finding
         check_awaited()
         text = f"{statement.lead} {statement.text}".strip()
-        check = judgement_of(self.judge, text, [each.read for each in cited])
+        sources = [each.read for each in cited]
+        check = judgement_of(self.judge, text, sources)
         spans = () if check is Check.CONSISTENT else finding.decided_by
         return Finding(check, spans)
 
@@ -149,10 +151,13 @@ class _Attributing:
             "lead": statement.lead,
             "answer": statement.text,
         }
+        candidates = [TEMPLATE.candidate(each.read, values) for each in cited]
+        written = ("question", "answer")
+        continuation = TEMPLATE.continuation(PLAIN, values, written)
         request = ScoreRequest(
             prefix=TEMPLATE.prefix(PLAIN, values),
-            candidates=((), *(TEMPLATE.candidate(each.read, values) for each in cited)),
-            continuations=(TEMPLATE.continuation(PLAIN, values, ("question", "answer")),),
+            candidates=((), *candidates),
+            continuations=(continuation,),
         )
         (result,) = self.model.score([request])
         self.ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
@@ -161,13 +166,38 @@ class _Attributing:
     def _spans(self, statement: AnswerStatement, spans: Sequence[Span]) -> Iterator[Span]:
         """Yield the places in the answer of words of a statement."""
         written = without_marks(self.answer[statement.start : statement.end])
-        there = [place for place, each in enumerate(written) if not each.isspace()]
-        here = [place for place, each in enumerate(statement.text) if not each.isspace()]
+        here = _places_of_letters(statement.text)
+        there = _places_of_letters(written)
         places = dict(zip(here, there, strict=False))
         for start, end in spans:
             own = [places[place] for place in range(start, end) if place in places]
             if own:
-                yield statement.start + own[0], statement.start + own[-1] + 1
+                first = statement.start + own[0]
+                last = statement.start + own[-1]
+                yield first, last + 1
+
+
+def _read_alone(
+    claim: Claim,
+    sentences: Sequence[Sentence],
+) -> tuple[Finding, list[Sentence]]:
+    """Return the finding of a statement by its words alone, and the sentences it is cited to."""
+    first = best_sentence(claim, _while_awaited(sentences))
+    if first is None:
+        return compare(claim, None), []
+    passage = [each for each in sentences if each.passage == first.passage]
+    others = [each for each in passage if each is not first]
+    finding = compare(claim, first, others)
+    second = finding.second
+    if second is None:
+        second = second_sentence(claim, first, _while_awaited(sentences))
+    cited = [first] if second is None else [first, second]
+    return finding, cited
+
+
+def _places_of_letters(text: str) -> list[int]:
+    """Return the places of a text where no white space stands."""
+    return [place for place, each in enumerate(text) if not each.isspace()]
 
 
 def _while_awaited(sentences: Sequence[Sentence]) -> Iterator[Sentence]:
@@ -186,7 +216,11 @@ def _shifts_in(result: ScoreResult) -> list[float]:
             "question"
         )
     base, *others = (rows[0][1].logprobs for rows in result.scores)
-    return [float((behind - base).sum(dtype=np.float64)) for behind in others]
+    shifts: list[float] = []
+    for behind in others:
+        total = (behind - base).sum(dtype=np.float64)
+        shifts.append(float(total))
+    return shifts
 
 
 def _citation(sentence: Sentence, shift: float | None) -> Citation:

@@ -5,14 +5,17 @@ Only what can be verified word by word is called consistent, and only in English
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from itertools import filterfalse
+from typing import Final, TypeAlias
 
 from ecs_plugins.shaping.attribution.matching import Claim, Sentence, score
 from ecs_plugins.shaping.attribution.quantities import Value
 from ecs_plugins.shaping.attribution.wording import (
+    Negation,
     Span,
     Word,
     names_of,
@@ -20,6 +23,9 @@ from ecs_plugins.shaping.attribution.wording import (
     opposites_of,
     words_of,
 )
+
+Part: TypeAlias = Value | Word
+"""A value or a word of a text."""
 
 COVERED_FROM: Final = 0.6
 """Share of a statement's content words from which on it can be consistent."""
@@ -51,7 +57,11 @@ class Finding:
     second: Sentence | None = None
 
 
-def compare(claim: Claim, sentence: Sentence | None, others: Sequence[Sentence] = ()) -> Finding:
+def compare(
+    claim: Claim,
+    sentence: Sentence | None,
+    others: Sequence[Sentence] = (),
+) -> Finding:
     """Compare a statement with a sentence.
 
     Args:
@@ -59,26 +69,32 @@ def compare(claim: Claim, sentence: Sentence | None, others: Sequence[Sentence] 
         sentence: The sentence it is cited to; None without a citation.
         others: The other sentences of that passage, of which one may hold what is missing.
     """
-    if sentence is None or not sentence.is_english or not claim.is_english:
+    if sentence is None:
+        return Finding(Check.UNVERIFIED)
+    if not sentence.is_english or not claim.is_english:
         return Finding(Check.UNVERIFIED)
     covered = covered_share(claim, sentence)
-    is_about = covered >= ABOUT_FROM
-    conflicts, missing = _values(claim, sentence)
+    changed, missing = _values(claim, sentence)
     denied, unknown = _negations(claim, sentence)
-    elsewhere = [span for span in conflicts if _stands_in(span, claim, others)]
-    conflicts = [span for span in conflicts if span not in elsewhere]
-    missing += elsewhere
-    if is_about and (conflicts or denied):
-        return Finding(Check.CONFLICT, tuple(sorted({*conflicts, *denied})))
-    missing += [*conflicts, *denied, *unknown, *_names(claim, sentence)]
-    if missing and not denied and not conflicts and not unknown:
+    conflicts = set(denied)
+    for value in changed:
+        if _stands_in(value, claim, others):
+            missing.append(_span(value))
+        else:
+            conflicts.add(_span(value))
+    if conflicts and covered >= ABOUT_FROM:
+        return Finding(Check.CONFLICT, tuple(sorted(conflicts)))
+    missing += _names(claim, sentence)
+    doubts = conflicts.union(unknown)
+    if missing and not doubts:
         second = _second(claim, sentence, others, missing)
         if second is not None:
             return Finding(Check.CONSISTENT, second=second)
     if not all(map(sentence.has, claim.asked_names)):
         return Finding(Check.UNVERIFIED)
-    if missing or covered < COVERED_FROM:
-        return Finding(Check.UNVERIFIED, tuple(sorted({*missing})))
+    doubts.update(missing)
+    if doubts or covered < COVERED_FROM:
+        return Finding(Check.UNVERIFIED, tuple(sorted(doubts)))
     return Finding(Check.CONSISTENT)
 
 
@@ -86,73 +102,113 @@ def covered_share(claim: Claim, sentence: Sentence) -> float:
     """Return the share of a statement's content words that a sentence and its context have."""
     if not claim.content:
         return 1.0
-    return sum(sentence.has(stem) for stem in claim.content) / len(claim.content)
+    found = sum(map(sentence.has, claim.content))
+    return found / len(claim.content)
 
 
-def _values(claim: Claim, sentence: Sentence) -> tuple[list[Span], list[Span]]:
-    """Return the spans of values that the sentence has otherwise, and of those it lacks."""
-    free = [own for own in sentence.values if not _is_any(own, claim.values)]
-    conflicts: list[Span] = []
+def _values(claim: Claim, sentence: Sentence) -> tuple[list[Value], list[Span]]:
+    """Return the values that the sentence has otherwise, and the spans of those it lacks."""
+    free = _values_beyond(claim, sentence)
+    changed: list[Value] = []
     missing: list[Span] = []
     for value in claim.values:
-        span = (value.start, value.end)
-        same = [own for own in sentence.values if value.is_same(own)]
+        span = _span(value)
+        same = list(filter(value.is_same, sentence.values))
         if same:
-            is_ambiguous = any(value.differs_from(own) for own in sentence.values)
-            if is_ambiguous and not any(_fits(claim, span, sentence, own) for own in same):
+            is_ambiguous = any(map(value.differs_from, sentence.values))
+            if is_ambiguous and not _fits_any(claim, value, sentence, same):
                 missing.append(span)
-        elif any(value.differs_from(own) for own in free):
-            conflicts.append(span)
+        elif any(map(value.differs_from, free)):
+            changed.append(value)
         elif not value.optional:
             missing.append(span)
-    return conflicts, missing
+    return changed, missing
 
 
-def _is_any(own: Value, values: Sequence[Value]) -> bool:
-    return any(value.is_same(own) for value in values)
+def _values_beyond(claim: Claim, sentence: Sentence) -> list[Value]:
+    """Return the values of a sentence that a statement does not have."""
+
+    def is_stated(own: Value) -> bool:
+        return any(value.is_same(own) for value in claim.values)
+
+    return list(filterfalse(is_stated, sentence.values))
 
 
-def _fits(claim: Claim, span: Span, sentence: Sentence, own: Value | Word) -> bool:
+def _span(part: Part | Negation) -> Span:
+    return part.start, part.end
+
+
+def _spans_of(text: str, stems: Container[str]) -> list[Span]:
+    """Return the spans of the words of a text that have one of some stems."""
+    return [_span(word) for word in words_of(text) if word.stem in stems]
+
+
+def _fits_any(
+    claim: Claim,
+    part: Part,
+    sentence: Sentence,
+    found: Iterable[Part],
+) -> bool:
     """Return True if a value or a name has a neighbour in common in both texts."""
-    run = _run_around(claim, span)
-    here = _neighbours(claim.text, claim.words, span, run)
-    there = _neighbours(sentence.text, sentence.content, (own.start, own.end), run)
-    return not here or not there or bool(here & there)
+    run = _run_around(claim, part)
+    here = _neighbours(claim.text, claim.words, part, run)
+    for own in found:
+        there = _neighbours(sentence.text, sentence.content, own, run)
+        if not here or not there:
+            return True
+        if here & there:
+            return True
+    return False
 
 
-def _run_around(claim: Claim, span: Span) -> frozenset[str]:
+def _run_around(claim: Claim, part: Part) -> frozenset[str]:
     """Return the stems of the names that stand together with one."""
     run: list[Word] = []
     for name in claim.names:
-        if run and name.start > run[-1].end + 1:
-            if run[-1].end >= span[1]:
-                break
+        is_apart = bool(run) and name.start > run[-1].end + 1
+        if is_apart and run[-1].end >= part.end:
+            break
+        if is_apart:
             run = []
         run.append(name)
-    is_around = bool(run) and run[0].start <= span[0] and span[1] <= run[-1].end
-    return frozenset(name.stem for name in run) if is_around else frozenset()
+    if not run:
+        return frozenset()
+    is_around = run[0].start <= part.start and part.end <= run[-1].end
+    return frozenset(name.stem for name in run if is_around)
 
 
 def _neighbours(
-    text: str, words: Sequence[Word], span: Span, run: frozenset[str]
+    text: str,
+    words: Sequence[Word],
+    part: Part,
+    run: frozenset[str],
 ) -> frozenset[str]:
-    """Return the stems of the content words next to a span, without those of its own run.
+    """Return the stems of the content words next to a part, without those of its own run.
 
     They stand in the same part of a sentence that a semicolon divides.
     """
-    first = text.rfind(";", 0, span[0])
-    last = text.find(";", span[1])
-    last = len(text) if last < 0 else last
-    others = [word for word in words if word.stem not in run and first < word.start < last]
-    before = [word.stem for word in others if word.end <= span[0]]
-    after = [word.stem for word in others if word.start >= span[1]]
-    return frozenset((*before[-NEIGHBOURS:], *after[:NEIGHBOURS]))
+    first = text.rfind(";", 0, part.start)
+    last = text.find(";", part.end)
+    if last < 0:
+        last = len(text)
+    before: list[str] = []
+    after: list[str] = []
+    for word in words:
+        is_near = first < word.start < last
+        if word.stem in run or not is_near:
+            continue
+        if word.end <= part.start:
+            before.append(word.stem)
+        if word.start >= part.end:
+            after.append(word.stem)
+    nearest = before[-NEIGHBOURS:] + after[:NEIGHBOURS]
+    return frozenset(nearest)
 
 
-def _stands_in(span: Span, claim: Claim, others: Sequence[Sentence]) -> bool:
+def _stands_in(value: Value, claim: Claim, others: Sequence[Sentence]) -> bool:
     """Return True if another sentence with words of the statement has a value."""
-    value = next(each for each in claim.values if (each.start, each.end) == span)
-    return any(claim.content & other.stems and other.has_value(value) for other in others)
+    related = [other for other in others if claim.content & other.stems]
+    return any(other.has_value(value) for other in related)
 
 
 def _names(claim: Claim, sentence: Sentence) -> list[Span]:
@@ -160,26 +216,33 @@ def _names(claim: Claim, sentence: Sentence) -> list[Span]:
     candidates = list(claim.names)
     if claim.first is not None:
         candidates.append(claim.first)
-    return [(name.start, name.end) for name in candidates if not _has_name(claim, name, sentence)]
+    lacking = [name for name in candidates if not _has_name(claim, name, sentence)]
+    return list(map(_span, lacking))
 
 
 def _has_name(claim: Claim, name: Word, sentence: Sentence) -> bool:
-    span = (name.start, name.end)
     own = [word for word in sentence.words if _is_form(word.stem, name.stem)]
-    if any(_fits(claim, span, sentence, word) for word in own):
+    if own and _fits_any(claim, name, sentence, own):
         return True
     if any(_is_form(stem, name.stem) for stem in sentence.around):
-        pronouns = [] if _pronouns(claim.text) else _pronouns(sentence.text)
-        if any(_fits(claim, span, sentence, word) for word in pronouns):
+        pronouns = _pronouns(sentence.text)
+        has_pronoun = bool(_pronouns(claim.text))
+        if not has_pronoun and _fits_any(claim, name, sentence, pronouns):
             return True
-        stems = {word.stem for word in words_of(claim.text)}
-        return not own and all(word.stem in stems for word in names_of(sentence.text))
+        return not own and not _has_other_name(sentence, claim)
     return not own and name.stem in sentence.stems  # the initials of a name
+
+
+def _has_other_name(sentence: Sentence, claim: Claim) -> bool:
+    """Return True if a sentence has a name that a statement does not have as a word."""
+    stems = {word.stem for word in words_of(claim.text)}
+    return any(name.stem not in stems for name in names_of(sentence.text))
 
 
 def _pronouns(text: str) -> list[Word]:
     """Return the first word of a text if it is a pronoun that stands for a name."""
-    return [word for word in words_of(text)[:1] if word.text.lower() in _PRONOUNS]
+    first = words_of(text)[:1]
+    return [word for word in first if word.text.lower() in _PRONOUNS]
 
 
 def _is_form(one: str, other: str) -> bool:
@@ -189,74 +252,121 @@ def _is_form(one: str, other: str) -> bool:
 def _is_demonym(one: str, other: str) -> bool:
     """Return True for "america" and "american"."""
     shorter, longer = sorted((one, other), key=len)
-    return (
-        len(shorter) > 3 and longer.startswith(shorter) and len(longer) - len(shorter) <= _DEMONYM
-    )
+    if len(shorter) <= 3 or not longer.startswith(shorter):
+        return False
+    return len(longer) - len(shorter) <= _DEMONYM
 
 
 def _negations(claim: Claim, sentence: Sentence) -> tuple[list[Span], list[Span]]:
     """Return the spans whose negation the sentence contradicts, and of those it is silent on."""
     stated = negations_of(claim.text)
     written = negations_of(sentence.text)
-    denied_there = {stem for each in written for stem in each.denied}
-    denied_here = {stem for each in stated for stem in each.denied}
+    conflicts, unknown = _unwritten(stated, written, sentence)
+    unstated = _unstated(stated, written, claim, sentence)
+    conflicts += _spans_of(claim.text, unstated)
+    is_odd = len(stated) % 2 != len(written) % 2
+    if is_odd and not conflicts and _are_alike(claim, sentence):
+        unknown.append((0, len(claim.text)))
+    opposite = opposites_of(claim.content, sentence.stems)
+    conflicts += _spans_of(claim.text, opposite)
+    return conflicts, unknown
+
+
+def _unwritten(
+    stated: Sequence[Negation],
+    written: Sequence[Negation],
+    sentence: Sentence,
+) -> tuple[list[Span], list[Span]]:
+    """Return the negations of a statement that its sentence lacks, and those nobody knows."""
+    denied = _denied_by(written)
     conflicts: list[Span] = []
     unknown: list[Span] = []
     for each in stated:
-        span = (each.start, each.end)
-        heads = [stem for stem in each.denied if sentence.has(stem)]
-        if not heads:
-            (unknown if written else conflicts).append(span)
-        elif denied_there.isdisjoint(heads):
-            conflicts.append(span)
-    affirmed = _affirmed(sentence, denied_there)
-    for each in written:
-        head = next(iter(each.denied), "")
-        if head in claim.content and head not in denied_here and head not in affirmed:
-            conflicts += [
-                (word.start, word.end) for word in words_of(claim.text) if word.stem == head
-            ]
-    alike = sum(word.stem in claim.content for word in sentence.content)
-    is_alike = alike >= ALIKE_FROM * len(sentence.content)
-    if is_alike and len(stated) % 2 != len(written) % 2 and not conflicts:
-        unknown.append((0, len(claim.text)))
-    opposite = opposites_of(claim.content, sentence.stems)
-    conflicts += [(word.start, word.end) for word in words_of(claim.text) if word.stem in opposite]
+        heads = set(filter(sentence.has, each.denied))
+        if written and not heads:
+            unknown.append(_span(each))
+        elif not heads & denied:
+            conflicts.append(_span(each))
     return conflicts, unknown
+
+
+def _unstated(
+    stated: Sequence[Negation],
+    written: Sequence[Negation],
+    claim: Claim,
+    sentence: Sentence,
+) -> set[str]:
+    """Return the stems that a sentence denies and a statement does not."""
+    nearest = {each.denied[0] for each in written if each.denied}
+    affirmed = _affirmed(sentence, _denied_by(written))
+    heads = nearest & claim.content
+    return heads - _denied_by(stated) - affirmed
+
+
+def _denied_by(negations: Iterable[Negation]) -> set[str]:
+    denied: set[str] = set()
+    for each in negations:
+        denied.update(each.denied)
+    return denied
+
+
+def _are_alike(claim: Claim, sentence: Sentence) -> bool:
+    """Return True if a statement has nearly all content words of a sentence."""
+    alike = sum(word.stem in claim.content for word in sentence.content)
+    return alike >= ALIKE_FROM * len(sentence.content)
 
 
 def _affirmed(sentence: Sentence, denied: set[str]) -> set[str]:
     """Return the stems that also stand where no negation reaches."""
-    counts: dict[str, int] = {}
-    for word in sentence.words:
-        counts[word.stem] = counts.get(word.stem, 0) + 1
-    return {stem for stem, count in counts.items() if count > 1 or stem not in denied}
+    counts = Counter(word.stem for word in sentence.words)
+    repeated = {stem for stem, count in counts.items() if count > 1}
+    return repeated | (counts.keys() - denied)
 
 
 def _second(
-    claim: Claim, first: Sentence, others: Sequence[Sentence], missing: Sequence[Span]
+    claim: Claim,
+    first: Sentence,
+    others: Sequence[Sentence],
+    missing: Sequence[Span],
 ) -> Sentence | None:
     """Return a sentence of the passage that has everything the first lacks.
 
     It adds more than a name, which may be what was changed. So may a name or a value that only the
     first sentence has, or a missing name that stands elsewhere in it.
     """
-    stems = {word.stem for word in words_of(claim.text)}
-    names = [name for name in claim.names if (name.start, name.end) in missing]
-    if any(name.stem not in stems for name in names_of(first.text)):
+    names = [name for name in claim.names if _span(name) in missing]
+    if _values_beyond(claim, first) or _has_other_name(first, claim):
         return None
-    if any(not _is_any(own, claim.values) for own in first.values):
-        return None
-    if any(_is_form(name.stem, stem) for name in names for stem in first.stems):
-        return None
-    for other in sorted(others, key=lambda each: (-score(claim, each), each.text)):
-        has_values = all(first.has_value(each) or other.has_value(each) for each in claim.values)
-        has_names = all(_has_name(claim, name, other) for name in names)
-        own = claim.content - {name.stem for name in claim.names}
-        adds = any(other.has(stem) and not first.has(stem) for stem in own)
-        lacking = sum(not first.has(stem) and not other.has(stem) for stem in claim.content)
-        shared = sum(other.has(stem) for stem in claim.content)
-        is_covered = lacking <= (1 - COVERED_FROM) * len(claim.content)
-        if has_values and has_names and adds and is_covered and shared > 1:
+    for name in names:
+        if any(_is_form(name.stem, stem) for stem in first.stems):
+            return None
+
+    def rank(sentence: Sentence) -> tuple[float, str]:
+        return -score(claim, sentence), sentence.text
+
+    for other in sorted(others, key=rank):
+        if _completes(claim, first, other, names):
             return other
     return None
+
+
+def _completes(
+    claim: Claim,
+    first: Sentence,
+    other: Sentence,
+    names: Sequence[Word],
+) -> bool:
+    """Return True if a second sentence has what the first lacks, and more than names."""
+    shared = set(filter(other.has, claim.content))
+    lacking = set(filterfalse(first.has, claim.content))
+    names_too = lacking & shared
+    added = names_too.difference(name.stem for name in claim.names)
+    most_lacking = (1 - COVERED_FROM) * len(claim.content)
+    if not added or len(shared) < 2:
+        return False
+    if len(lacking - shared) > most_lacking:
+        return False
+    for value in claim.values:
+        if not first.has_value(value) and not other.has_value(value):
+            return False
+    return all(_has_name(claim, name, other) for name in names)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from ecs_plugins.shaping.attribution.cited import AttributedStatement
 from ecs_plugins.shaping.attribution.statements import MARK
@@ -58,7 +59,7 @@ def mark_edits(
             place = _place_for(statement, answer, taken_out)
             written = "".join(marks)
             edits.append(Edit(place, place, f" {written}"))
-    return sorted(edits, key=lambda edit: (edit.start, edit.end))
+    return sorted(edits, key=attrgetter("start", "end"))
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import filterfalse
 from typing import Final
 
 from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.shaping.attribution.quantities import Kind, Value, values_of
 from ecs_plugins.shaping.attribution.wording import (
+    Span,
     Word,
     acronyms_of,
     begins_sentence,
@@ -73,44 +75,59 @@ class Claim:
     @classmethod
     def of(cls, text: str, query: str = "", lead: str = "") -> Claim:
         """Read a statement with its question and the sentence before it."""
-        values = tuple(values_of(text))
+        values = values_of(text)
         introduced = introduction_of(text)
-        content = [word for word in words_of(text) if word.is_content and word.start >= introduced]
-        words = tuple(word for word in content if not _is_within(word, values))
-        names = tuple(
-            name
-            for name in names_of(text)
-            if name.start >= introduced and not _is_within(name, values)
-        )
-        asked = frozenset(word.stem for word in words_of(f"{query}\n{lead}") if word.is_content)
+        content = [word for word in _content_of(text) if word.start >= introduced]
+        named = [name for name in names_of(text) if name.start >= introduced]
+        words = _outside(content, values)
+        names = _outside(named, values)
+        asked = _content_of(f"{query}\n{lead}")
         is_whole = len(content) > SHORT or bool(lead)
-        asked_names = () if is_whole else (name.stem for name in names_of(query))
+        asked_names = [] if is_whole else names_of(query)
         return cls(
             text=text,
             words=words,
-            content=frozenset(word.stem for word in words),
+            content=_stems_of(words),
             names=names,
-            values=values,
+            values=tuple(values),
             first=_first_word(text, words, names),
-            asked=asked,
-            asked_names=frozenset(asked_names),
+            asked=_stems_of(asked),
+            asked_names=_stems_of(asked_names),
             is_english=is_english(f"{query}\n{text}"),
         )
 
 
-def _first_word(text: str, words: Sequence[Word], names: Sequence[Word]) -> Word | None:
+def _first_word(
+    text: str,
+    words: Sequence[Word],
+    names: Sequence[Word],
+) -> Word | None:
     """Return the first word if it may be a name: no comma follows, as it does after "Overall"."""
-    first = next(iter(words), None)
-    if first is None or first in names or not first.text[0].isupper():
+    if not words or words[0] in names:
         return None
-    is_name = begins_sentence(text, first) and text[first.end : first.end + 1] != ","
-    return first if is_name else None
+    first = words[0]
+    if not first.text[0].isupper() or text.startswith(",", first.end):
+        return None
+    return first if begins_sentence(text, first) else None
 
 
-def _is_within(word: Word, values: Sequence[Value]) -> bool:
-    """Return True for a word of one of the values, which are in order."""
-    place = bisect_right(values, word.start, key=lambda value: value.start)
-    return place > 0 and word.start < values[place - 1].end
+def _content_of(text: str) -> list[Word]:
+    return [word for word in words_of(text) if word.is_content]
+
+
+def _stems_of(words: Iterable[Word]) -> frozenset[str]:
+    return frozenset(word.stem for word in words)
+
+
+def _outside(words: Iterable[Word], values: Sequence[Value]) -> tuple[Word, ...]:
+    """Return the words that are no part of the values, which are in order."""
+    starts = [value.start for value in values]
+
+    def is_within(word: Word) -> bool:
+        place = bisect_right(starts, word.start)
+        return place > 0 and word.start < values[place - 1].end
+
+    return tuple(filterfalse(is_within, words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,68 +159,96 @@ class Sentence:
     magnitudes: frozenset[float] = field(init=False)
 
     def __post_init__(self) -> None:
-        own = words_of(self.text)
-        context = words_of(self.context)
-        object.__setattr__(self, "words", tuple(own))
-        values = tuple(values_of(self.text))
-        object.__setattr__(self, "values", values)
-        magnitudes = frozenset[float]().union(*(value.magnitudes for value in values))
-        object.__setattr__(self, "magnitudes", magnitudes)
-        content = [word for word in own if word.is_content and not _is_within(word, values)]
-        object.__setattr__(self, "content", tuple(content))
-        stems = frozenset(word.stem for word in own) | acronyms_of(self.text)
-        object.__setattr__(self, "stems", stems)
-        around = frozenset(word.stem for word in context) | acronyms_of(self.context)
-        object.__setattr__(self, "around", around)
+        values = values_of(self.text)
+        content = _outside(_content_of(self.text), values)
+        magnitudes: set[float] = set()
+        for value in values:
+            magnitudes.update(value.magnitudes)
+        read = {
+            "words": tuple(words_of(self.text)),
+            "content": content,
+            "stems": _all_stems(self.text),
+            "around": _all_stems(self.context),
+            "values": tuple(values),
+            "magnitudes": frozenset(magnitudes),
+        }
+        for name, part in read.items():
+            object.__setattr__(self, name, part)
 
     @property
     def read(self) -> str:
         """The sentence as a model reads it: with what it needs."""
-        return "\n".join(part for part in (self.context, self.text) if part)
+        parts = filter(None, (self.context, self.text))
+        return "\n".join(parts)
 
     def has_value(self, value: Value) -> bool:
         """Return True if the sentence has the value, in any unit."""
         is_literal = value.kind not in (Kind.CLOCK, Kind.DECADE)
         if is_literal and self.magnitudes.isdisjoint(value.magnitudes):
             return False
-        return any(value.is_same(own) for own in self.values)
+        return any(map(value.is_same, self.values))
 
     def has(self, stem: str) -> bool:
         """Return True if the sentence or what it needs has a word."""
         return stem in self.stems or stem in self.around
 
 
+def _all_stems(text: str) -> frozenset[str]:
+    return _stems_of(words_of(text)) | acronyms_of(text)
+
+
 def sentences_of(passage: int, text: str) -> list[Sentence]:
     """Return the sentences of a passage that can be cited."""
     pieces = pieces_of(text, whole_lists=False)
-    english = is_english(text)
+    is_own_english = is_english(text)
     sentences: list[Sentence] = []
     for piece in pieces:
-        written = text[piece.start : piece.end]
-        stripped = written.strip()
-        if not piece.said or not stripped:
+        if not piece.said:
             continue
-        needed = [text[pieces[place].start : pieces[place].end].strip() for place in piece.needs]
-        context = "\n".join(needed)
-        header = _header(stripped, pieces, piece, text)
-        plain = _BREAK.sub(" ", written)
-        spans = [(0, len(written))] if header else sentence_spans(plain)
-        for first, last in spans:
-            own = written[first:last].strip()
-            if own:
-                start = piece.start + first + written[first:last].index(own[0])
-                end = start + len(own)
-                sentences.append(Sentence(passage, start, end, own, context, header, english))
+        needed = [pieces[place] for place in piece.needs]
+        context = "\n".join(_text_of(each, text) for each in needed)
+        header = _header(_text_of(piece, text), needed, text)
+        for start, end in _spans_in(piece, text, is_row=bool(header)):
+            sentence = Sentence(
+                passage,
+                start,
+                end,
+                text[start:end],
+                context,
+                header,
+                is_own_english,
+            )
+            sentences.append(sentence)
     return sentences
 
 
-def _header(row: str, pieces: Sequence[Piece], piece: Piece, text: str) -> str:
+def _text_of(piece: Piece, text: str) -> str:
+    return text[piece.start : piece.end].strip()
+
+
+def _spans_in(piece: Piece, text: str, *, is_row: bool) -> Iterator[Span]:
+    """Yield the sentences of a piece without the white space around them; a row is one."""
+    written = text[piece.start : piece.end]
+    plain = _BREAK.sub(" ", written)
+    spans = [(0, len(written))] if is_row else sentence_spans(plain)
+    for first, last in spans:
+        part = written[first:last]
+        blank = len(part) - len(part.lstrip())
+        start = piece.start + first + blank
+        own = part.strip()
+        if own:
+            yield start, start + len(own)
+
+
+def _header(row: str, needed: Sequence[Piece], text: str) -> str:
     """Return the first line above a row that has as many cells; empty if it is no row."""
-    cells = next((each for each in _CELLS if each in row), "")
-    for place in reversed(piece.needs if cells else ()):
-        head = pieces[place]
-        line, *_ = text[head.start : head.end].strip().split("\n")
-        if not head.said and line.count(cells) == row.count(cells):
+    divider = next((each for each in _CELLS if each in row), "")
+    if not divider:
+        return ""
+    for head in reversed(needed):
+        line, *_ = _text_of(head, text).split("\n")
+        has_cells = line.count(divider) == row.count(divider)
+        if has_cells and not head.said:
             return line.strip()
     return ""
 
@@ -211,48 +256,59 @@ def _header(row: str, pieces: Sequence[Piece], piece: Piece, text: str) -> str:
 def score(claim: Claim, sentence: Sentence) -> float:
     """Return how much of a statement a sentence has; 1 if it has everything."""
     own = claim.content & sentence.stems
-    around = (claim.content & sentence.around) - own
-    shared = [value for value in claim.values if sentence.has_value(value)]
-    others = [value for value in claim.values if value not in shared]
-    similar = [value for value in others if any(map(value.differs_from, sentence.values))]
-    whole = len(claim.content) + OF_VALUE * len(claim.values)
-    matched = len(own) + IN_CONTEXT * len(around) + OF_VALUE * len(shared) + OF_UNIT * len(similar)
-    density = (len(own) + len(shared)) / (len(sentence.content) + 1)
-    asked = sum(sentence.has(stem) for stem in claim.asked) / max(1, len(claim.asked))
+    around = claim.content & sentence.around
+    matched = len(own) + IN_CONTEXT * len(around - own)
+    repeated = len(own)
+    for value in claim.values:
+        if sentence.has_value(value):
+            matched += OF_VALUE
+            repeated += 1
+        elif any(map(value.differs_from, sentence.values)):
+            matched += OF_UNIT
     if not matched:
         return 0.0
-    return (matched + OF_DENSITY * density + OF_QUESTION * asked) / max(1.0, whole)
+    density = repeated / (len(sentence.content) + 1)
+    matched += OF_DENSITY * density
+    if claim.asked:
+        asked = sum(map(sentence.has, claim.asked))
+        share = asked / len(claim.asked)
+        matched += OF_QUESTION * share
+    whole = len(claim.content) + OF_VALUE * len(claim.values)
+    return matched / max(1.0, whole)
 
 
 def best_sentence(claim: Claim, sentences: Iterable[Sentence]) -> Sentence | None:
     """Return the sentence that has most of a statement, or None if none has enough."""
-    best = max(sentences, key=lambda each: (score(claim, each), each.text), default=None)
-    if best is None or score(claim, best) < CITED_FROM:
+
+    def rank(sentence: Sentence) -> tuple[float, str]:
+        return score(claim, sentence), sentence.text
+
+    best = max(sentences, key=rank, default=None)
+    if best is None:
         return None
-    return best
-
-
-def missing_from(claim: Claim, sentence: Sentence) -> tuple[set[str], list[Value]]:
-    """Return the words and the values of a statement that a sentence and its context lack."""
-    words = {stem for stem in claim.content if not sentence.has(stem)}
-    values = [value for value in claim.values if not sentence.has_value(value)]
-    return words, values
+    return best if score(claim, best) >= CITED_FROM else None
 
 
 def second_sentence(
-    claim: Claim, first: Sentence, sentences: Iterable[Sentence]
+    claim: Claim,
+    first: Sentence,
+    sentences: Iterable[Sentence],
 ) -> Sentence | None:
     """Return the sentence that adds most to the first: a name, a value or two other words."""
-    words, values = missing_from(claim, first)
-    names = {name.stem for name in claim.names} & words
+    words = set(filterfalse(first.has, claim.content))
+    values = list(filterfalse(first.has_value, claim.values))
+    names = _stems_of(claim.names)
 
-    def added(sentence: Sentence) -> float:
+    def count_added(sentence: Sentence) -> int:
         own = words & sentence.stems
-        has_values = sum(sentence.has_value(value) for value in values)
-        return len(own) + len(own & names) + 2 * has_values
+        own_values = sum(map(sentence.has_value, values))
+        return len(own) + len(own & names) + 2 * own_values
+
+    def rank(sentence: Sentence) -> tuple[int, float, str]:
+        return count_added(sentence), score(claim, sentence), sentence.text
 
     others = [each for each in sentences if each is not first]
-    best = max(others, key=lambda each: (added(each), score(claim, each), each.text), default=None)
-    if best is None or added(best) < 2 or score(claim, best) < CITED_FROM:
+    best = max(others, key=rank, default=None)
+    if best is None or count_added(best) < 2:
         return None
-    return best
+    return best if score(claim, best) >= CITED_FROM else None

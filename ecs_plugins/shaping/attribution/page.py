@@ -13,9 +13,7 @@ from itertools import pairwise
 
 from ecs_plugins.common.rendering import rendered
 from ecs_plugins.shaping.attribution.cited import AttributedStatement
-
-Span = tuple[int, int]
-"""The first character of a part of a text, and one past its last."""
+from ecs_plugins.shaping.attribution.wording import Span
 
 HUES = (214, 145, 28, 280, 350, 185, 95, 320)
 """Degrees on the colour wheel; passages take them in turn."""
@@ -67,13 +65,19 @@ def attribution_page(
         passages: All of them.
     """
     shown = [_statement_shown(each, numbers) for each in statements]
-    deciding = [span for each in statements for span in each.decided_by]
-    cards = []
+    deciding: list[Span] = []
+    for statement in statements:
+        deciding += statement.decided_by
+    cards: list[dict[str, object]] = []
     for index in _cited_first(numbers, len(passages)):
         number = numbers.get(index)
         quotes = _quotes_of(index, number, statements)
-        pieces = _pieces(passages[index], quotes, ())
-        cards.append({"index": index, "number": number, "pieces": pieces})
+        card: dict[str, object] = {
+            "index": index,
+            "number": number,
+            "pieces": _pieces(passages[index], quotes, ()),
+        }
+        cards.append(card)
     return rendered(
         "attribution.html.j2",
         query,
@@ -92,47 +96,67 @@ def checked_pieces(
     checked: list[tuple[AttributedStatement, list[ColouredText]]] = []
     for each in statements:
         text = answer[each.start : each.end]
-        deciding = [(start - each.start, end - each.start) for start, end in each.decided_by]
-        checked.append((each, _pieces(text, (), deciding)))
+        deciding: list[Span] = []
+        for start, end in each.decided_by:
+            span = (start - each.start, end - each.start)
+            deciding.append(span)
+        pieces = _pieces(text, (), deciding)
+        checked.append((each, pieces))
     return checked
 
 
 def hue_of(number: int | None) -> int | None:
     """Return the colour of a passage by its number."""
-    return None if number is None else HUES[(number - 1) % len(HUES)]
+    if number is None:
+        return None
+    turn = (number - 1) % len(HUES)
+    return HUES[turn]
 
 
 def _cited_first(numbers: Mapping[int, int], count: int) -> list[int]:
     """Return the indices of all passages: the cited ones by their numbers, then the others."""
     others = [index for index in range(count) if index not in numbers]
-    return [*sorted(numbers, key=lambda index: numbers[index]), *others]
+    cited = sorted(numbers, key=lambda index: numbers[index])
+    return cited + others
 
 
 def _statement_shown(statement: AttributedStatement, numbers: Mapping[int, int]) -> _Highlight:
-    cited = tuple(numbers[citation.passage] for citation in statement.citations)
-    return _Highlight(statement.start, statement.end, cited, str(statement.check))
+    cited = tuple(numbers[each.passage] for each in statement.citations)
+    return _Highlight(
+        statement.start,
+        statement.end,
+        cited,
+        title=str(statement.check),
+    )
 
 
 def _quotes_of(
-    index: int, number: int | None, statements: Iterable[AttributedStatement]
+    index: int,
+    number: int | None,
+    statements: Iterable[AttributedStatement],
 ) -> list[_Highlight]:
     """Return the cited sentences of a passage, each once, in reading order."""
     titles: dict[Span, list[str]] = {}
     for statement in statements:
-        for citation in statement.citations:
-            if citation.passage == index:
-                span = (citation.start, citation.end)
-                titles.setdefault(span, []).append(statement.text)
-    own = () if number is None else (number,)
+        own = [each for each in statement.citations if each.passage == index]
+        for citation in own:
+            span = (citation.start, citation.end)
+            known = titles.setdefault(span, [])
+            known.append(statement.text)
+    shown = () if number is None else (number,)
     quotes: list[_Highlight] = []
-    for span in sorted(titles):
-        start, end = span
-        title = " / ".join(titles[span])
-        quotes.append(_Highlight(start, end, own, title))
+    for start, end in sorted(titles):
+        title = " / ".join(titles[start, end])
+        quote = _Highlight(start, end, shown, title)
+        quotes.append(quote)
     return quotes
 
 
-def _pieces(text: str, shown: Sequence[_Highlight], deciding: Sequence[Span]) -> list[ColouredText]:
+def _pieces(
+    text: str,
+    shown: Sequence[_Highlight],
+    deciding: Sequence[Span],
+) -> list[ColouredText]:
     """Cut a text at the ends of all spans; numbers stand at the end of a span."""
     coloured = [(span.start, span.end) for span in shown]
     cuts = {0, len(text)}

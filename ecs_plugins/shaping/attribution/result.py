@@ -131,8 +131,11 @@ class Attribution:
 
 
 def _reasons(statement: AttributedStatement, answer: str) -> list[str]:
-    words = ", ".join(one_line(answer[start:end]) for start, end in statement.decided_by)
-    lines = [*_wrapped(f"  {statement.check}{f': {words}' if words else ''}", "    ")]
+    words = [one_line(answer[start:end]) for start, end in statement.decided_by]
+    reason = f"  {statement.check}"
+    if words:
+        reason += ": " + ", ".join(words)
+    lines = _wrapped(reason, "    ")
     if not statement.citations:
         lines.append("  no passage says it")
     for citation in statement.citations:
@@ -140,5 +143,5 @@ def _reasons(statement: AttributedStatement, answer: str) -> list[str]:
     return lines
 
 
-def _wrapped(text: str, indent: str) -> Sequence[str]:
+def _wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, subsequent_indent=indent) or [text]

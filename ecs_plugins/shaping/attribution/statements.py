@@ -70,8 +70,13 @@ def statements_of(answer: str) -> list[AnswerStatement]:
         start, end = _trimmed(answer, piece)
         start = _after_refusal(answer, start, end)
         if piece.said and _states(answer[start:end]):
-            lead = _lead(answer, pieces, piece)
-            statements.append(AnswerStatement(start, end, _read(answer, start, end), lead))
+            statement = AnswerStatement(
+                start,
+                end,
+                _read(answer, start, end),
+                _lead(answer, pieces, piece),
+            )
+            statements.append(statement)
     return statements
 
 
@@ -90,8 +95,10 @@ def _trimmed(answer: str, piece: Piece) -> tuple[int, int]:
     """Return the piece without the white space and the list mark around it."""
     text = answer[piece.start : piece.end]
     mark = _ITEM.match(text)
-    begin = mark.end() if mark else len(text) - len(text.lstrip())
-    return piece.start + begin, piece.start + len(text.rstrip())
+    blank = len(text) - len(text.lstrip())
+    begin = mark.end() if mark else blank
+    length = len(text.rstrip())
+    return piece.start + begin, piece.start + length
 
 
 def _after_refusal(answer: str, start: int, end: int) -> int:
@@ -108,9 +115,15 @@ def _after_refusal(answer: str, start: int, end: int) -> int:
 
 
 def _read(answer: str, start: int, end: int) -> str:
-    return _SPACE.sub(" ", MARK.sub("", answer[start:end]))
+    written = MARK.sub("", answer[start:end])
+    return _SPACE.sub(" ", written)
 
 
 def _lead(answer: str, pieces: Sequence[Piece], piece: Piece) -> str:
-    needed = [_read(answer, *_trimmed(answer, pieces[place])) for place in piece.needs]
-    return " ".join(text for text in needed if text)
+    texts: list[str] = []
+    for place in piece.needs:
+        start, end = _trimmed(answer, pieces[place])
+        text = _read(answer, start, end)
+        if text:
+            texts.append(text)
+    return " ".join(texts)

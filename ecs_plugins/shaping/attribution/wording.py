@@ -111,22 +111,37 @@ def stem(word: str) -> str:
     >>> stem("Refunded"), stem("deliveries"), stem("Nîmes")
     ('refund', 'deliver', 'nim')
     """
-    decomposed = unicodedata.normalize("NFKD", word.casefold().replace("’", "'"))
-    plain = "".join(each for each in decomposed if not unicodedata.combining(each))
-    plain = plain.removesuffix("'s")
-    return _SUFFIX.sub("", plain)
+    folded = word.casefold().replace("’", "'")
+    decomposed = unicodedata.normalize("NFKD", folded)
+    letters = [each for each in decomposed if not unicodedata.combining(each)]
+    plain = "".join(letters)
+    own = plain.removesuffix("'s")
+    return _SUFFIX.sub("", own)
 
 
 def words_of(text: str) -> list[Word]:
     """Return the words of a text, in order."""
     words: list[Word] = []
     for match in _WORD.finditer(text):
-        word = match.group()
-        is_acronym = len(word) > 1 and word.isupper() and word.isalpha()
-        is_content = is_acronym or not is_function_word(word)
-        is_content = is_content and word.lower() not in _NEGATIONS
-        words.append(Word(*match.span(), word, stem(word), is_content))
+        start, end = match.span()
+        written = match.group()
+        word = Word(
+            start,
+            end,
+            written,
+            stem(written),
+            _is_content(written),
+        )
+        words.append(word)
     return words
+
+
+def _is_content(word: str) -> bool:
+    if word.lower() in _NEGATIONS:
+        return False
+    is_capital = word.isupper() and word.isalpha()
+    is_acronym = is_capital and len(word) > 1
+    return is_acronym or not is_function_word(word)
 
 
 class Negation(NamedTuple):
@@ -142,22 +157,31 @@ def is_english(text: str) -> bool:
 
     Tables do not count; neither do short texts without any function word.
     """
-    words = [word.lower() for word in _LETTERS.findall(_TABLE_ROW.sub("", text))]
+    running = _TABLE_ROW.sub("", text)
+    found = _LETTERS.findall(running)
+    words = [word.lower() for word in found]
     if not words:
         return True
-    if sum(word.isascii() for word in words) < len(words) * (1 - _LEAST_ENGLISH):
+    ascii_words = sum(map(str.isascii, words))
+    if ascii_words < len(words) * (1 - _LEAST_ENGLISH):
         return False
-    own = _english_words()
-    english = sum(word in own for word in words)
-    if any(sum(word in other for word in words) > english for other in _other_languages()):
-        return False
-    return len(words) <= _SHORT or english >= _LEAST_ENGLISH * len(words)
+    english = _count_in(words, _english_words())
+    for other in _other_languages():
+        if _count_in(words, other) > english:
+            return False
+    is_short = len(words) <= _SHORT
+    return is_short or english >= _LEAST_ENGLISH * len(words)
+
+
+def _count_in(words: Iterable[str], listed: frozenset[str]) -> int:
+    return sum(word in listed for word in words)
 
 
 def introduction_of(text: str) -> int:
     """Return where a statement begins after a hedge or the naming of its source."""
     match = _INTRODUCTION.match(text)
-    return match.end() if match and match.end() < len(text) else 0
+    end = match.end() if match else 0
+    return end if end < len(text) else 0
 
 
 def names_of(text: str) -> list[Word]:
@@ -169,25 +193,33 @@ def names_of(text: str) -> list[Word]:
     words = words_of(text)
     names: list[Word] = []
     for place, word in enumerate(words):
-        if not word.is_content or not word.text[0].isupper():
+        if not _is_capitalised(word):
             continue
-        is_marked = any(each.isupper() for each in word.text[1:])
-        if is_marked or not begins_sentence(text, word) or _leads_name(text, words, place):
+        is_marked = any(map(str.isupper, word.text[1:]))
+        is_first = begins_sentence(text, word)
+        if is_marked or not is_first or _leads_name(text, words, place):
             names.append(word)
     return names
 
 
+def _is_capitalised(word: Word) -> bool:
+    """Return True for a content word with a capital."""
+    return word.is_content and word.text[0].isupper()
+
+
 def begins_sentence(text: str, word: Word) -> bool:
     """Return True if no word of the same sentence stands before this one."""
-    return _SENTENCE_BEGINS.search(text, max(0, word.start - 3), word.start) is not None
+    near = max(0, word.start - 3)
+    found = _SENTENCE_BEGINS.search(text, near, word.start)
+    return found is not None
 
 
 def _leads_name(text: str, words: Sequence[Word], place: int) -> bool:
     if place + 1 == len(words):
         return False
-    following = words[place + 1]
-    between = text[words[place].end : following.start]
-    return between == " " and following.text[0].isupper() and following.is_content
+    word, following = words[place], words[place + 1]
+    between = text[word.end : following.start]
+    return between == " " and _is_capitalised(following)
 
 
 def acronyms_of(text: str) -> set[str]:
@@ -208,15 +240,26 @@ def negations_of(text: str) -> list[Negation]:
     words = words_of(text)
     negations: list[Negation] = []
     for place, word in enumerate(words):
-        lower = word.text.lower().replace("’", "'")
-        following = words[place + 1].text.lower() if place + 1 < len(words) else ""
-        is_negation = lower in _NEGATIONS or lower.endswith("n't")
+        if not _is_negation(words, place):
+            continue
         if word.text.istitle() and not begins_sentence(text, word):
             continue  # a name, such as the option "None"
-        if is_negation and not (lower == "not" and following == "only"):
-            denied = _denied(text, words, place)
-            negations.append(Negation(word.start, word.end, denied))
+        denied = _denied(text, words, place)
+        negation = Negation(word.start, word.end, denied)
+        negations.append(negation)
     return negations
+
+
+def _is_negation(words: Sequence[Word], place: int) -> bool:
+    """Return True for a negation, unless it is the first word of "not only"."""
+    lower = words[place].text.lower()
+    if lower.endswith(("n't", "n’t")):
+        return True
+    following = words[place + 1 : place + 2]
+    is_only = [word.text.lower() for word in following] == ["only"]
+    if lower == "not" and is_only:
+        return False
+    return lower in _NEGATIONS
 
 
 def _denied(text: str, words: Sequence[Word], place: int) -> tuple[str, ...]:
@@ -227,11 +270,12 @@ def _denied(text: str, words: Sequence[Word], place: int) -> tuple[str, ...]:
     denied: list[str] = []
     for word in words[place + 1 :]:
         is_verb = word.text.lower() in _AUXILIARIES
-        if word.start >= end or len(denied) == _REACH or (is_determiner and is_verb):
+        if word.start >= end or (is_determiner and is_verb):
             break
-        if word.is_content and not word.text[0].isdigit() and word.stem != "one":
+        is_number = word.text[0].isdigit() or word.stem == "one"
+        if word.is_content and not is_number:
             denied.append(word.stem)
-    return tuple(denied)
+    return tuple(denied[:_REACH])
 
 
 def opposites_of(stems: Iterable[str], others: frozenset[str]) -> set[str]:
@@ -241,9 +285,9 @@ def opposites_of(stems: Iterable[str], others: frozenset[str]) -> set[str]:
         if len(each) < _LONG:
             continue
         denied = {prefix + each for prefix in _PREFIXES}
-        affirmed = {each.removeprefix(prefix) for prefix in _PREFIXES} - {each}
-        is_denied = bool(denied & others)
-        is_affirmed = any(len(other) >= _LONG and other in others for other in affirmed)
-        if (is_denied or is_affirmed) and each not in others:
+        affirmed = {each.removeprefix(prefix) for prefix in _PREFIXES}
+        long = {other for other in affirmed if len(other) >= _LONG}
+        is_opposite = bool(others & (denied | long))
+        if is_opposite and each not in others:
             opposite.add(each)
     return opposite
