@@ -26,6 +26,7 @@ from benchmarks.commands import (
     policies,
     pruning,
     questions,
+    report,
     robustness,
     route,
     scaling,
@@ -65,6 +66,7 @@ app.command("robustness", help=robustness.HELP)(robustness.robustness)
 app.command("load", help=load.HELP)(load.load)
 app.command("server-load", help=server_load.HELP)(server_load.server_load)
 app.command("scaling", help=scaling.HELP)(scaling.scaling)
+app.command("report", help=report.HELP)(report.report)
 app.command("seconds", help=seconds.HELP)(seconds.seconds)
 app.command("frontier")(frontier.frontier)
 
