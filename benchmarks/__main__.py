@@ -29,7 +29,6 @@ from benchmarks.commands import (
     report,
     robustness,
     route,
-    scaling,
     seconds,
     server_load,
 )
@@ -65,7 +64,6 @@ app.command("attribution", help=attribution.HELP)(attribution.attribution)
 app.command("robustness", help=robustness.HELP)(robustness.robustness)
 app.command("load", help=load.HELP)(load.load)
 app.command("server-load", help=server_load.HELP)(server_load.server_load)
-app.command("scaling", help=scaling.HELP)(scaling.scaling)
 app.command("report", help=report.HELP)(report.report)
 app.command("seconds", help=seconds.HELP)(seconds.seconds)
 app.command("frontier")(frontier.frontier)
