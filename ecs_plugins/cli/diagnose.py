@@ -110,8 +110,6 @@ def diagnose(
         with Console(stderr=True).status("loading the model"):
             language_model = _setup.load_model(model, device=device, dtype=dtype)
         typer.echo(_placement(language_model), err=True)
-        for speed in _path_speeds(language_model):
-            typer.echo(f"  {speed}", err=True)
         with Progress(console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("measuring", total=None)
 
@@ -201,12 +199,6 @@ def _placement(model: LanguageModel) -> str:
     """Return one line on the model and the device on which it computes."""
     place = getattr(model, "placement", None)
     return model.name if place is None else f"{model.name}: {place}"
-
-
-def _path_speeds(model: LanguageModel) -> Sequence[object]:
-    """Return the speeds of a local model's ways to score; a server's has none."""
-    measure = getattr(model, "path_speeds", None)
-    return () if measure is None else measure()
 
 
 def _names(text: str, examples: Sequence[LabelledExample]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ecs_plugins.errors import ModelError
 from ecs_plugins.lm import bundled
 from ecs_plugins.lm.bundled import megabytes
 
@@ -48,15 +49,13 @@ def install(
 
 
 @app.command("list")
-def list_models(
-    verify: Annotated[bool, typer.Option(help="Compare every byte with its SHA-256.")] = False,
-) -> None:
-    """List the default model and its state; exit status 1 when it is damaged."""
-    found = bundled.status(verify=verify)
-    size = f", {megabytes(found.size)} from the {found.source}" if found.size else ""
+def list_models() -> None:
+    """List the default model and its state, by every byte; exit status 1 when it is damaged."""
+    found = bundled.status(verify=True)
+    size = f", {megabytes(found.size)}" if found.size else ""
     typer.echo(f"{found.name}: {found.state}{size}\n{found.path}")
     if found.state == "damaged":
-        bundled.bundled_path(verify=True)
+        raise ModelError(f"{found.problem}. Run: {bundled.INSTALL_COMMAND}")
     if found.state == "missing":
         typer.echo(f"Install it with: {bundled.INSTALL_COMMAND}", err=True)
 

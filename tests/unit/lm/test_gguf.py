@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from gguf import GGUFWriter, TokenType
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ecs_plugins.errors import ModelError
-from ecs_plugins.lm import gguf
-from ecs_plugins.lm.gguf import TOLERANCE, convert_gguf, read_gguf, token_logprobs
+from ecs_plugins.lm.gguf import convert_gguf, read_gguf
 
 pytestmark = pytest.mark.model
 
@@ -80,12 +80,13 @@ def converted(tiny_gguf, tmp_path_factory):
 
 def test_the_copy_scores_like_the_original(tiny_gguf, converted):
     model, tokenizer = read_gguf(tiny_gguf)
-    ids = tokenizer("Any text, 12 or 13  words.")["input_ids"]
+    ids = tokenizer("Any text, 12 or 13  words.", return_tensors="pt")["input_ids"]
     copy = AutoModelForCausalLM.from_pretrained(converted)
-    assert np.ptp(token_logprobs(model, ids)) > 0.1  # the weights matter
-    np.testing.assert_allclose(
-        token_logprobs(copy, ids), token_logprobs(model, ids), atol=TOLERANCE
-    )
+    with torch.inference_mode():
+        wanted = model(ids).logits
+        found = copy(ids).logits
+    assert np.ptp(wanted.numpy()) > 0.1  # the weights matter
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-4)
 
 
 def test_chat_template_and_window_survive_and_numbers_are_split_before_spaces(converted):
@@ -101,18 +102,6 @@ def test_no_trace_of_the_source_file_stays(tiny_gguf, converted):
     for path in converted.glob("*.json"):
         assert str(tiny_gguf.parent) not in path.read_text()
         assert "Tiny At Some Place" not in path.read_text()
-
-
-def test_a_copy_that_scores_differently_is_refused(tiny_gguf, tmp_path, monkeypatch):
-    def perturbed(directory):
-        model, ids = original(directory)
-        model.model.norm.weight.data.mul_(1.01)
-        return model, ids
-
-    original = gguf._reload
-    monkeypatch.setattr(gguf, "_reload", perturbed)
-    with pytest.raises(ModelError, match="scores differently"):
-        convert_gguf(tiny_gguf, tmp_path)
 
 
 @pytest.mark.parametrize("size", [0, 10, 5000])

@@ -17,7 +17,8 @@ from safetensors.torch import load_file, save_file
 from tiny_models import local, model, request, tokenizer
 
 from ecs_plugins.errors import ConfigurationError, ModelError, ModelNotFoundError, ModelTimeoutError
-from ecs_plugins.lm import loading, shared
+from ecs_plugins.lm import loading
+from ecs_plugins.lm import local as local_module
 from ecs_plugins.lm.base import ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
 
@@ -53,11 +54,11 @@ def loads(monkeypatch):
     """Every model that was really loaded."""
     seen = []
 
-    def counted(*what, show_progress):
+    def counted(*what):
         seen.append(what)
-        return loading.load(*what, show_progress=show_progress)
+        return loading.load(*what)
 
-    monkeypatch.setattr(shared, "load", counted)
+    monkeypatch.setattr(local_module, "load", counted)
     return seen
 
 

@@ -382,14 +382,3 @@ def test_the_reference_can_be_asked_for_through_the_seam() -> None:
     assert plainly.computed_tokens > 2 * fast.computed_tokens
     assert list(plainly.unscored) == list(fast.unscored) == [6]
     assert_same(found(fast), found(plainly))
-
-
-@pytest.mark.parametrize("family", ["llama", "falcon_alibi"])
-def test_the_ways_of_a_device_are_measured_in_its_order(family) -> None:
-    speeds = local(family).path_speeds()
-    assert [speed.path for speed in speeds] == ["cascade", "masked", "padded"]
-    for speed in speeds:
-        refused = family == "falcon_alibi" and speed.path != "padded"
-        assert (speed.tokens_per_second is None) == refused
-        assert ("ALiBi" in str(speed)) == refused
-        assert refused or speed.tokens_per_second > 0
