@@ -25,7 +25,8 @@ from ecs_plugins.lm.scoring.packs import TokenBudget
 from ecs_plugins.lm.scoring.planner import ScoringEngine
 from ecs_plugins.lm.scoring.profile import profile_of
 from ecs_plugins.lm.scoring.request import TokenRequest, path_of
-from ecs_plugins.lm.scoring.runner import Runner, target_logprobs
+from ecs_plugins.lm.scoring.runner import Runner, logprobs_of
+from ecs_plugins.lm.scoring.tensors import from_device
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -111,7 +112,9 @@ def _rows(runner: Runner, request: TokenRequest) -> Sums:
         fed = (request.prefix + path.ids)[:-1]
         rows = [len(request.prefix) + i - 1 for i in path.scored]
         logits = runner.logits(runner.ids(fed), rows, use_cache=False)[0]
-        out.append(target_logprobs(logits, [path.ids[i] for i in path.scored]))
+        targets = torch.tensor([path.ids[i] for i in path.scored], device=logits.device)
+        found = logprobs_of(logits, targets, torch.arange(len(rows), device=logits.device))
+        out.append(from_device(found))
     return _sums(out)
 
 

@@ -145,9 +145,6 @@ def status(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> ModelStatus:
         return ModelStatus(spec.name, path, "missing")
     try:
         manifest = Manifest.model_validate_json((path / MANIFEST).read_bytes())
-    except PermissionError:
-        problem = "this user may not read it; its owner can let others: chmod -R a+rX"
-        return ModelStatus(spec.name, path, "damaged", problem=problem)
     except (OSError, ValueError):
         problem = f"{MANIFEST} is missing, unreadable or of another format"
         return ModelStatus(spec.name, path, "damaged", problem=problem)

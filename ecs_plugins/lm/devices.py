@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 import timeit
-import warnings
-from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +20,8 @@ _log = logging.getLogger(__name__)
 
 WORTH_ROUNDING = 1.5
 """Least speed-up of products in bfloat16 for which ``dtype="auto"`` chooses it on a CPU."""
-_WORTH_A_WARNING = 0.5
-"""Speed-up below which an explicit bfloat16 gives a warning."""
 _WIDTH = 256
 _TIMES = 4
-
-Measure = Callable[[str], float]
-"""``dtype -> seconds`` of one product of matrices on this processor."""
 
 
 def seconds_of_a_product(dtype: str) -> float:
@@ -40,17 +33,13 @@ def seconds_of_a_product(dtype: str) -> float:
     return min(seconds)
 
 
-def bfloat16_gain(measure: Measure | None = None) -> float:
+@cache
+def bfloat16_gain() -> float:
     """Return the speed of products in bfloat16 on this processor, as a multiple of float32.
 
     It is measured once in a process.
     """
-    return _gain(measure or seconds_of_a_product)
-
-
-@cache
-def _gain(measure: Measure) -> float:
-    return measure("float32") / measure("bfloat16")
+    return seconds_of_a_product("float32") / seconds_of_a_product("bfloat16")
 
 
 def resolve_device(device: str) -> torch.device:
@@ -83,25 +72,20 @@ def resolve_device(device: str) -> torch.device:
     return resolved
 
 
-def resolve_dtype(dtype: str, device: torch.device, measure: Measure | None = None) -> torch.dtype:
+def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
     """Return a torch dtype by its name.
 
-    Args:
-        dtype: Its name; ``"auto"`` is 16 bits on a GPU, and on a CPU bfloat16 where a product in it
-            is at least `WORTH_ROUNDING` times as fast as in float32.
-        device: Where the model computes.
-        measure: Times a product on the CPU; by default `seconds_of_a_product`.
+    ``"auto"`` is 16 bits on a GPU, and on a CPU bfloat16 where a product in it is at least
+    `WORTH_ROUNDING` times as fast as in float32.
     """
     import torch
 
-    if dtype == "auto" and device.type != "cpu":
+    if dtype != "auto":
+        named: torch.dtype = getattr(torch, dtype)
+        return named
+    if device.type != "cpu":
         return _best_of_gpu(device)
-    if dtype == "auto":
-        return _best_of_cpu(bfloat16_gain(measure))
-    named: torch.dtype = getattr(torch, dtype)
-    if device.type == "cpu" and named is torch.bfloat16:
-        _warn_if_slow(bfloat16_gain(measure))
-    return named
+    return _best_of_cpu(bfloat16_gain())
 
 
 def describe(device: torch.device, dtype: torch.dtype) -> str:
@@ -156,14 +140,3 @@ def _best_of_gpu(device: torch.device) -> torch.dtype:
             if not torch.cuda.is_bf16_supported(including_emulation=False):
                 return torch.float16
     return torch.bfloat16
-
-
-@cache
-def _warn_if_slow(gain: float) -> None:
-    if gain < _WORTH_A_WARNING:
-        warnings.warn(
-            f"this processor takes {1 / gain:.0f} times as long for a product in bfloat16 as in "
-            "float32: load the model with dtype='auto' or 'float32'",
-            RuntimeWarning,
-            stacklevel=4,
-        )

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from scipy.special import rel_entr, softmax
 
 from ecs_plugins.common.aio import check_awaited
 from ecs_plugins.errors import InvalidInputError
@@ -50,9 +48,7 @@ def overlap_logprob(context: str, text: str) -> float:
 class FakeLanguageModel:
     """A `LanguageModel` without weights.
 
-    Its next-token distribution, for requests that want a divergence, is over the words of both
-    contexts that are compared and of the scored segment, in proportion to what the function gives
-    each of them.
+    Where a request wants a divergence, it is the share of words of the context that the base lacks.
 
     Args:
         logprob: ``(context, scored text) -> nats``. The default rewards words that the context
@@ -108,7 +104,7 @@ class FakeLanguageModel:
                 row.append(self._continue(head, continuation, base))
             if longest > self.max_tokens:
                 unscored[index] = f"{longest} tokens exceed the window of {self.max_tokens}"
-                row = [_without_numbers(segments) for segments in row]
+                row = [tuple(map(_not_a_number, segments)) for segments in row]
             computed += max(0, longest - prefix_tokens)
             scores.append(tuple(row))
         candidate_tokens = tuple(self.count_tokens(candidates))
@@ -141,39 +137,9 @@ class FakeLanguageModel:
         logprobs = np.full(number, each, dtype=np.float32)
         if base is None:
             return SegmentScore(logprobs)
-        divergence = self._divergence(context, base, tokens)
-        return SegmentScore(logprobs, divergence)
-
-    def _divergence(
-        self,
-        context: str,
-        base: str,
-        tokens: Sequence[str],
-    ) -> npt.NDArray[np.float32]:
-        """Return the divergence of the next word's distribution from that after the base."""
-        everything = " ".join([context, base, *tokens])
-        distinct = dict.fromkeys(_tokens(everything))
-        words = list(distinct)
-        divergences = []
-        written = ""
-        for token in tokens:
-            ours = self._distribution(context + written, words)
-            theirs = self._distribution(base + written, words)
-            possible = np.maximum(theirs, 1e-300)
-            terms = rel_entr(ours, possible)
-            divergences.append(terms.sum())
-            written += f" {token}"
-        return np.array(divergences, dtype=np.float32)
-
-    def _distribution(
-        self,
-        context: str,
-        words: Sequence[str],
-    ) -> npt.NDArray[np.float64]:
-        """Return the probabilities of the next word."""
-        logprobs = [self._logprob(context, word) for word in words]
-        probabilities: npt.NDArray[np.float64] = softmax(logprobs)
-        return probabilities
+        words = set(_tokens(context))
+        news = len(words - set(_tokens(base))) / max(1, len(words))
+        return SegmentScore(logprobs, np.full(number, news, dtype=np.float32))
 
     def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
         """Answer from the replies given at construction, else with a word of the prompt.
@@ -218,10 +184,6 @@ class FakeLanguageModel:
         """Count words and punctuation marks."""
         tokens = map(_tokens, texts)
         return [len(each) for each in tokens]
-
-
-def _without_numbers(scores: Scores) -> Scores:
-    return tuple(_not_a_number(score) for score in scores)
 
 
 def _not_a_number(score: SegmentScore) -> SegmentScore:

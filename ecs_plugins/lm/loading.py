@@ -22,14 +22,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-_NOT_CAUSAL = (
-    "ForMaskedLM",
-    "ForSequenceClassification",
-    "ForTokenClassification",
-    "ForQuestionAnswering",
-    "ForMultipleChoice",
-)
-
 
 class LoadingOptions(Config):
     """Options for loading a model. Hashable and picklable."""
@@ -126,7 +118,8 @@ def _load(
     common = {key: value for key, value in common.items() if value is not None}
     try:
         config = AutoConfig.from_pretrained(source, **common)
-        _require_causal(source, config)
+        if getattr(config, "is_encoder_decoder", False):
+            raise ModelError(f"{source} is not a causal language model, it has an encoder")
         tokenizer = AutoTokenizer.from_pretrained(source, **common)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source,
@@ -148,16 +141,6 @@ def _load(
             f"(first: {missing[0]}). Get the model again, or one made for text generation."
         )
     return model.to(device).eval(), tokenizer
-
-
-def _require_causal(source: str, config: Any) -> None:
-    named = [str(name) for name in (getattr(config, "architectures", None) or ())]
-    other = named and all(name.endswith(_NOT_CAUSAL) for name in named)
-    if other or getattr(config, "is_encoder_decoder", False):
-        raise ModelError(
-            f"{source} is not a causal language model ({', '.join(named) or config.model_type}); "
-            "use a model made for text generation"
-        )
 
 
 def _typed(source: str, error: Exception) -> ModelError:

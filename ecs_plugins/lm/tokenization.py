@@ -132,18 +132,17 @@ class SegmentEncoder:
         return self.lead + ids
 
     def _encode(self, segments: Segments, *, natural: bool = False) -> list[Ids]:
-        trusted_texts = _distinct(segments, trusted=True)
-        trusted_ids = self._texts(trusted_texts, trusted=True, natural=natural)
-        other_texts = _distinct(segments, trusted=False)
-        other_ids = self._texts(other_texts, trusted=False, natural=natural)
-        ids_of = {
-            True: dict(zip(trusted_texts, trusted_ids, strict=True)),
-            False: dict(zip(other_texts, other_ids, strict=True)),
-        }
-        encoded = []
-        for segment in segments:
-            known = ids_of[segment.trusted]
-            encoded.append(known.get(segment.text, ()))
+        encoded: list[Ids] = [()] * len(segments)
+        for trusted in (True, False):
+            numbers = [
+                number
+                for number, segment in enumerate(segments)
+                if segment.text and segment.trusted is trusted
+            ]
+            texts = [segments[number].text for number in numbers]
+            ids = self._texts(texts, trusted=trusted, natural=natural)
+            for number, own in zip(numbers, ids, strict=True):
+                encoded[number] = own
         return encoded
 
     def _texts(
@@ -252,13 +251,6 @@ def count(encoder: SegmentEncoder, texts: Sequence[str]) -> list[int]:
     segments = tuple(map(Segment, texts))
     encoded = encoder.encode(segments)
     return [len(ids) for ids in encoded]
-
-
-def _distinct(segments: Segments, *, trusted: bool) -> list[str]:
-    """Return the texts of one kind of segments, each once, without the empty one."""
-    texts = {segment.text for segment in segments if segment.trusted is trusted}
-    texts.discard("")
-    return sorted(texts)
 
 
 def _lead(tokenizer: PreTrainedTokenizerBase) -> Ids:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 """Attributes of a module that hold its hooks; torch has the same with ``_global`` before them."""
 
-
 _DEEP = 4
 """Depth of nested containers that are copied; attributes are the first level."""
 
@@ -43,7 +42,7 @@ class Change(Enum):
 
 
 class ModelWatch:
-    """State of a model at the last look."""
+    """State of a model at the last look: its structure, and the places of its numbers."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
@@ -51,66 +50,49 @@ class ModelWatch:
 
     def look(self) -> Change:
         """Return the change since the last look."""
-        if not self._structure.holds():
+        if self._is_restructured():
             self._look_anew()
             return Change.STRUCTURE
-        new_weights = self._weights.have_changed()
-        new_buffers = self._buffers.have_changed()
-        return Change.NUMBERS if new_weights or new_buffers else Change.NONE
+        before = self._weight_places, self._buffer_places
+        self._weight_places = _places_of(self._weights)
+        self._buffer_places = _places_of(self._buffers)
+        after = self._weight_places, self._buffer_places
+        return Change.NONE if before == after else Change.NUMBERS
 
     def settle(self) -> None:
         """Accept the changes of a call; some models store values while they run."""
-        if not self._structure.holds():
+        if self._is_restructured():
             self._look_anew()
-        self._buffers.have_changed()
-
-    @property
-    def has_hooks(self) -> bool:
-        """True if there was a hook at the last look."""
-        return self._structure.has_hooks
+        self._buffer_places = _places_of(self._buffers)
 
     def _look_anew(self) -> None:
-        self._structure = _Structure(self._model)
-        self._weights = _Numbers(self._model.parameters())
-        self._buffers = _Numbers(self._model.buffers())
-
-
-class _Structure:
-    """Attributes of all modules and configurations of a model, and the code of its modules."""
-
-    def __init__(self, model: nn.Module) -> None:
-        modules = list(model.modules())
+        modules = list(self._model.modules())
         configurations = {id(config): config for config in _configurations_of(modules)}
         owners: list[object] = [*modules, *configurations.values()]
         self._attributes = [(owner, _copied(vars(owner))) for owner in owners]
         self._forwards = {kind: _forward_of(kind) for kind in map(type, modules)}
-        self._global_hooks = _global_hooks()
-        self.has_hooks = bool(hooks_of(model))
+        self._hooks = _global_hooks()
+        self.has_hooks = bool(hooks_of(self._model))
+        """True if there was a hook at the last look."""
+        self._weights = list(self._model.parameters())
+        self._buffers = list(self._model.buffers())
+        self._weight_places = _places_of(self._weights)
+        self._buffer_places = _places_of(self._buffers)
 
-    def holds(self) -> bool:
-        """Return True if nothing has changed."""
+    def _is_restructured(self) -> bool:
         try:
             unchanged = all(vars(owner) == copied for owner, copied in self._attributes)
         except (RuntimeError, ValueError):  # other tensors or arrays, which are not simply unequal
-            return False
+            return True
         same_code = all(_forward_of(kind) is code for kind, code in self._forwards.items())
-        return unchanged and same_code and self._global_hooks == _global_hooks()
+        return not unchanged or not same_code or self._hooks != _global_hooks()
 
 
-class _Numbers:
-    """Addresses and versions of some tensors."""
-
-    def __init__(self, tensors: Iterable[Tensor]) -> None:
-        self._tensors = [tensor for tensor in tensors if not tensor.is_meta]
-        self._places = self._places_now()
-
-    def have_changed(self) -> bool:
-        """Return True if they have changed since the last call."""
-        before, self._places = self._places, self._places_now()
-        return before != self._places
-
-    def _places_now(self) -> list[tuple[int, int]]:
-        return [(tensor.data_ptr(), _version_of(tensor)) for tensor in self._tensors]
+def _places_of(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
+    """Return address and version of tensors; torch counts no versions in inference mode."""
+    return [
+        (tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors
+    ]
 
 
 def hooks_of(model: nn.Module) -> list[object]:
@@ -138,11 +120,6 @@ def _configurations_of(modules: Iterable[nn.Module]) -> Iterable[object]:
         config = getattr(module, "config", None)
         if hasattr(config, "to_dict"):
             yield config
-
-
-def _version_of(tensor: Tensor) -> int:
-    """Return how often torch wrote to a tensor; 0 for tensors made in inference mode."""
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def _copied(value: Any, depth: int = _DEEP) -> Any:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ecs_plugins.lm.scoring.request import Logprobs
-from ecs_plugins.lm.scoring.tensors import from_device, on_device, rows_at_once
+from ecs_plugins.lm.scoring.tensors import on_device, rows_at_once
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -99,31 +98,14 @@ def _arguments_of(model: PreTrainedModel) -> frozenset[str]:
     return frozenset(names)
 
 
-def target_logprobs(
-    logits: Tensor,
-    targets: Sequence[int],
-    rows: Sequence[int] | None = None,
-) -> Logprobs:
-    """Return natural-log probabilities of tokens, read from the device.
+def logprobs_of(logits: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+    """Return natural-log probabilities of tokens, float32, ``[len(targets)]``, on their device.
 
     Args:
         logits: ``[n, vocabulary]``.
         targets: Token ids.
-        rows: The row of ``logits`` that predicts each target; row i for the i-th by default.
-
-    Returns:
-        float32, ``[len(targets)]``, in nats.
+        rows: The row of ``logits`` that predicts each target.
     """
-    if rows is None:
-        rows = range(len(targets))
-    wanted = on_device(targets, logits.device)
-    predicting = on_device(rows, logits.device)
-    found = logprobs_of(logits, wanted, predicting)
-    return from_device(found)
-
-
-def logprobs_of(logits: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-    """Return `target_logprobs` of numbers on the device, without reading them."""
     normaliser = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
     step = rows_at_once(logits)
     for at in range(0, logits.shape[0], step):

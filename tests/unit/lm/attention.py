@@ -121,3 +121,36 @@ def moved(prefix, device, dtype):
         there = placed(piece.ids, states, device, dtype)
         out = PrefixState((*out.pieces, *there.pieces))
     return out
+
+
+def attend_one_by_one(query, key, value, sequences, scale):
+    """Attention of a card's kernels on a processor, one sequence at a time."""
+    rows, heads, _ = query.shape
+    groups = heads // key.shape[1]
+    out = query.new_empty(rows, heads, value.shape[2])
+    lse = torch.empty(heads, rows, dtype=torch.float32)
+    query_starts = sequences.query_starts.tolist()
+    key_starts = sequences.key_starts.tolist()
+    for number in range(len(query_starts) - 1):
+        own = slice(query_starts[number], query_starts[number + 1])
+        seen = slice(key_starts[number], key_starts[number + 1])
+        queries = _by_head(query[own], 1)
+        keys = _by_head(key[seen], groups)
+        values = _by_head(value[seen], groups)
+        products = queries @ keys.transpose(1, 2)
+        products *= scale
+        if sequences.causal:
+            more = keys.shape[1] - queries.shape[1]
+            everything = torch.ones(products.shape[1:], dtype=torch.bool)
+            hidden = everything.triu(more + 1)
+            products.masked_fill_(hidden, -torch.inf)
+        lse[:, own] = products.logsumexp(dim=-1)
+        attended = products.softmax(dim=-1) @ values
+        out[own] = attended.transpose(0, 1).to(out.dtype)
+    return out, lse
+
+
+def _by_head(states, times):
+    """Heads first, in float32, with repeated heads, of ``[tokens, heads, width]``."""
+    by_head = states.transpose(0, 1).float()
+    return by_head.repeat_interleave(times, dim=0)

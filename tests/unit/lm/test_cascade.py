@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from attention import attention, planned, prefix_of, row_of
+from attention import attend_one_by_one, attention, planned, prefix_of, row_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import engine as engine_for
@@ -27,6 +27,13 @@ from ecs_plugins.lm.scoring.varlen import VarlenPlan
 pytestmark = pytest.mark.model
 
 TOLERANCE = 1e-4
+
+
+@pytest.fixture(autouse=True)
+def on_a_processor(monkeypatch):
+    """The attention of a card, computed here."""
+    monkeypatch.setattr(varlen, "attend_sequences", attend_one_by_one)
+
 
 # --- Forests -----------------------------------------------------------------------------------
 

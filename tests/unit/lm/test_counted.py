@@ -12,7 +12,7 @@ import transformers as tf
 from tiny_models import ids
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ecs_plugins.lm.scoring import padded, runner, tensors
+from ecs_plugins.lm.scoring import padded, tensors
 from ecs_plugins.lm.scoring.modules import fuse_norms
 from ecs_plugins.lm.scoring.packed import Batch, score
 from ecs_plugins.lm.scoring.packs import TokenBudget
@@ -73,7 +73,7 @@ def reads(monkeypatch):
         sizes.append(numbers.numel())
         return np.zeros(tuple(numbers.shape), dtype=np.float32)
 
-    for module in (tensors, runner, padded):
+    for module in (tensors, padded):
         monkeypatch.setattr(module, "from_device", read)
     return sizes
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from tiny_models import local, model, request, tokenizer
 
@@ -164,18 +165,34 @@ def test_a_file_deleted_while_loaded_ends_nothing_but_the_next_loading(damaged) 
         LocalLM.from_pretrained(damaged, dtype="bfloat16").warmup()
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"architectures": ["LlamaForSequenceClassification"]},
-        {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"},
-    ],
-)
-def test_a_model_that_is_not_causal_is_refused(damaged, changes) -> None:
+def test_a_model_with_an_encoder_is_refused(damaged) -> None:
+    changes = {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"}
     config = json.loads((damaged / "config.json").read_text())
     (damaged / "config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises(ModelError, match="not a causal language model"):
         LocalLM.from_pretrained(damaged).warmup()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("LlamaForSequenceClassification", "incomplete"), ("BertForMaskedLM", "not a causal")],
+)
+def test_a_model_of_another_task_is_refused(directory, tmp_path, kind, message) -> None:
+    kinds = getattr(transformers, kind)
+    config = kinds.config_class(
+        vocab_size=384,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        initializer_range=0.5,
+        num_attention_heads=2,
+        pad_token_id=0,
+    )
+    kinds(config).save_pretrained(tmp_path)
+    for path in directory.glob("tokenizer*"):
+        shutil.copy(path, tmp_path)
+    with pytest.raises(ModelError, match=message):
+        LocalLM.from_pretrained(tmp_path).warmup()
 
 
 @pytest.mark.parametrize("arguments", [{"dtype": "int3"}, {"deadline_s": 0.0}, {"max_token": 5}])

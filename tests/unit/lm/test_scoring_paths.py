@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as tf
+from attention import attend_one_by_one
 from scipy.special import rel_entr
 from tiny_models import (
     ASKED,
@@ -33,11 +34,11 @@ from ecs_plugins.lm.base import ScoreRequest, Segment
 from ecs_plugins.lm.encoding import to_result
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.remote.remote_lm import RemoteLM
-from ecs_plugins.lm.scoring import packed
+from ecs_plugins.lm.scoring import packed, varlen
 from ecs_plugins.lm.scoring.packs import TokenBudget
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.request import Comparison, Continuation, EngineResult, TokenRequest
-from ecs_plugins.lm.scoring.runner import target_logprobs
+from ecs_plugins.lm.scoring.runner import logprobs_of
 from ecs_plugins.lm.scoring.tensors import Readings, divergence_of
 
 pytestmark = pytest.mark.model
@@ -49,6 +50,12 @@ FAST = (
     ScoringPath.MASKED,
     ScoringPath.PADDED,
 )
+
+
+@pytest.fixture(autouse=True)
+def on_a_processor(monkeypatch):
+    """The attention of a card, computed here."""
+    monkeypatch.setattr(varlen, "attend_sequences", attend_one_by_one)
 
 
 def paths_of(family):
@@ -326,10 +333,10 @@ def test_log_softmax_is_float32_for_a_half_precision_model() -> None:
     generator = torch.Generator().manual_seed(0)
     drawn = 8 * torch.randn(300, 50, generator=generator)
     logits = drawn.bfloat16()
-    targets = [n % 50 for n in range(300)]
+    targets = torch.arange(300) % 50
     exact = torch.log_softmax(logits.double(), -1)
     wanted = exact[range(300), targets].numpy()
-    got = target_logprobs(logits, targets)
+    got = logprobs_of(logits, targets, torch.arange(300))
     np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 

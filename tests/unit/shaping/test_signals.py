@@ -302,8 +302,8 @@ def test_a_magnitude_only_ranks_and_never_says_that_a_passage_hurts(name):
 
 
 class Silent(FakeLanguageModel):
-    def _divergence(self, context, base, tokens):
-        return None
+    def _segment(self, context, text, base):
+        return super()._segment(context, text, None)
 
 
 def test_a_model_without_divergences_is_named_as_the_reason():
