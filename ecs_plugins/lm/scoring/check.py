@@ -6,8 +6,8 @@ every trait that a path can get wrong, and compares the result with plain forwar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,12 +15,9 @@ import torch
 from ecs_plugins.errors import ModelError, ScoringError
 from ecs_plugins.lm.scoring.packs import DEFAULT_TOKEN_BUDGET, TokenBudget
 from ecs_plugins.lm.scoring.prefix import PrefixTree
-from ecs_plugins.lm.scoring.profile import PACKED, ScoringPath
+from ecs_plugins.lm.scoring.profile import PACKED, ModelProfile, ScoringPath
 from ecs_plugins.lm.scoring.request import Continuation, Ids, Scores, TokenRequest
 from ecs_plugins.lm.scoring.runner import Runner, undisturbed
-
-if TYPE_CHECKING:
-    from ecs_plugins.lm.scoring.planner import ScoringEngine
 
 TOKENS = 72
 """Long enough for a prefix that is kept and a passage that is shared."""
@@ -40,8 +37,27 @@ _LOGITS = 2**26
 """Larger tables of a whole prompt's logits are not made for a check."""
 
 
+class Checked(Protocol):
+    """Parts of an engine that the self-check uses."""
+
+    runner: Runner
+    profile: ModelProfile
+    cache: PrefixTree
+
+    def run(
+        self,
+        path: ScoringPath,
+        request: TokenRequest,
+        candidates: Sequence[int],
+        budget: TokenBudget | None = None,
+        cache: PrefixTree | None = None,
+    ) -> tuple[Scores, int]:
+        """Score some candidates on a path; scores, and tokens computed."""
+        ...
+
+
 def failure_of(
-    engine: ScoringEngine,
+    engine: Checked,
     path: ScoringPath,
     threshold: int,
 ) -> str | None:
@@ -61,7 +77,7 @@ def failure_of(
     return None
 
 
-def _rows_beyond(engine: ScoringEngine) -> int:
+def _rows_beyond(engine: Checked) -> int:
     """Return the longest length up to `_ROWS` that the configuration names."""
     lengths = (engine.profile.window, *engine.profile.thresholds)
     short = [length for length in lengths if length < _ROWS]
@@ -69,7 +85,7 @@ def _rows_beyond(engine: ScoringEngine) -> int:
 
 
 def _difference(
-    engine: ScoringEngine,
+    engine: Checked,
     path: ScoringPath,
     request: TokenRequest,
     tokens: int,
