@@ -253,7 +253,9 @@ def _decoded(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
 
 
 def _padded_on_the_left(
-    prompts: Sequence[Ids], padding: int, device: torch.device
+    prompts: Sequence[Ids],
+    padding: int,
+    device: torch.device,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ids and attention mask, ``[prompts, width]``, padded on the left."""
     width = max(len(prompt) for prompt in prompts)
@@ -278,7 +280,9 @@ def _widened(states: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def _generation_config(
-    options: GenerationOptions, ends: list[int], padding: int
+    options: GenerationOptions,
+    ends: list[int],
+    padding: int,
 ) -> GenerationConfig:
     """Return a configuration with every field that ``generation_config.json`` may set.
 

@@ -45,7 +45,9 @@ def read_gguf(gguf: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
         _restore_digit_splitting(tokenizer, gguf)
         model = AutoModelForCausalLM.from_pretrained(
-            gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+            gguf.parent,
+            gguf_file=gguf.name,
+            dtype=torch.float32,
         )
     except Exception as error:
         raise ModelError(

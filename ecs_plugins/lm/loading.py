@@ -37,7 +37,8 @@ class LoadingOptions(Config):
     revision: str | None = Field(None, description="Branch, tag or commit on the hub.")
     trust_remote_code: bool = Field(False, description="Run code that the checkpoint brings along.")
     allow_download: bool = Field(
-        False, description="Whether the hub may be asked for what is not on this machine."
+        False,
+        description="Whether the hub may be asked for what is not on this machine.",
     )
 
     @property
@@ -78,7 +79,8 @@ def require_directory(name_or_path: str) -> None:
 
 @without_progress_bars()
 def load(
-    name_or_path: str, options: LoadingOptions
+    name_or_path: str,
+    options: LoadingOptions,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a model in evaluation mode and its tokenizer.
 
@@ -106,7 +108,12 @@ def load(
 
 
 def _load(
-    source: str, options: LoadingOptions, device: torch.device, dtype: torch.dtype, *, local: bool
+    source: str,
+    options: LoadingOptions,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    local: bool,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 

@@ -45,7 +45,10 @@ class _Runtime:
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        name: str,
     ) -> None:
         from ecs_plugins.lm.encoding import encoder_of
         from ecs_plugins.lm.generation import Generator
@@ -97,10 +100,13 @@ class LocalLMOptions(LoadingOptions):
     """Settings of a `LocalLM`, besides those of loading."""
 
     layout: ChatLayout | None = Field(
-        None, description="The chat layout; from the tokenizer's chat template by default."
+        None,
+        description="The chat layout; from the tokenizer's chat template by default.",
     )
     max_tokens: int | None = Field(
-        None, ge=1, description="A window shorter than the model's own, in tokens."
+        None,
+        ge=1,
+        description="A window shorter than the model's own, in tokens.",
     )
     token_budget: int | None = Field(
         None,
@@ -119,10 +125,14 @@ class LocalLMOptions(LoadingOptions):
         "its size.",
     )
     max_waiting: int = Field(
-        1024, ge=1, description="Calls that may wait or be under way; one more is refused."
+        1024,
+        ge=1,
+        description="Calls that may wait or be under way; one more is refused.",
     )
     deadline_s: float | None = Field(
-        None, gt=0, description="Seconds that a call may take; None for no limit."
+        None,
+        gt=0,
+        description="Seconds that a call may take; None for no limit.",
     )
 
 
@@ -243,7 +253,10 @@ class LocalLM:
         return runtime.model, runtime.tokenizer
 
     def score(
-        self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None
+        self,
+        requests: Sequence[ScoreRequest],
+        *,
+        deadline_s: float | None = None,
     ) -> list[ScoreResult]:
         """Return the token log-probabilities of every scored segment, in nats.
 
@@ -381,7 +394,9 @@ class LocalLM:
             return self._runtime
 
     def _scoring(
-        self, requests: Sequence[ScoreRequest], deadline_s: float | None = None
+        self,
+        requests: Sequence[ScoreRequest],
+        deadline_s: float | None = None,
     ) -> tuple[Scoring, Worker]:
         from ecs_plugins.lm.encoding import encode_request
         from ecs_plugins.lm.worker import Scoring

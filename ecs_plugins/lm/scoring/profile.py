@@ -20,7 +20,7 @@ _UNKNOWN_WINDOW = 32768
 _MASKED_ATTENTION = {"eager", "sdpa"}
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _NAMES_A_LENGTH = re.compile(
-    r"window|local|chunk|original_max|floor|top_?k|block_size|stride|distance|extent"
+    r"window|local|chunk|original_max|floor|top_?k|block_size|stride|distance|extent",
 )
 _NAMES_NO_LENGTH = re.compile(r"expert|moe|group|layer|feed_forward|patch|conv")
 

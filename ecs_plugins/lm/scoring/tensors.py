@@ -121,7 +121,12 @@ def attend(
     log-sum-exp is ``[batch, heads, rows]`` in float32.
     """
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, causal, scale=scale
+        query,
+        key,
+        value,
+        0.0,
+        causal,
+        scale=scale,
     )
     return out, lse.float()
 
