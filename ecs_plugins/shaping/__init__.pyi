@@ -1,7 +1,7 @@
 from .attribution.result import Attribution as Attribution
 from .config import ShapingConfig as ShapingConfig
+from .diagnostics import LabelledExample as LabelledExample
 from .diagnostics import ModelDiagnostics as ModelDiagnostics
-from .observations import LabelledExample as LabelledExample
 from .result import ShapedContext as ShapedContext
 from .result import Verdict as Verdict
 from .shaper import ContextShaper as ContextShaper

@@ -1,9 +1,7 @@
-"""Acceptance of scored passages: limits, repetitions, and three ways to accept.
+"""Acceptance of scored passages: limits, repetitions, and two ways to accept.
 
 ``independent`` scores once against the given context. ``stream`` is Algorithm 1: passages in the
-given order, and an accepted one joins the context C. ``greedy`` takes the best, lets it join C
-and scores the others again, so that a repetition loses its utility and a second hop gets its
-chance; one round of it is ``independent``.
+given order, and an accepted one joins the context C.
 
 A passage repeats another one by its text, or nearly, by the cosine of their TF-IDF vectors. Near
 repetitions have a guard that the paper does not have: a passage that brings a number or a
@@ -14,7 +12,7 @@ name which the kept one lacks is never redundant. "The meeting is on the 14th in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -279,30 +277,15 @@ Scorer = Callable[[Sequence[int], Sequence[int]], Mapping[int, UnitUtility]]
 """Scores passages, by index, once others are accepted; what cannot be scored is left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Scores and decisions by passage index; a passage without a decision was not scored.
 
-    ``accepted`` are kept passages in the order in which the context took them in, where that is
-    not the order of their scores; best first behind them, those that are not named.
+    ``accepted`` are kept passages in the order of acceptance.
     """
 
-    scored: dict[int, UnitUtility]
-    decisions: dict[int, Decision]
-    accepted: tuple[int, ...] = ()
-
-    def places(self) -> dict[int, int]:
-        """Kept passage -> its place in the order of acceptance, 1 is the first."""
-        best_first = by_score(self.scored)
-        others = [index for index in best_first if self.decisions[index].kept]
-        order = dict.fromkeys((*self.accepted, *others))
-        return {index: place for place, index in enumerate(order, start=1)}
-
-    def forget(self, indices: Iterable[int]) -> None:
-        """Take back scores and decisions of some passages."""
-        for index in indices:
-            self.scored.pop(index, None)
-            self.decisions.pop(index, None)
+    scored: Mapping[int, UnitUtility]
+    decisions: Mapping[int, Decision]
+    accepted: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,111 +304,47 @@ class Acceptance:
     sizes: Sizes
     repetitions: NearRepetitions
 
-    def select(
-        self, scored: Mapping[int, UnitUtility], kept: Sequence[int] = ()
-    ) -> dict[int, Decision]:
+    def independent(self, pool: Sequence[int]) -> Outcome:
         """Decide on passages from the best down.
 
-        A passage that does not fit the budget is passed over, and a smaller one may still fit. What
-        is ``kept`` already counts against the limits.
+        A passage that does not fit the budget is passed over, and a smaller one may still fit.
         """
-        taken = list(kept)
-        total = len(scored) + len(kept)
+        scored = self.score(pool, ())
+        kept: list[int] = []
         decisions: dict[int, Decision] = {}
-        for place, index in enumerate(by_score(scored), start=len(taken) + 1):
-            decision = self.limits.decide(scored[index], place, total)
+        for place, index in enumerate(by_score(scored), start=1):
+            decision = self.limits.decide(scored[index], place, len(scored))
             if decision.kept:
-                repeated = self.repetitions.of(index, taken)
-                no_room = self.limits.no_room(taken, index, self.sizes)
+                repeated = self.repetitions.of(index, kept)
+                no_room = self.limits.no_room(kept, index, self.sizes)
                 if repeated is not None:
                     decision = redundant(repeated, cut_by="redundancy_similarity")
                 elif no_room is not None:
                     decision = self.limits.crowded_out(place, no_room)
             if decision.kept:
-                taken.append(index)
+                kept.append(index)
             decisions[index] = decision
-        return decisions
+        return Outcome(scored, decisions, kept)
 
     def stream(self, pool: Sequence[int]) -> Outcome:
         """Algorithm 1. Passages that cannot be kept any more are not scored at all."""
-        outcome = Outcome({}, {})
+        scored: dict[int, UnitUtility] = {}
+        decisions: dict[int, Decision] = {}
         kept: list[int] = []
         for index in pool:
             repeated = self.repetitions.of(index, kept)
             if repeated is not None:
-                outcome.decisions[index] = redundant(repeated, cut_by="redundancy_similarity")
+                decisions[index] = redundant(repeated, cut_by="redundancy_similarity")
                 continue
-            no_room = self.limits.no_room(kept, index, self.sizes)
-            if no_room is not None:
-                outcome.decisions[index] = Decision(
-                    Verdict.UNSCORED,
-                    False,
-                    no_room.reason,
-                    no_room.setting,
-                )
+            full = self.limits.no_room(kept, index, self.sizes)
+            if full is not None:
+                decisions[index] = Decision(Verdict.UNSCORED, False, full.reason, full.setting)
                 continue
-            scored = self.score((index,), kept)
-            if index not in scored:
+            found = self.score((index,), kept)
+            if index not in found:
                 continue
-            place = len(kept) + 1
-            decision = self.limits.decide(scored[index], place, len(pool))
-            outcome.scored[index] = scored[index]
-            outcome.decisions[index] = decision
-            if decision.kept:
+            scored[index] = found[index]
+            decisions[index] = self.limits.decide(found[index], len(kept) + 1, len(pool))
+            if decisions[index].kept:
                 kept.append(index)
-        return replace(outcome, accepted=tuple(kept))
-
-    def greedy(self, pool: Sequence[int], rounds: int) -> Outcome:
-        """Accept the best, score the others again; after ``rounds`` scorings the last scores stand.
-
-        A single round scores every passage once, so that the order of the passages does not matter.
-        A passage that helped at first and no longer does once others are kept is redundant.
-        """
-        outcome = Outcome({}, {})
-        kept: list[int] = []
-        helped_alone: set[int] = set()
-        remaining = list(pool)
-        for turn in range(rounds):
-            scored = self.score(remaining, kept)
-            if turn == 0:
-                helped_alone = self._helping(scored)
-            elif not scored:
-                break
-            outcome.forget(remaining)  # what an earlier round said of them no longer holds
-            decisions = self.select(scored, kept)
-            outcome.scored.update(scored)
-            outcome.decisions.update(decisions)
-            if turn == rounds - 1:
-                break
-            takeable = [index for index in by_score(scored) if decisions[index].kept]
-            if not takeable:
-                break
-            kept.append(takeable[0])
-            remaining = [index for index in scored if index != takeable[0]]
-            if not remaining:
-                break
-        self._tell_helped_alone(outcome, helped_alone, kept)
-        return replace(outcome, accepted=tuple(kept))
-
-    def _helping(self, scored: Mapping[int, UnitUtility]) -> set[int]:
-        threshold = self.limits.threshold
-        if threshold is None:
-            return set()
-        return {index for index, utility in scored.items() if utility.utility >= threshold}
-
-    def _tell_helped_alone(
-        self,
-        outcome: Outcome,
-        indices: Iterable[int],
-        kept: Sequence[int],
-    ) -> None:
-        """Decide on passages that helped until others were kept, and do not any more."""
-        names = ", ".join(map(str, sorted(kept)))
-        known = f"{names} is known" if len(kept) == 1 else f"{names} are known"
-        for index in indices:
-            decision = outcome.decisions.get(index)
-            if decision is None or decision.verdict not in (Verdict.NEUTRAL, Verdict.HURTS):
-                continue
-            utility = outcome.scored[index].utility
-            reason = f"helped alone, adds {utility:+.3f} {self.limits.unit} once {known}"
-            outcome.decisions[index] = Decision(Verdict.REDUNDANT, False, reason)
+        return Outcome(scored, decisions, kept)

@@ -21,8 +21,6 @@ DEFAULT_TOP_K = 5
 """Passages kept at most when neither threshold, ``top_k`` nor ``max_tokens`` is set."""
 PRUNED_TOP_K = 2 * DEFAULT_TOP_K
 """The same where only a budget is set for what is left of passages by sentences."""
-GREEDY_ROUNDS = 3
-"""Times that ``acceptance="greedy"`` scores; afterwards the last scores stand."""
 SEED = 42
 """Seed of signals that sample."""
 PAPER_LENGTH_PENALTY = 0.002
@@ -128,8 +126,7 @@ class ShapingConfig(Config):
             passages.
         acceptance: ``"independent"`` scores every passage against the given context alone.
             ``"stream"`` is Algorithm 1: passages in the given order, read as they are, and an
-            accepted one joins the context. ``"greedy"`` takes the best, lets it join the context
-            and scores the others again, `GREEDY_ROUNDS` times.
+            accepted one joins the context.
         redundancy_similarity: TF-IDF cosine to a kept passage from which on another one is
             `redundant`; None turns it off. Exact repetitions are always redundant.
         unit: ``"sentence"`` leaves out of kept passages the sentences that do not help
@@ -163,7 +160,7 @@ class ShapingConfig(Config):
     max_tokens: int | None = Field(default=None, ge=1)
     max_characters: int | None = Field(default=None, ge=1)
     keep_share: float | None = Field(default=None, gt=0.0, le=1.0)
-    acceptance: Literal["independent", "stream", "greedy"] = "independent"
+    acceptance: Literal["independent", "stream"] = "independent"
     redundancy_similarity: float | None = Field(default=PAPER_REDUNDANCY_SIMILARITY, gt=0.0, le=1.0)
     unit: Literal["passage", "sentence"] = "passage"
     on_error: Literal["return_input", "raise"] = "return_input"

@@ -1,60 +1,62 @@
 """Fitness of a model for context shaping, measured on a user's own examples.
 
 The paper found the same signal to be worth .265 F1 with one model and .020 with another (section
-4.4.2), so a model is measured before it is deployed.
+4.4.2), so a model is measured before it is deployed. Besides the passages of a question, each
+signal reads unrelated ones, which belong to other questions: the red herrings of Theorem 3.2, by
+which it should not be moved.
 
 A signal is *fit* if it puts evidence before distractors clearly more often than chance and its
-threshold lies above both its numeric noise and its values for unrelated passages. It is *weak* if
-it ranks and one of these fails, and *unfit* if it may as well be chance.
+threshold lies above its values for unrelated passages. It is *weak* if it ranks and one of these
+fails, and *unfit* if it may as well be chance.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, NotRequired
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
 
-from ecs_plugins.common.files import read_text, read_versioned, write_atomically
+from ecs_plugins.common.files import (
+    read_records,
+    read_text,
+    read_versioned,
+    sampled,
+    write_atomically,
+)
 from ecs_plugins.common.rendering import rendered
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.shaping.config import ShapingConfig, is_signal
-from ecs_plugins.shaping.observations import (
-    LabelledExample,
-    Noise,
-    Observed,
-    Progress,
-    data_hash,
-    observe,
-)
-from ecs_plugins.shaping.probability import SHIPPED, LabelledList, ProbabilityFit
-from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
+from ecs_plugins.shaping.config import ShapingConfig, is_signal, resolve_signal
+from ecs_plugins.shaping.probability import LabelledList, ProbabilityFit
+from ecs_plugins.shaping.shaper import ContextShaper
 from ecs_plugins.shaping.signals.base import Signal
-from ecs_plugins.shaping.statistics import (
-    Distribution,
-    Estimate,
-    Groups,
-    Labels,
-    Threshold,
-    held_out_threshold,
-    question_auc,
-)
 
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.bool_]
+Groups = npt.NDArray[np.int64]
+
+Progress = Callable[[int, int], None]
+"""Called with the number of finished steps and of all steps."""
+
+UNRELATED = 4
+"""Unrelated passages per question."""
 FIT_AUC = 0.75
 """AUC from which on a signal ranks well."""
-POOR_F1 = 0.5
-"""Held-out F1 below which a threshold is better not used to decide."""
 ENOUGH_QUESTIONS = 20
 """Questions with evidence and distractors below which nothing is called fit."""
+FOLDS = 5
+SEED = 42
 VERSION = 1
 """Of the format in which diagnostics are written."""
 _FORMAT = "ecs_plugins.ModelDiagnostics"
@@ -62,6 +64,99 @@ ANSWER_SIGNALS = ("answer_shift", "joint_shift")
 """Measured by default where every example has an answer."""
 LABEL_FREE_SIGNALS = ("query_likelihood", "query_likelihood+bm25+dense")
 """Measured by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledExample:
+    """A question about passages, with labels of those that answer it.
+
+    Attributes:
+        question: As a user asks it.
+        passages: A retriever's passages, evidence and distractors; none blank.
+        evidence: Indices of the passages that help to answer; may be empty.
+        answers: The answers that count, if they are known.
+
+    Raises:
+        InvalidInputError: A text is blank, an index is out of range or repeated, or there is no
+            passage.
+    """
+
+    question: str
+    passages: tuple[str, ...]
+    evidence: tuple[int, ...]
+    answers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        fault = self._fault()
+        if fault:
+            raise InvalidInputError(f"the example {self.question!r} {fault}")
+
+    def _fault(self) -> str:
+        """Return the fault of the example; empty if there is none."""
+        size = len(self.passages)
+        if isinstance(self.passages, str) or isinstance(self.answers, str):
+            return "needs lists of passages and answers"
+        if not self.question.strip():
+            return "needs a question"
+        if not all(map(str.strip, (*self.passages, *self.answers))):
+            return "has a blank passage or answer; leave it out"
+        if not size:
+            return "has no passages"
+        if not set(self.evidence) <= set(range(size)):
+            return (
+                f"needs evidence that are indices of its {size} passages, from 0; "
+                f"got {self.evidence}"
+            )
+        if len(set(self.evidence)) < len(self.evidence):
+            return f"repeats an index of its evidence {self.evidence}"
+        return ""
+
+    @property
+    def labels(self) -> tuple[bool, ...]:
+        """True for each passage that is evidence."""
+        return tuple(index in self.evidence for index in range(len(self.passages)))
+
+    @classmethod
+    def read(
+        cls, path: str | os.PathLike[str], *, limit: int | None = None, seed: int = SEED
+    ) -> list[LabelledExample]:
+        """Read JSON lines ``{question, passages, evidence, answer?}``.
+
+        Args:
+            path: The file. ``answer`` is a text or a list of texts that all count.
+            limit: Take a sample of this many, kept in the order of the file.
+            seed: Of the sample.
+
+        Raises:
+            StorageError: The file cannot be read.
+            InvalidInputError: A line cannot be used (it is named), or there is none.
+        """
+        examples = read_records(path, _example)
+        if not examples:
+            raise InvalidInputError(
+                f'{path} holds no examples; write one {{"question": "...", "passages": ["..."], '
+                '"evidence": [0]} per line'
+            )
+        return sampled(examples, limit, seed)
+
+
+class _Record(TypedDict):
+    question: str
+    passages: list[str]
+    evidence: list[int]
+    answer: NotRequired[str | list[str] | None]
+
+
+def _example(line: str, _: int) -> LabelledExample:
+    record = TypeAdapter(_Record).validate_json(line, strict=True)
+    answer = record.get("answer") or ()
+    answers = (answer,) if isinstance(answer, str) else tuple(filter(None, answer))
+    return LabelledExample(
+        record["question"],
+        tuple(record["passages"]),
+        tuple(record["evidence"]),
+        answers,
+    )
 
 
 class Fitness(StrEnum):
@@ -73,14 +168,35 @@ class Fitness(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its 95 % interval, from resampled questions."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A threshold for the best F1, with its precision and recall on held-out questions."""
+
+    value: float
+    precision: float
+    recall: float
+
+
+@dataclass(frozen=True, slots=True)
 class SignalDiagnostics:
     """One signal with one model.
 
     Attributes:
+        reasons: Why the verdict is this one.
         auc: Mean over questions of the AUC of evidence against distractors, by the passages' order;
             None without a question that has both.
-        evidence, distractors, unrelated: Utilities of passages, the unrelated ones from other
-            questions; None if there are none.
+        unrelated: Utility that 95 % of unrelated passages do not reach; None if there are none.
         threshold: The fitted one; None if none can be fitted or trusted.
         questions: Number of questions with evidence and distractors.
         unscored: Number of passages that could not be scored.
@@ -93,10 +209,7 @@ class SignalDiagnostics:
     verdict: Fitness
     reasons: tuple[str, ...]
     auc: Estimate | None
-    evidence: Distribution | None
-    distractors: Distribution | None
-    unrelated: Distribution | None
-    noise: Noise
+    unrelated: float | None
     threshold: Threshold | None
     questions: int
     unscored: int
@@ -110,20 +223,12 @@ class ModelDiagnostics:
 
     Attributes:
         model: Name of the model; the numbers hold for no other.
-        created: ISO 8601 date and time with time zone.
-        data_hash: SHA-256 of the examples.
-        examples, passages, evidence: Their numbers.
+        examples: Their number.
         signals: The best first.
     """
 
     model: str
-    created: str
-    package_version: str
-    data_hash: str
     examples: int
-    passages: int
-    evidence: int
-    seed: int
     signals: Annotated[tuple[SignalDiagnostics, ...], Field(min_length=1)]
 
     @classmethod
@@ -133,7 +238,6 @@ class ModelDiagnostics:
         examples: Sequence[LabelledExample],
         *,
         signals: Sequence[str | Signal] | None = None,
-        seed: int = 42,
         progress: Progress | None = None,
     ) -> ModelDiagnostics:
         """Measure how well a model tells evidence from distractors.
@@ -143,7 +247,6 @@ class ModelDiagnostics:
             examples: Labelled questions of the kind that will be asked; 20 to 50 do.
             signals: Names or own signals; by default `LABEL_FREE_SIGNALS`, and `ANSWER_SIGNALS`
                 where every example has an answer.
-            seed: Draws unrelated passages, folds and resamples.
             progress: Called after every question of every signal.
 
         Raises:
@@ -151,25 +254,26 @@ class ModelDiagnostics:
             ConfigurationError: A signal is unknown, or asks for what the model does not give.
             ModelError: The model cannot score.
         """
-        from ecs_plugins import __version__
-
+        if len(examples) < 2:
+            raise InvalidInputError(
+                f"{len(examples)} examples are too few: unrelated passages are those of other "
+                "questions, so give at least two"
+            )
         if signals is None:
             answered = all(example.answers for example in examples)
             signals = LABEL_FREE_SIGNALS + (ANSWER_SIGNALS if answered else ())
-        observed = observe(model, examples, signals, seed=seed, progress=progress)
-        signal_diagnostics = [_diagnosed(each, examples, model.name, seed) for each in observed]
-        signal_diagnostics.sort(key=_best_first)
-        return cls(
-            model=model.name,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            package_version=__version__,
-            data_hash=data_hash(examples),
-            examples=len(examples),
-            passages=sum(len(example.passages) for example in examples),
-            evidence=sum(len(example.evidence) for example in examples),
-            seed=seed,
-            signals=tuple(signal_diagnostics),
-        )
+        resolved = _resolved(signals, examples)
+        unrelated = [_unrelated(examples, number) for number in range(len(examples))]
+        measured: list[SignalDiagnostics] = []
+        for number, signal in enumerate(resolved):
+            observed = _Observed(signal)
+            for place, example in enumerate(examples, start=1):
+                observed.read(model, example, unrelated[place - 1])
+                if progress is not None:
+                    done = number * len(examples) + place
+                    progress(done, len(resolved) * len(examples))
+            measured.append(observed.judged())
+        return cls(model.name, len(examples), tuple(sorted(measured, key=_best_first)))
 
     @property
     def verdict(self) -> Fitness:
@@ -190,14 +294,11 @@ class ModelDiagnostics:
             f"{', '.join(measured.signal for measured in self.signals)}"
         )
 
-    def config(
-        self, signal: str | None = None, *, threshold: float | None = None, **settings: Any
-    ) -> ShapingConfig:
+    def config(self, signal: str | None = None, **settings: Any) -> ShapingConfig:
         """Return a configuration whose threshold was measured.
 
         Args:
             signal: A measured signal; the best by default.
-            threshold: Yours instead of the fitted one.
             **settings: Other fields of `ShapingConfig`.
 
         Returns:
@@ -205,11 +306,11 @@ class ModelDiagnostics:
             ranks then. The fitted probability is an argument of `ContextShaper`.
 
         Raises:
-            ConfigurationError: The signal was not measured or is not known by its name, your
-                threshold lies within the numeric noise, or a setting is unknown.
+            ConfigurationError: The signal was not measured or is not known by its name, or a
+                setting is unknown.
 
         Warns:
-            RuntimeWarning: The signal is unfit, or the threshold lets unrelated passages pass.
+            RuntimeWarning: The signal is unfit.
         """
         measured = self.signals[0] if signal is None else self.signal(signal)
         if not is_signal(measured.signal):
@@ -217,27 +318,14 @@ class ModelDiagnostics:
                 f"{measured.signal!r} is an own signal: pass the object to "
                 "ShapingConfig(signal=...)"
             )
-        if threshold is not None and threshold <= measured.noise.largest:
-            raise ConfigurationError(
-                f"a threshold of {threshold:g} {measured.unit} lies within the numeric noise of "
-                f"{measured.signal} with {self.model} ({measured.noise.largest:.2g}): use a "
-                "higher one, or a more exact dtype"
-            )
-        if threshold is None and measured.threshold is not None:
-            threshold = measured.threshold.value
-        doubts: Sequence[str] = objections(
-            threshold, measured.unit, measured.noise, measured.unrelated
-        )
         if measured.verdict is Fitness.UNFIT:
-            doubts = list(measured.reasons)
-        if doubts:
             warnings.warn(
-                f"{measured.signal} with {self.model}: {'; '.join(doubts)}",
+                f"{measured.signal} with {self.model}: {'; '.join(measured.reasons)}",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        fitted = {"signal": measured.signal, "threshold": threshold}
-        return ShapingConfig(**(fitted | settings))
+        threshold = measured.threshold.value if measured.threshold else None
+        return ShapingConfig(**{"signal": measured.signal, "threshold": threshold, **settings})
 
     def report(self) -> str:
         """Return a paragraph per signal, the best first."""
@@ -284,153 +372,225 @@ class ModelDiagnostics:
         return cls.from_json(read_text(path), source=str(path))
 
 
-class _Scored(NamedTuple):
-    """Scored passages of all examples, own ones and unrelated ones, with labels and questions."""
+class _Passage(NamedTuple):
+    """A scored passage: its numbers, its label, and its question by number."""
 
-    lists: list[LabelledList]
-    own: list[PassageVerdict]
-    foreign: list[PassageVerdict]
-    labels: Labels
-    questions: Groups
-
-
-def _scored(results: Sequence[ShapedContext], examples: Sequence[LabelledExample]) -> _Scored:
-    """Take results apart: an example's own passages stand before the unrelated ones."""
-    lists: list[LabelledList] = []
-    own: list[PassageVerdict] = []
-    foreign: list[PassageVerdict] = []
-    numbers: list[int] = []
-    for number, (shaped, example) in enumerate(zip(results, examples, strict=True)):
-        size = len(example.passages)
-        pairs = zip(shaped.verdicts[:size], example.labels, strict=True)
-        scored = [(verdict, label) for verdict, label in pairs if verdict.score is not None]
-        parts = [{**verdict.parts, "utility": verdict.utility or 0.0} for verdict, _ in scored]
-        lists.append(LabelledList(parts, [label for _, label in scored]))
-        own += [verdict for verdict, _ in scored]
-        numbers += [number] * len(scored)
-        foreign += [verdict for verdict in shaped.verdicts[size:] if verdict.utility is not None]
-    labels = [label for each in lists for label in each.labels]
-    questions = np.array(numbers, dtype=np.int64)
-    return _Scored(lists, own, foreign, np.array(labels, dtype=np.bool_), questions)
+    utility: float
+    order: float
+    helps: bool
+    question: int
 
 
-def _diagnosed(
-    observed: Observed, examples: Sequence[LabelledExample], model: str, seed: int
-) -> SignalDiagnostics:
-    """Judge one signal by its results."""
-    signal, results, noise = observed
-    lists, own, foreign, labels, questions = _scored(results, examples)
-    utilities = np.array([verdict.utility for verdict in own], dtype=np.float64)
-    orders = np.array([verdict.score for verdict in own], dtype=np.float64)
-    unrelated = Distribution.of(np.array([each.utility for each in foreign], dtype=np.float64))
-    estimate, number = question_auc(orders, labels, questions, seed=seed)
-    verdict, reasons = _ranking(estimate, number, noise, Distribution.of(utilities))
-    threshold: Threshold | None = None
-    if verdict is not Fitness.UNFIT:
-        by_utility, _ = question_auc(utilities, labels, questions, seed=seed)
-        fitted = held_out_threshold(utilities, labels, questions, seed=seed)
-        threshold, doubts = _trusted(fitted, by_utility, signal.unit, noise, unrelated)
-        reasons += doubts
-        is_poor = threshold is not None and threshold.f1 < POOR_F1
-        if doubts and not (is_poor and len(doubts) == 1):
+class _Observed:
+    """Results of one signal, example by example."""
+
+    def __init__(self, signal: Signal) -> None:
+        self._signal = signal
+        self._passages: list[_Passage] = []
+        self._lists: list[LabelledList] = []
+        self._unrelated: list[float] = []
+        self._unscored = 0
+        self._tokens = 0
+        self._computed = 0
+
+    def read(
+        self, model: LanguageModel, example: LabelledExample, unrelated: Sequence[str]
+    ) -> None:
+        """Score the passages of an example, and unrelated ones.
+
+        Only a signal that needs an answer is told it: the others are made for questions whose
+        answer is not known.
+        """
+        config = ShapingConfig(
+            signal=self._signal,
+            ranker=None,
+            redundancy_similarity=None,
+            on_error="raise",
+        )
+        answers = example.answers if self._signal.needs_answer else ()
+        passages = [*example.passages, *unrelated]
+        shaped = ContextShaper(model, config).shape(example.question, passages, answer=answers)
+        parts: list[dict[str, float]] = []
+        labels: list[bool] = []
+        for verdict in shaped.verdicts:
+            is_own = verdict.index < len(example.passages)
+            if verdict.utility is None or verdict.score is None:
+                self._unscored += is_own
+                continue
+            self._tokens += verdict.tokens
+            if not is_own:
+                self._unrelated.append(verdict.utility)
+                continue
+            helps = example.labels[verdict.index]
+            row = _Passage(verdict.utility, verdict.score, helps, len(self._lists))
+            self._passages.append(row)
+            parts.append({**verdict.parts, "utility": verdict.utility})
+            labels.append(helps)
+        self._lists.append(LabelledList(parts, labels))
+        self._computed += shaped.ledger.total()
+
+    def judged(self) -> SignalDiagnostics:
+        """Return the verdict on the signal."""
+        labels = np.array([each.helps for each in self._passages], dtype=np.bool_)
+        questions = np.array([each.question for each in self._passages], dtype=np.int64)
+        utilities = np.array([each.utility for each in self._passages], dtype=np.float64)
+        orders = np.array([each.order for each in self._passages], dtype=np.float64)
+        auc, number = question_auc(orders, labels, questions)
+        verdict, reasons = _ranking(auc, number)
+        unrelated = float(np.quantile(self._unrelated, 0.95)) if self._unrelated else None
+        threshold = None
+        by_utility, _ = question_auc(utilities, labels, questions)
+        if by_utility is not None and by_utility.low > 0.5:
+            threshold = held_out_threshold(utilities, labels, questions)
+        elif verdict is not Fitness.UNFIT:
             verdict = Fitness.WEAK
-    reasons += [
-        f"its own threshold: {doubt}"
-        for doubt in objections(signal.threshold, signal.unit, noise, unrelated)
-    ]
-    tokens = sum(each.tokens for each in (*own, *foreign))
-    return SignalDiagnostics(
-        signal=signal.name,
-        unit=signal.unit,
-        verdict=verdict,
-        reasons=tuple(reasons),
-        auc=estimate,
-        evidence=Distribution.of(utilities[labels]),
-        distractors=Distribution.of(utilities[~labels]),
-        unrelated=unrelated,
-        noise=noise,
-        threshold=threshold,
-        questions=number,
-        unscored=sum(len(example.passages) for example in examples) - len(own),
-        tokens=sum(shaped.ledger.total() for shaped in results) / max(1, tokens),
-        probability=ProbabilityFit.fitted_to_lists(lists, prior=SHIPPED.get((model, signal.name))),
-    )
+            reasons += (f"no threshold: its utility alone may be chance ({by_utility})",)
+        if threshold is not None and unrelated is not None and threshold.value < unrelated:
+            verdict = max(verdict, Fitness.WEAK, key=list(Fitness).index)
+            reasons += ("its threshold lets more than 5 % of unrelated passages pass",)
+        return SignalDiagnostics(
+            signal=self._signal.name,
+            unit=self._signal.unit,
+            verdict=verdict,
+            reasons=reasons,
+            auc=auc,
+            unrelated=unrelated,
+            threshold=None if verdict is Fitness.UNFIT else threshold,
+            questions=number,
+            unscored=self._unscored,
+            tokens=self._computed / max(1, self._tokens),
+            probability=ProbabilityFit.fitted_to_lists(self._lists),
+        )
 
 
-def _ranking(
-    estimate: Estimate | None, questions: int, noise: Noise, utilities: Distribution | None
-) -> tuple[Fitness, list[str]]:
+def _ranking(auc: Estimate | None, questions: int) -> tuple[Fitness, tuple[str, ...]]:
     """Judge the ranking alone."""
-    if estimate is None or utilities is None:
-        return Fitness.UNFIT, ["no question has both evidence and distractors that could be scored"]
-    ranking = f"evidence goes before a distractor with probability {estimate}"
-    if estimate.low <= 0.5:
-        return Fitness.UNFIT, [f"{ranking}, which may be chance"]
-    if noise.largest > utilities.sd:
-        return Fitness.UNFIT, [
-            ranking,
-            f"its numeric noise ({noise.largest:.2g}) exceeds the differences between passages "
-            f"(standard deviation {utilities.sd:.2g}): load the model in float32",
-        ]
+    if auc is None:
+        return Fitness.UNFIT, ("no question has both evidence and distractors that were scored",)
+    ranking = f"evidence goes before a distractor with probability {auc}"
+    if auc.low <= 0.5:
+        return Fitness.UNFIT, (f"{ranking}, which may be chance",)
     if questions < ENOUGH_QUESTIONS:
-        return Fitness.WEAK, [
+        return Fitness.WEAK, (
             ranking,
             f"only {questions} questions have evidence and distractors; {ENOUGH_QUESTIONS} are "
             "needed to call a signal fit",
-        ]
-    if estimate.value < FIT_AUC:
-        return Fitness.WEAK, [f"{ranking}, below {FIT_AUC:g}"]
-    return Fitness.FIT, [ranking]
-
-
-def _trusted(
-    threshold: Threshold | None,
-    by_utility: Estimate | None,
-    unit: str,
-    noise: Noise,
-    unrelated: Distribution | None,
-) -> tuple[Threshold | None, list[str]]:
-    """Return the fitted threshold if it can be trusted, and the doubts about it."""
-    # Some signals order by more than the utility, which a threshold is compared with.
-    if by_utility is not None and by_utility.low <= 0.5:
-        return None, [
-            f"its utility alone puts evidence first with probability {by_utility}, which may be "
-            "chance, so it has no threshold: rank only"
-        ]
-    if threshold is None:
-        return None, []
-    if threshold.value <= noise.largest:
-        return None, [
-            f"the fitted threshold of {threshold.value:.3g} lies within the numeric noise of "
-            f"{noise.largest:.2g} and is refused: rank only"
-        ]
-    doubts = objections(threshold.value, unit, noise, unrelated)
-    if threshold.f1 < POOR_F1:
-        doubts.append(
-            f"its threshold decides poorly (precision {threshold.precision:.2f}, recall "
-            f"{threshold.recall:.2f} on held-out questions): rank with top_k"
         )
-    return threshold, doubts
-
-
-def objections(
-    threshold: float | None, unit: str, noise: Noise, unrelated: Distribution | None
-) -> list[str]:
-    """Return the objections to a threshold."""
-    doubts: list[str] = []
-    if threshold is None:
-        return doubts
-    if threshold <= noise.largest:
-        doubts.append(f"{threshold:.3g} {unit} lie within the numeric noise of {noise.largest:.2g}")
-    if unrelated is not None and threshold < unrelated.high:
-        doubts.append(
-            f"{threshold:.3g} {unit} let more than 5 % of unrelated passages pass, whose 95 % "
-            f"quantile is {unrelated.high:.3g}"
-        )
-    return doubts
+    if auc.value < FIT_AUC:
+        return Fitness.WEAK, (f"{ranking}, below {FIT_AUC:g}",)
+    return Fitness.FIT, (ranking,)
 
 
 def _best_first(diagnostics: SignalDiagnostics) -> tuple[int, float]:
     """Order by verdict, then by the lower end of the AUC."""
     lowest = diagnostics.auc.low if diagnostics.auc else 0.0
     return list(Fitness).index(diagnostics.verdict), -lowest
+
+
+def _resolved(signals: Sequence[str | Signal], examples: Sequence[LabelledExample]) -> list[Signal]:
+    if isinstance(signals, str):
+        raise InvalidInputError(f"signals is a list; write [{signals!r}]")
+    resolved = [resolve_signal(signal, has_answer=True) for signal in signals]
+    names = [signal.name for signal in resolved]
+    if not names or len(set(names)) < len(names):
+        raise InvalidInputError(f"name at least one signal, and none twice; got {names}")
+    needing = [signal.name for signal in resolved if signal.needs_answer]
+    lacking = [example.question for example in examples if not example.answers]
+    if needing and lacking:
+        raise InvalidInputError(
+            f"{', '.join(needing)} needs answers, and {lacking[0]!r} has none: add them, or "
+            "leave out these signals"
+        )
+    return resolved
+
+
+def _unrelated(examples: Sequence[LabelledExample], of: int) -> list[str]:
+    """Draw passages of other examples."""
+    own = {passage.strip() for passage in examples[of].passages}
+    others: dict[str, None] = {}  # in order, each once
+    for example in examples:
+        for passage in example.passages:
+            if passage.strip() not in own:
+                others[passage] = None
+    draw = random.Random(f"{SEED}:{of}")
+    return draw.sample(list(others), min(UNRELATED, len(others)))
+
+
+# Statistics: passages of one question are alike, so whole questions are held out or resampled.
+
+
+def question_auc(scores: Floats, labels: Labels, questions: Groups) -> tuple[Estimate | None, int]:
+    """Return the mean AUC within questions, and the number of questions that have one.
+
+    Ranking needs this one: passages compete only with others for the same question.
+    """
+    from scipy.stats import bootstrap
+    from sklearn.metrics import roc_auc_score
+
+    of_each: list[float] = []
+    for question in np.unique(questions):
+        own = questions == question
+        if 0 < labels[own].sum() < own.sum():
+            of_each.append(float(roc_auc_score(labels[own], scores[own])))
+    if not of_each:
+        return None, 0
+    mean = float(np.mean(of_each))
+    if np.ptp(of_each) == 0.0:  # nothing to resample
+        return Estimate(mean, mean, mean), len(of_each)
+    resampled = bootstrap(
+        (of_each,), np.mean, n_resamples=1000, method="percentile", rng=SEED
+    ).confidence_interval
+    return Estimate(mean, float(resampled.low), float(resampled.high)), len(of_each)
+
+
+def best_threshold(scores: Floats, labels: Labels) -> float:
+    """Return the threshold, 0 or more, of the best F1; the larger one of equals.
+
+    It lies midway between two scores, or at 0 where everything above that is kept.
+    """
+    from sklearn.metrics import precision_recall_curve
+
+    # A negative score is never kept: below every candidate, it only counts as missed evidence.
+    clipped = np.where(scores < 0.0, -1.0, scores)
+    precision, recall, values = precision_recall_curve(labels, clipped)
+    together = np.maximum(precision + recall, 1e-12)
+    f1 = (2.0 * precision * recall / together)[:-1]
+    f1[values < 0.0] = -1.0
+    at = len(f1) - 1 - int(np.argmax(f1[::-1] >= f1.max() - 1e-12))
+    below = values[at - 1] if at else -1.0
+    return 0.0 if below < 0.0 else float((values[at] + below) / 2.0)
+
+
+def held_out_threshold(scores: Floats, labels: Labels, questions: Groups) -> Threshold | None:
+    """Return the best threshold, with precision and recall of those fitted without each fold.
+
+    None with fewer than two questions, or without both evidence and distractors.
+    """
+    from sklearn.metrics import precision_score, recall_score
+
+    kept = np.zeros(len(labels), dtype=bool)
+    is_fitted = False
+    for inside, outside in folds(questions):
+        if labels[inside].any():
+            kept[outside] = scores[outside] >= best_threshold(scores[inside], labels[inside])
+            is_fitted = True
+    if labels.all() or not is_fitted:
+        return None
+    return Threshold(
+        value=best_threshold(scores, labels),
+        precision=float(precision_score(labels, kept, zero_division=0.0)),
+        recall=float(recall_score(labels, kept, zero_division=0.0)),
+    )
+
+
+def folds(questions: Groups) -> Iterator[tuple[Labels, Labels]]:
+    """Yield masks of the fitted and the held-out part: whole questions, each held out once."""
+    from sklearn.model_selection import KFold
+
+    unique = np.unique(questions)
+    if unique.size < 2:
+        return
+    splits = KFold(min(FOLDS, unique.size), shuffle=True, random_state=SEED)
+    for _, held_out in splits.split(unique):
+        outside = np.isin(questions, unique[held_out])
+        yield ~outside, outside

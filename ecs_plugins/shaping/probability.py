@@ -7,22 +7,14 @@ known. It belongs to a model and a signal: `SHIPPED` holds what comes with the p
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
-from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from pydantic import TypeAdapter
-
-from ecs_plugins.common.files import read_text, read_versioned, write_atomically
 from ecs_plugins.ranking.fused import learned, z_scores
 from ecs_plugins.shaping.signals.base import UnitUtility, by_score
-from ecs_plugins.shaping.statistics import Floats, Labels
 
 FEATURES = (
     "explained",
@@ -32,11 +24,8 @@ FEATURES = (
     "answer_shift_per_token",
 )
 """Parts of a verdict that a fit uses where the signal gives them; else it uses the utility."""
-_FORMAT = "ecs_plugins.ProbabilityFit"
-PRIOR_SD = 3.0
-"""How far a weight may well lie from that of a prior: half of what the shipped ones are."""
-NO_PRIOR_SD = 10.0
-"""The same without a prior, around 0."""
+INVERSE_RIDGE = 100.0
+"""Of the regression: few examples give small weights."""
 
 
 class LabelledList(NamedTuple):
@@ -52,34 +41,6 @@ class ProbabilityFit:
 
     intercept: float
     weights: Mapping[str, float]
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a JSON file, whole or not at all.
-
-        Raises:
-            StorageError: It cannot be written.
-        """
-        head = {"format": _FORMAT, "version": 1}
-        text = json.dumps({**head, **asdict(self)}, indent=1, allow_nan=False)
-        return write_atomically(Path(path), f"{text}\n")
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> ProbabilityFit:
-        """Read a file that `save` wrote.
-
-        Raises:
-            StorageError: It cannot be read.
-            InvalidInputError: It is something else, damaged, or of another version.
-        """
-        return read_versioned(
-            TypeAdapter(cls),
-            read_text(path),
-            _FORMAT,
-            1,
-            source=str(path),
-            otherwise="does not hold a fitted probability; write one with save",
-            again="fit again",
-        )
 
     def of(self, parts: Mapping[str, float]) -> float | None:
         """Return the probability, in [0, 1]; None where a part is missing."""
@@ -110,36 +71,23 @@ class ProbabilityFit:
 
     @classmethod
     def fitted(
-        cls,
-        parts: Sequence[Mapping[str, float]],
-        labels: Sequence[bool],
-        prior: ProbabilityFit | None = None,
+        cls, parts: Sequence[Mapping[str, float]], labels: Sequence[bool]
     ) -> ProbabilityFit | None:
-        """Fitted to passages of which it is known whether they help; None if all are alike.
+        """Fit to passages of which it is known whether they help; None if all are alike."""
+        from sklearn.linear_model import LogisticRegression
 
-        It maximises the likelihood of the labels and the normal density of intercept and weights
-        around those of ``prior``, or around 0, with a standard deviation of `PRIOR_SD` or
-        `NO_PRIOR_SD`: few examples move a prior little.
-        """
         if len(set(labels)) < 2:
             return None
         common = set(FEATURES).intersection(*parts)
         names = [name for name in FEATURES if name in common] or ["utility"]
-        rows = [[1.0, *(each[name] for name in names)] for each in parts]
-        expected = np.zeros(1 + len(names))
-        sd = NO_PRIOR_SD
-        if prior is not None:
-            weights = [prior.weights.get(name, 0.0) for name in names]
-            expected = np.array([prior.intercept, *weights])
-            sd = PRIOR_SD
-        fitted = _most_likely(np.array(rows), np.array(labels, dtype=bool), expected, sd)
-        intercept, *own_weights = fitted.tolist()
-        return cls(intercept, dict(zip(names, own_weights, strict=True)))
+        rows = [[each[name] for name in names] for each in parts]
+        fitted = LogisticRegression(C=INVERSE_RIDGE, max_iter=500).fit(rows, labels)
+        return cls(
+            float(fitted.intercept_[0]), dict(zip(names, fitted.coef_[0].tolist(), strict=True))
+        )
 
     @classmethod
-    def fitted_to_lists(
-        cls, lists: Iterable[LabelledList], prior: ProbabilityFit | None = None
-    ) -> ProbabilityFit | None:
+    def fitted_to_lists(cls, lists: Iterable[LabelledList]) -> ProbabilityFit | None:
         """Fit to lists of passages, each also without its evidence; see `fitted`.
 
         From lists that all hold their evidence it would learn that the first one always helps.
@@ -150,7 +98,7 @@ class ProbabilityFit:
             others = without_evidence(each)
             parts += [*each.parts, *others]
             labels += [*each.labels, *[False] * len(others)]
-        return cls.fitted(parts, labels, prior)
+        return cls.fitted(parts, labels)
 
 
 def without_evidence(labelled: LabelledList) -> list[dict[str, float]]:
@@ -170,26 +118,6 @@ def without_evidence(labelled: LabelledList) -> list[dict[str, float]]:
     for parts, value in zip(ranked, relevance, strict=True):
         parts["relevance"] = value
     return others
-
-
-def _most_likely(rows: Floats, labels: Labels, expected: Floats, sd: float) -> Floats:
-    """Intercept and weights ``[n]`` of a logistic regression, expected to be some."""
-    from scipy.optimize import minimize
-
-    signs = np.where(labels, 1.0, -1.0)
-    precision = 1.0 / sd**2
-
-    def loss(weights: Floats) -> tuple[float, Floats]:
-        margins = signs * (rows @ weights)
-        away = weights - expected
-        # The derivative of ln(1 + exp(-m)) is that of its logistic function, without overflow.
-        wrong = 0.5 * (1.0 - np.tanh(0.5 * margins))
-        value = np.logaddexp(0.0, -margins).sum() + 0.5 * precision * (away @ away)
-        gradient = precision * away - rows.T @ (signs * wrong)
-        return float(value), gradient
-
-    found: Floats = minimize(loss, expected, jac=True, method="L-BFGS-B").x
-    return found
 
 
 def _shipped() -> ProbabilityFit:

@@ -28,7 +28,7 @@ class Verdict(StrEnum):
     HURTS = "hurts"
     """Its utility is below minus the threshold: it makes the answer less likely."""
     REDUNDANT = "redundant"
-    """It repeats a passage that is kept, or adds nothing once that one is known."""
+    """It repeats a passage that is kept."""
     UNSCORED = "unscored"
     """The model did not score it; the reason says why."""
 
@@ -53,7 +53,7 @@ class PassageVerdict:
         score: What the passages are ordered by; the utility, unless the signal orders by
             something else.
         place: Its place in the order of acceptance, 1 is the first; None if it was not kept. With
-            ``acceptance="greedy"`` or ``"stream"`` that is not the order of the scores.
+            ``acceptance="stream"`` that is not the order of the scores.
         spans: What stays of the text, where its sentences were chosen and not all of them stay.
         tokens_kept: Tokens of `kept_text`, where that is not the whole text.
         probability: That the passage helps to answer, in [0, 1]; it falls with the score. None

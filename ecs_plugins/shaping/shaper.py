@@ -38,7 +38,6 @@ from ecs_plugins.shaping.attribution.judging import as_judge
 from ecs_plugins.shaping.attribution.result import Attribution
 from ecs_plugins.shaping.choosing import Beyond, Budget
 from ecs_plugins.shaping.config import (
-    GREEDY_ROUNDS,
     SEED,
     ShapingConfig,
     make_parts,
@@ -305,10 +304,8 @@ class ContextShaper:
         sizes = Sizes(scoring.tokens, [len(text) for text in question.passages])
         repetitions = NearRepetitions(pooled, config.redundancy_similarity)
         acceptance = Acceptance(scorer, limits, sizes, repetitions)
-        if config.acceptance == "stream":
-            return acceptance.stream(list(pool.units))
-        rounds = GREEDY_ROUNDS if config.acceptance == "greedy" else 1
-        return acceptance.greedy(list(pool.units), rounds)
+        accept = acceptance.stream if config.acceptance == "stream" else acceptance.independent
+        return accept(list(pool.units))
 
     def _verdicts(
         self,
@@ -319,7 +316,7 @@ class ContextShaper:
         outcome: Outcome,
     ) -> list[PassageVerdict]:
         """Return the verdict on every passage."""
-        places = outcome.places()
+        places = {index: place for place, index in enumerate(outcome.accepted, start=1)}
         decisions = {**outcome.decisions, **reading.settled}
         verdicts: list[PassageVerdict] = []
         for index, passage in enumerate(question.passages):

@@ -93,7 +93,7 @@ SHAPER = st.builds(
     pool_size=st.integers(1, 6),
     top_k=st.one_of(st.none(), st.integers(1, 4)),
     max_tokens=st.one_of(st.none(), st.integers(1, 40)),
-    acceptance=st.sampled_from(["independent", "greedy", "stream"]),
+    acceptance=st.sampled_from(["independent", "stream"]),
     unit=st.sampled_from(["passage", "sentence"]),
     on_error=st.just("raise"),
 )
@@ -110,7 +110,9 @@ def test_shaping_gives_every_passage_a_verdict_and_changes_none(
         assert [verdict.text for verdict in shaped.verdicts] == passages
         assert [verdict.index for verdict in shaped.verdicts] == list(range(len(passages)))
         assert len(shaped.kept) <= (settings["top_k"] or len(passages))
-        assert shaped.tokens_after <= (settings["max_tokens"] or shaped.tokens_before)
+        most = settings["max_tokens"] or shaped.tokens_before
+        assert shaped.over_budget == (shaped.tokens_after > most)
+        assert len(shaped.kept) == 1 or not shaped.over_budget
         for verdict in shaped.verdicts:
             assert verdict.reason
             if verdict.utility is None:

@@ -221,7 +221,7 @@ def test_a_deep_copy_shares_a_model_that_cannot_be_pickled(make):
 
 @pytest.mark.filterwarnings("ignore:The function `loads` is in beta")
 def test_the_frameworks_json_is_the_component_and_refuses_a_live_object(kind):
-    config = ShapingConfig(pool_size=7, acceptance="greedy")
+    config = ShapingConfig(pool_size=7, acceptance="stream")
     back = kind.copied(
         kind.component(
             model="some/model",

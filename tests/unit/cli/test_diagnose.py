@@ -3,7 +3,6 @@ import json
 import pytest
 
 from ecs_plugins.shaping import ModelDiagnostics
-from ecs_plugins.shaping.probability import ProbabilityFit
 
 
 @pytest.fixture
@@ -46,6 +45,7 @@ def test_diagnostics_of_a_sample_are_written_and_json_alone_goes_to_standard_out
     assert status == 0, err
     found = ModelDiagnostics.load(file)
     assert (found.model, found.examples) == ("fake", 3)
+    assert found.signals[0].probability is not None
     assert ModelDiagnostics.from_json(out) == found
     assert str(file) in run(*command)[1]
 
@@ -73,36 +73,3 @@ def test_bad_input_ends_in_one_line_before_anything_is_measured(
     assert (status, out) == (1, "")
     assert message in err.splitlines()[-1]
     assert err.splitlines()[-1].startswith("ecs-plugins: ")
-
-
-@pytest.mark.slow
-def test_a_probability_is_learned_from_fifty_examples_and_written(run, data, tmp_path):
-    file = tmp_path / "shaping.json"
-    status, _, err = run("diagnose", "--fit", data(50), "--out", file)
-    assert status == 0, err
-    fit = ProbabilityFit.load(file)
-    best = {"explained": 0.9, "relevance": 2.0, "place": 0.0}
-    assert fit.of(best) > 0.5
-    _, shown, _ = run("diagnose", "--fit", data(50), "--json")
-    assert ProbabilityFit(**json.loads(shown)) == fit
-
-
-@pytest.mark.parametrize("options", [("--fit", "--data"), (), ("--fit",)])
-def test_too_few_examples_to_learn_from_or_two_files_are_refused(run, data, options):
-    path = data(49)
-    pairs = [part for option in options for part in (option, path)]
-    status, out, err = run("diagnose", *pairs)
-    assert status != 0
-    assert "--fit" in err
-    assert not out
-
-
-def test_settings_are_learned_from_traffic_without_a_model(run, tmp_path):
-    traffic = tmp_path / "traffic.jsonl"
-    passages = [{"parts": {"utility": share}, "used": share > 0.5} for share in (0.0, 0.9)]
-    line = {"version": 1, "model": "m", "signal": "query_likelihood", "support": 0.8}
-    traffic.write_text(f"{json.dumps({**line, 'passages': passages})}\n" * 50, encoding="utf-8")
-    status, out, err = run("diagnose", "--from-traffic", traffic, "--model", "m")
-    assert status == 0, err
-    assert "50 answers" in err
-    assert ProbabilityFit(**json.loads(out)).of({"utility": 0.9}) > 0.5

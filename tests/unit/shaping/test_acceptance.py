@@ -4,7 +4,7 @@ import pytest
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from ecs_plugins.shaping.acceptance import Acceptance, Limits, NearRepetitions, Sizes
+from ecs_plugins.shaping.acceptance import Limits, NearRepetitions, Sizes
 from ecs_plugins.shaping.signals.base import UnitUtility
 from tests.unit.shaping.outcomes import accepted, kept, verdicts
 from tests.unit.values import changeable
@@ -33,33 +33,6 @@ def test_independent_misses_the_second_hop_and_keeps_the_repetition():
     result, model = shape([FOUNDER, BORN, FOUNDER_AGAIN, NOISE])
     assert verdicts(result) == ["helps", "neutral", "helps", "neutral"]
     assert len(model.requests) == 1
-
-
-def test_greedy_finds_the_second_hop_and_drops_the_repetition():
-    result, model = shape([BORN, FOUNDER, FOUNDER_AGAIN, NOISE], acceptance="greedy")
-    assert verdicts(result) == ["helps", "helps", "redundant", "neutral"]
-    assert kept(result) == [0, 1]
-    assert accepted(result) == [1, 0]
-    assert [v.place for v in result.verdicts] == [2, 1, None, None]
-    assert "helped alone" in result.verdicts[2].reason
-    assert len(model.requests) == 3
-
-
-def test_greedy_pays_for_every_round():
-    passages = [BORN, FOUNDER, FOUNDER_AGAIN, NOISE]
-    once, _ = shape(passages)
-    thrice, _ = shape(passages, acceptance="greedy")
-    assert thrice.ledger.total() > 2 * once.ledger.total()
-
-
-def test_greedy_stops_when_nothing_more_may_be_kept():
-    result, model = shape(
-        [FOUNDER, BORN],
-        acceptance="greedy",
-        top_k=1,
-    )
-    assert len(result.kept) == 1
-    assert len(model.requests) <= 2
 
 
 def test_stream_takes_passages_in_the_given_order_and_lets_them_join_the_context():
@@ -131,24 +104,6 @@ def test_parts_that_are_no_parts_are_refused(part, value):
         ShapingConfig(**{part: value})
 
 
-def test_a_failed_later_round_clears_the_verdict():
-    class Forgetful(FakeLanguageModel):
-        def score(self, requests):
-            results = super().score(requests)
-            if len(self.requests) > 1:
-                results[0].unscored[1] = "too long now"
-            return results
-
-    config = ShapingConfig(acceptance="greedy", redundancy_similarity=None)
-    passages = ["Mia Lund founded it.", "She was born in Chile, Chile.", NOISE]
-    result = ContextShaper(Forgetful(lambda c, t: -9.0 + c.count("Chile")), config).shape(
-        QUESTION, passages, answer="Chile"
-    )
-    first = result.verdicts[0]
-    assert (str(first.verdict), first.kept, first.utility) == ("unscored", False, None)
-    assert "too long now" in first.reason
-
-
 def test_places_of_acceptance_follow_the_scores_and_of_a_stream_the_input():
     passages = [FOUNDER_AGAIN, NOISE, FOUNDER]
     independent, _ = shape(passages)
@@ -205,17 +160,6 @@ def test_a_passage_as_similar_as_the_limit_repeats_and_one_less_similar_does_not
     cosine = float((rows @ rows.T).toarray()[0, 1])
     assert NearRepetitions(passages, cosine).of(7, [3]) == 3
     assert NearRepetitions(passages, cosine + 1e-9).of(7, [3]) is None
-
-
-def test_a_passage_that_helped_by_just_the_threshold_is_redundant_once_it_adds_nothing():
-    def score(indices, kept):
-        return {index: UnitUtility(0.0 if kept else 1.0 - 0.5 * index) for index in indices}
-
-    acceptance = Acceptance(score, LIMITS, Sizes([1, 1, 1], [9, 9, 9]), NearRepetitions({}, None))
-    outcome = acceptance.greedy([0, 1, 2], rounds=2)
-    assert str(outcome.decisions[1].verdict) == "redundant"
-    assert outcome.decisions[1].reason.endswith("once 0 is known")
-    assert str(outcome.decisions[2].verdict) == "neutral"
 
 
 def test_shared_objects_are_immutable():

@@ -106,14 +106,12 @@ def test_a_signal_without_threshold_keeps_the_best_by_rank_and_says_so():
     assert {v.verdict for v in result.verdicts if not v.kept} == {Verdict.NEUTRAL}
 
 
-@pytest.mark.parametrize("acceptance", ["independent", "greedy"])
-def test_passages_kept_by_rank_do_not_count_as_helping(acceptance):
+def test_passages_kept_by_rank_do_not_count_as_helping():
     worse = lambda c, t: -5.0 - ("Rome" in c) - ("tram" in c)  # noqa: E731
     result = shape(
         [GOOD, OTHER],
         answer=None,
         logprob=worse,
-        acceptance=acceptance,
     )
     assert all(v.kept and v.utility < 0 for v in result.verdicts)
     assert verdicts(result) == ["selected", "selected"]
@@ -309,7 +307,6 @@ def test_results_survive_json_and_pickle():
     [
         "independent",
         "stream",
-        "greedy",
     ],
 )
 def test_a_context_that_does_not_fit_is_warned_of_once_per_call(caplog, acceptance):

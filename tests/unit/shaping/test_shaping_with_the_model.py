@@ -64,8 +64,7 @@ def test_known_content_loses_its_utility(bundled_lm):
         [EVIDENCE, "Oskar Brenn told me that he builds hurdy-gurdies."],
         answer="hurdy-gurdies",
         signal="answer_shift",
-        acceptance="greedy",
+        acceptance="stream",
         threshold=1.0,
     )
-    assert verdicts(result).count("helps") == 1
-    assert "redundant" in verdicts(result)
+    assert verdicts(result) == ["helps", "neutral"]
