@@ -76,7 +76,7 @@ def diagnose(
         with Console(stderr=True).status("loading the model"):
             language_model = _setup.load_model(model, device=device, dtype=dtype)
         place = getattr(language_model, "placement", "")
-        typer.echo(f"{language_model.name} {place}".rstrip(), err=True)
+        typer.echo(f"{language_model.name}: {place}".rstrip(": "), err=True)
         with Progress(console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("measuring", total=None)
 
