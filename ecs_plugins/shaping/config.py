@@ -200,7 +200,8 @@ class ShapingConfig(Config):
 
 
 def make_parts(
-    config: ShapingConfig, embedder: Embedder | str | None
+    config: ShapingConfig,
+    embedder: Embedder | str | None,
 ) -> tuple[str | Signal, Ranker | None]:
     """Return signal and ranker of a configuration, which share vectors.
 
@@ -223,7 +224,10 @@ def ranker_is_fused(ranker: Ranker | None) -> bool:
 
 
 def resolve_signal(
-    signal: str | Signal, *, has_answer: bool, ranker: Ranker | None = None
+    signal: str | Signal,
+    *,
+    has_answer: bool,
+    ranker: Ranker | None = None,
 ) -> Signal:
     """Return the signal of a configuration; refuse one that lacks an answer.
 

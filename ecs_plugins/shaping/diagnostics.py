@@ -118,7 +118,11 @@ class LabelledExample:
 
     @classmethod
     def read(
-        cls, path: str | os.PathLike[str], *, limit: int | None = None, seed: int = SEED
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        limit: int | None = None,
+        seed: int = SEED,
     ) -> list[LabelledExample]:
         """Read JSON lines ``{question, passages, evidence, answer?}``.
 
@@ -394,7 +398,10 @@ class _Observed:
         self._computed = 0
 
     def read(
-        self, model: LanguageModel, example: LabelledExample, unrelated: Sequence[str]
+        self,
+        model: LanguageModel,
+        example: LabelledExample,
+        unrelated: Sequence[str],
     ) -> None:
         """Score the passages of an example, and unrelated ones.
 

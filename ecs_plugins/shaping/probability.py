@@ -71,7 +71,9 @@ class ProbabilityFit:
 
     @classmethod
     def fitted(
-        cls, parts: Sequence[Mapping[str, float]], labels: Sequence[bool]
+        cls,
+        parts: Sequence[Mapping[str, float]],
+        labels: Sequence[bool],
     ) -> ProbabilityFit | None:
         """Fit to passages of which it is known whether they help; None if all are alike."""
         from sklearn.linear_model import LogisticRegression

@@ -44,7 +44,8 @@ def prune_kept(
 
 
 def _counted(
-    verdicts: Iterable[PassageVerdict], count_tokens: TokenCounter
+    verdicts: Iterable[PassageVerdict],
+    count_tokens: TokenCounter,
 ) -> dict[int, PassageVerdict]:
     """Return the verdicts that stay by index, with the tokens of their text."""
     kept = [verdict for verdict in verdicts if verdict.kept]

@@ -184,7 +184,9 @@ def _texts(question: Question, config: ShapingConfig) -> tuple[Sequence[str], bo
 
 
 def _settled(
-    passages: Sequence[str], texts: Sequence[str], tokens: Sequence[int]
+    passages: Sequence[str],
+    texts: Sequence[str],
+    tokens: Sequence[int],
 ) -> dict[int, Decision]:
     """Decide without a model: empty passages, exact repetitions, copies of the question."""
     repeats = exact_repetitions(passages, texts)

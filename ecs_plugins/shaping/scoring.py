@@ -78,7 +78,9 @@ class PassageScoring:
         return best
 
     def _best(
-        self, units: Sequence[Unit], utilities: Sequence[UnitUtility]
+        self,
+        units: Sequence[Unit],
+        utilities: Sequence[UnitUtility],
     ) -> dict[int, UnitUtility]:
         """Return the best unit of every passage by its index; note why others have no score."""
         best: dict[int, UnitUtility] = {}

@@ -256,7 +256,11 @@ class ContextShaper:
         )
 
     def _pool(
-        self, question: Question, reading: Reading, answers: Sequence[str], signal: Signal
+        self,
+        question: Question,
+        reading: Reading,
+        answers: Sequence[str],
+        signal: Signal,
     ) -> Pool:
         """Choose the passages for the model: stage 1."""
         looked_for = [question.query]
@@ -272,7 +276,11 @@ class ContextShaper:
         )
 
     def _task(
-        self, question: Question, reading: Reading, pool: Pool, answers: tuple[str, ...]
+        self,
+        question: Question,
+        reading: Reading,
+        pool: Pool,
+        answers: tuple[str, ...],
     ) -> ScoringTask:
         """Return the task of the signal."""
         given: dict[str, float] = {}
@@ -295,7 +303,11 @@ class ContextShaper:
         )
 
     def _accepted(
-        self, question: Question, pool: Pool, scoring: PassageScoring, limits: Limits
+        self,
+        question: Question,
+        pool: Pool,
+        scoring: PassageScoring,
+        limits: Limits,
     ) -> Outcome:
         """Scores and decisions: stage 2."""
         config = self.config
@@ -366,7 +378,11 @@ class ContextShaper:
         return prune_kept(question.query, verdicts, score, budget, beyond=beyond)
 
     def _returned(
-        self, question: Question, signal: Signal, error: Exception, started: float
+        self,
+        question: Question,
+        signal: Signal,
+        error: Exception,
+        started: float,
     ) -> ShapedContext:
         """Every passage kept, and why."""
         passages = question.passages
