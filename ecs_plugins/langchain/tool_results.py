@@ -1,15 +1,15 @@
 """Shaped results of tools: marks replace text that does not help.
 
-What a tool's author wrote around documents is not ours to remake: templates, headers, pictures and
-the order of content blocks stay as they are. So documents are looked for in the result, and only
-their own text is replaced.
+Everything that a tool's author wrote around documents stays as it is: templates, headers, pictures
+and the order of content blocks. So documents are looked for in the result, and only their own text
+is replaced.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -26,269 +26,114 @@ Content = str | list[Block]
 """Content of a message: a text, or blocks."""
 
 NOTHING = "Nothing in this result helps to answer the question."
-"""What a tool's result says when none of it was kept."""
+"""Statement of a result of which nothing was kept."""
 
 _LONG_LINE = 2000  # characters of a line that is cut as prose is
 
 
 @dataclass(frozen=True, slots=True)
-class Shaped:
-    """A result of a tool as an agent reads it.
+class Part:
+    """A part of a result: a document, or some lines.
 
     Attributes:
-        content: With a mark in the place of what was left out.
-        left_out: The texts that were left out, by id.
+        text: Number of its text among `texts_of` the result.
+        start: Its first character.
+        end: The character after it.
+        stays: The text that stays.
+        dropped: The texts that are left out, by id.
     """
-
-    content: Content
-    left_out: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class TextPlace:
-    """Where a document stands in a result: the number of the text, and the span in it."""
 
     text: int
     start: int
     end: int
+    stays: str = ""
+    dropped: Mapping[str, str] | None = None
+
+    def __str__(self) -> str:
+        mark = f"[left out; {RESTORE_TOOL} {', '.join(self.dropped)}]" if self.dropped else ""
+        return " ".join(filter(None, [self.stays, mark]))
 
 
-Places = list[TextPlace | None]
-"""Where each document stands in a result."""
-
-
-def places_of(documents: Sequence[Document], content: Content) -> Places:
-    """Where each document stands in a result; None where it does not, or is blank."""
+def document_parts(documents: Sequence[Document], content: Content) -> list[Part | None]:
+    """Return the part of a result that each document is; None for one that does not stand there."""
     texts = texts_of(content)
-    places: Places = []
-    last = TextPlace(0, 0, 0)
+    parts: list[Part | None] = []
+    last = Part(0, 0, 0)
     for document in documents:
-        place = _place_behind(last, document.page_content, texts)
-        places.append(place)
-        last = place or last
-    return places
+        part = _next_part(last, document.page_content, texts)
+        parts.append(part)
+        last = part or last
+    return parts
 
 
-def _place_behind(
-    last: TextPlace,
-    wanted: str,
-    texts: Sequence[str],
-) -> TextPlace | None:
-    """Return the first place behind another one where a text stands."""
+def _next_part(last: Part, wanted: str, texts: Sequence[str]) -> Part | None:
     if not wanted.strip():
         return None
     offset = last.end
     for number in range(last.text, len(texts)):
         start = texts[number].find(wanted, offset)
         if start >= 0:
-            end = start + len(wanted)
-            return TextPlace(number, start, end)
+            return Part(number, start, start + len(wanted), wanted)
         offset = 0
     return None
 
 
-def with_documents(
-    content: Content,
-    documents: Sequence[Document],
-    places: Places,
-    kept: Sequence[Document],
-) -> Shaped:
-    """Return a result in which the documents that were not kept, or parts of them, are marks."""
-    changes = _changes(documents, places, kept)
-    texts = texts_of(content)
-    left_out: dict[str, str] = {}
-    for number, text in enumerate(texts):
-        own = [change for change in changes if change.text == number]
-        joined = _joined(own, text)
-        for change in joined:
-            left_out.update(change.dropped)
-        texts[number] = _replaced(text, joined)
-    if not kept:
-        first = changes[0].text
-        texts[first] = _with_nothing(texts[first])
-    return Shaped(_with_texts(content, texts), left_out)
-
-
-def _with_nothing(text: str) -> str:
-    """Return a text of which nothing was kept, saying so, unless that would break it."""
-    return text if is_json(text) else f"{NOTHING}\n{text}"
-
-
-def _changes(
-    documents: Sequence[Document],
-    places: Places,
-    kept: Sequence[Document],
-) -> list[_Change]:
-    """Return the replacement of each document that has one."""
-    kept_by_index = {_index_of(document): document for document in kept}
-    changes = []
-    for index, place in enumerate(places):
-        if place is not None:
-            document = documents[index]
-            change = _Change.of(place, document, kept_by_index.get(index))
-            changes.append(change)
-    return changes
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """Replacement of a document: its kept text, a mark, or both."""
-
-    text: int
-    start: int
-    end: int
-    stays: str
-    dropped: Mapping[str, str]
-
-    @classmethod
-    def of(
-        cls,
-        place: TextPlace,
-        document: Document,
-        kept: Document | None,
-    ) -> _Change:
-        if kept is None:
-            stays = ""
-            dropped = by_handle([document.page_content])
-        else:
-            dropped = kept.metadata[METADATA_KEY]["dropped"]
-            stays = kept.page_content if dropped else document.page_content
-        return cls(place.text, place.start, place.end, stays, dropped)
-
-    def __str__(self) -> str:
-        parts = [self.stays] if self.stays else []
-        if self.dropped:
-            parts.append(mark(self.dropped))
-        return " ".join(parts)
-
-
-def _joined(changes: Sequence[_Change], text: str) -> list[_Change]:
-    """The changes, of which those that only drop and have nothing between them become one."""
-    joined: list[_Change] = []
-    for change in changes:
-        if joined and _are_one_gap(joined[-1], change, text):
-            start = joined[-1].start
-            dropped = by_handle([text[start : change.end]])
-            joined[-1] = replace(change, start=start, dropped=dropped)
-        else:
-            joined.append(change)
-    return joined
-
-
-def _are_one_gap(one: _Change, other: _Change, text: str) -> bool:
-    """Return True if two adjacent documents are dropped and nothing is between them."""
-    if one.stays or other.stays:
-        return False
-    return not text[one.end : other.start].strip()
-
-
-def _replaced(text: str, changes: Sequence[_Change]) -> str:
-    """Return a text with its changes, which are in order, and nothing that ends a turn."""
-    pieces = []
-    end = 0
-    for change in changes:
-        pieces.append(text[end : change.start])
-        pieces.append(str(change))
-        end = change.end
-    pieces.append(text[end:])
-    return inert("".join(pieces))
-
-
-def _index_of(document: Document) -> int:
-    rank: int = document.metadata[METADATA_KEY]["original_rank"]
-    return rank - 1
-
-
-def mark(left_out: Mapping[str, str], what: str = "left out") -> str:
-    """Return the mark for dropped texts; it ends no quoted text and no line."""
-    return f"[{what}; {RESTORE_TOOL} {', '.join(left_out)}]"
-
-
-def with_lines(
-    text: str,
-    units: Sequence[Unit],
-    kept: Sequence[int],
-) -> Shaped:
-    """Return the kept units of a text, with marks and line numbers between them."""
-    left_out: dict[str, str] = {}
-    pieces: list[str] = []
-    end = 0
-    for index in kept:
-        unit = units[index]
-        pieces.append(_gap(text, end, unit.start, left_out))
-        pieces.append(unit.text)
-        end = unit.end
-    pieces.append(_gap(text, end, len(text), left_out))
-    shown = inert("".join(pieces))
-    return Shaped(shown, left_out)
-
-
-def with_units(
-    content: Content,
-    units_of_texts: Sequence[Sequence[Unit]],
-    kept: Collection[int],
-) -> Shaped:
-    """Return a content in which texts keep some of their units; other blocks are unchanged.
-
-    Args:
-        content: A text, or blocks.
-        units_of_texts: Units of each text of `texts_of`; a text without units stays as it is.
-        kept: Indices of the kept units among all units.
-    """
-    left_out: dict[str, str] = {}
-    texts: list[str] = []
-    first = 0
-    for text, units in zip(texts_of(content), units_of_texts, strict=True):
-        own = [index for index in range(len(units)) if first + index in kept]
-        first += len(units)
-        if not units:
-            texts.append(text)
-            continue
-        shaped = with_lines(text, units, own)
-        left_out |= shaped.left_out
-        shown = str(shaped.content)
-        texts.append(shown if kept else _with_nothing(shown))
-    return Shaped(_with_texts(content, texts), left_out)
-
-
-def _gap(
-    text: str,
-    start: int,
-    end: int,
-    left_out: dict[str, str],
-) -> str:
-    """Return the mark for a dropped part of a text, and record the part by id."""
-    part = text[start:end]
-    if not part:
-        return ""
-    dropped = by_handle([part])
-    left_out.update(dropped)
-    first = text.count("\n", 0, start) + 1
-    last = first + part.rstrip("\n").count("\n")
-    lines = f"line {first}" if first == last else f"lines {first} to {last}"
-    is_within_line = start > 0 and text[start - 1] != "\n"
-    before = "\n" if is_within_line else ""
-    return f"{before}{mark(dropped, f'{lines} left out')}\n"
-
-
-def whole_lines(text: str, units: Sequence[Unit]) -> list[Unit]:
-    """Units that begin with a line, unless that line is as long as prose is."""
-    line_starts = {_line_start(text, unit.start) for unit in units}
-    starts = sorted(line_starts)
-    lines = []
+def line_parts(number: int, text: str, units: Sequence[Unit]) -> list[Part]:
+    """Return the lines of a text that begin with a unit; a long line is cut at its units."""
+    starts = sorted({_line_start(text, unit.start) for unit in units})
+    parts = []
     for start, end in pairwise([*starts, len(text)]):
-        line = Unit(0, start, end, text[start:end], 0)
-        lines.append(line)
-    return lines
+        line = text[start:end].rstrip()
+        if line:
+            parts.append(Part(number, start, start + len(line), line))
+    return parts
 
 
 def _line_start(text: str, start: int) -> int:
-    """Where the line begins in which a unit does; the unit's own start in a long one."""
     begin = text.rfind("\n", 0, start) + 1
     end = text.find("\n", start)
-    if end < 0:
-        end = len(text)
-    return start if end - begin > _LONG_LINE else begin
+    length = (len(text) if end < 0 else end) - begin
+    return start if length > _LONG_LINE else begin
+
+
+def kept_part(part: Part, kept: Document | None) -> Part:
+    """Return a part as far as its document was kept."""
+    if kept is None:
+        return replace(part, stays="", dropped=by_handle([part.stays]))
+    dropped = kept.metadata[METADATA_KEY]["dropped"]
+    return replace(part, stays=kept.page_content, dropped=dropped) if dropped else part
+
+
+def with_parts(content: Content, parts: Sequence[Part]) -> tuple[Content, dict[str, str]]:
+    """Return a result with its parts as they are kept, and the texts left out by id."""
+    texts = texts_of(content)
+    joined = _joined(parts, texts)
+    left_out: dict[str, str] = {}
+    for part in reversed(joined):
+        text = texts[part.text]
+        texts[part.text] = text[: part.start] + str(part) + text[part.end :]
+        left_out = {**(part.dropped or {}), **left_out}
+    for number in {part.text for part in joined}:
+        texts[number] = inert(texts[number])
+    first = joined[0].text
+    if not any(part.stays for part in joined) and not is_json(texts[first]):
+        texts[first] = f"{NOTHING}\n{texts[first]}"
+    return _with_texts(content, texts), left_out
+
+
+def _joined(parts: Sequence[Part], texts: Sequence[str]) -> list[Part]:
+    """Return the parts; dropped ones with nothing between them become one."""
+    joined: list[Part] = []
+    for part in parts:
+        before = joined[-1] if joined else None
+        text = texts[part.text]
+        is_same_gap = before is not None and before.text == part.text and not before.stays
+        if before and is_same_gap and not part.stays and not text[before.end : part.start].strip():
+            dropped = by_handle([text[before.start : part.end]])
+            joined[-1] = replace(part, start=before.start, dropped=dropped)
+        else:
+            joined.append(part)
+    return joined
 
 
 def is_json(text: str) -> bool:
@@ -313,9 +158,7 @@ def _block_text(block: Block) -> str:
     if isinstance(block, str):
         return block
     text = block.get("text")
-    if block.get("type") != "text" or not isinstance(text, str):
-        return ""
-    return text
+    return text if block.get("type") == "text" and isinstance(text, str) else ""
 
 
 def _with_texts(content: Content, texts: Sequence[str]) -> Content:
@@ -326,8 +169,6 @@ def _with_texts(content: Content, texts: Sequence[str]) -> Content:
     for block, text in zip(content, texts, strict=True):
         if isinstance(block, str):
             blocks.append(text)
-        elif _block_text(block):
-            blocks.append({**block, "text": text})
         else:
-            blocks.append(block)
+            blocks.append({**block, "text": text} if _block_text(block) else block)
     return blocks

@@ -81,8 +81,6 @@ def test_an_unknown_field_is_refused_by_its_name_and_the_nearest_known_one(
         ("options", {"threshold": 1.5}),
         ("options", {"max_tokens": 0}),
         ("options", {"filter": {"n": {"$near": 1}}}),
-        ("shaping", {"history_tokens": 0}),
-        ("shaping", {"recent_turns": 0}),
         ("shaping", {"tools": "search"}),
         ("history", {"session_id": ""}),
     ],
