@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias
 from benchmarks.evidence.questions import EvidenceQuestion
 from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.integrations.fields import said_before
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.shaping.passages import UNIT_TOKENS, Pool, Unit, build_pool, split_passages
@@ -101,13 +100,11 @@ class CandidateFinder:
         """The pieces of some units, turns as the product reads them in a list without order."""
         turns = [units[index] for index in found]
         sessions = [unit.partition(")")[0] for unit in units]  # "(date) name: ..."
-        metadata = [{"session": sessions[index], "index": index} for index in found]
-        before = said_before(metadata, turns)
-        if self._retrieved == "neighbours":
-            before = [
-                units[index - 1] if index and sessions[index] == sessions[index - 1] else None
-                for index in found
-            ]
+        before: list[str | None] = []
+        for index in found:
+            is_known = self._retrieved == "neighbours" or index - 1 in found
+            is_reply = index > 0 and sessions[index] == sessions[index - 1]
+            before.append(units[index - 1] if is_known and is_reply else None)
         read = dict(zip(found, as_replies_to(turns, before), strict=True))
         texts = [read.get(index, "") for index in range(len(units))]
         return self._pieces(texts, self._model.count_tokens(texts))

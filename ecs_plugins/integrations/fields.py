@@ -5,12 +5,11 @@ Each integration translates the types and events of its framework and nothing el
 
 from __future__ import annotations
 
-import inspect
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 from cachetools import LRUCache
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
@@ -18,7 +17,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, mod
 from ecs_plugins.common.config import StrictFields, require_known
 from ecs_plugins.common.inert import inert
 from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation, one_line
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.tracing import TracedDocument, span
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.local import as_model
@@ -113,7 +112,7 @@ class ShapingFields(StrictFields):
     ] = Field(
         default=None,
         description="A function from a document or node to the text of the turn before it, for "
-        "turns of a conversation in any order; None goes by their metadata.",
+        "turns of a conversation in any order.",
     )
 
     embedder: EmbedderField = Field(
@@ -145,20 +144,21 @@ class ShapingFields(StrictFields):
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         signal, _ = self._parts_in_use()
-        if self.answer is not None:
-            check_answer_source(self.answer)
-        else:
+        if self.answer is None:
             check_threshold(self.config)
-        check_answered(signal, self.answer)
+            if not isinstance(signal, str) and signal.needs_answer:
+                raise ConfigurationError(
+                    f"the signal {signal.name!r} needs an answer: set answer=, or use 'auto'"
+                )
         return self
 
     def replies(
         self,
         items: Sequence[object],
         turns: Sequence[str],
-        before: Sequence[str | None],
+        before: Sequence[str | None] = (),
     ) -> list[str] | None:
-        """Turns as they are read behind the turn before each; None if no such turn is known."""
+        """Return turns with the question of the turn before each; None if no such turn is known."""
         if self.neighbours is not None:
             before = [self.neighbours(item) for item in items]
         if not any(before):
@@ -186,7 +186,7 @@ class ShapingFields(StrictFields):
                 ``embedder`` is set, which would compute them again.
             vectors: Vectors of the passages, made by ``embedder``; used if that is set.
         """
-        answer = None if self.answer is None else checked_answer(self.answer(query))
+        answer = None if self.answer is None else self.answer(query)
         signal, ranker = self._parts_in_use()
         config = self.config.replace(signal=signal, ranker=ranker)
         model = as_model(self.model)
@@ -260,41 +260,6 @@ class ShapingFields(StrictFields):
         return self.model_copy()
 
 
-def check_answer_source(source: AnswerSource) -> None:
-    """Refuse an answer function that cannot be called with a query, or has to be awaited."""
-    if inspect.iscoroutinefunction(source):
-        raise ConfigurationError(
-            "answer is an async function; give one that returns the known answer at once"
-        )
-    try:
-        inspect.signature(source).bind("query")
-    except TypeError as error:
-        raise ConfigurationError(f"answer is called with the query alone: {error}") from None
-    except ValueError:  # a function in C, which does not tell
-        return
-
-
-def check_answered(signal: str | Signal, source: AnswerSource | None) -> None:
-    """Refuse a signal that needs an answer and can have none."""
-    if isinstance(signal, str):  # auto takes what fits
-        return
-    if signal.needs_answer and source is None:
-        raise ConfigurationError(
-            f"the signal {signal.name!r} needs an answer: set answer=, or use the signal 'auto'"
-        )
-
-
-def checked_answer(answer: object) -> str | Sequence[str] | None:
-    """Return the result of an answer function, or raise if it is no answer."""
-    if answer is None or isinstance(answer, str):
-        return answer
-    if isinstance(answer, Sequence) and all(isinstance(each, str) for each in answer):
-        return answer
-    raise InvalidInputError(
-        f"answer returns a text, several, or None where none is known; got {answer!r:.80}"
-    )
-
-
 def restored(dropped: Mapping[str, str], id: str) -> str:
     """Return the text that was left out under an id, or a list of the latest ids.
 
@@ -319,7 +284,7 @@ def verdict_metadata(
 
     The verdict stands under `METADATA_KEY`, in JSON types only. In it, ``original_rank`` is the
     place in what the retriever returned; 1 is the first. ``dropped`` is what was left out of the
-    text, by id. ``own`` is what stood under the key before, if that was no verdict.
+    text, by id.
     """
     metadata = {key: copied(value) for key, value in given.items()}
     info = {name: value for name, value in verdict.to_dict().items() if name not in _NOT_SHOWN}
@@ -333,11 +298,6 @@ def verdict_metadata(
     }
     if shaped.error is not None:
         info["error"] = shaped.error
-    own = metadata.get(METADATA_KEY)
-    if isinstance(own, dict) and "verdict" in own:
-        own = own.get("own")
-    if own is not None:
-        info["own"] = own
     return {**metadata, METADATA_KEY: info}
 
 
@@ -358,46 +318,6 @@ def titles_of(metadata: Sequence[Mapping[str, Any]]) -> list[str | None] | None:
     found = [each.get("title") for each in metadata]
     titles = [each if isinstance(each, str) and each.strip() else None for each in found]
     return titles if any(titles) else None
-
-
-def said_before(
-    metadata: Sequence[Mapping[str, Any]],
-    turns: Sequence[str],
-) -> list[str | None]:
-    """The turn before each one, if it is among them, by ``dia_id`` or ``session`` and ``index``.
-
-    ``dia_id`` is a session and a number, such as ``D1:3``. Turns of different conversations are
-    told apart by ``sample_id`` or ``conversation``, where their metadata have it.
-    """
-    places = [_place(each) for each in metadata]
-    turn_at = dict(zip(places, turns, strict=True))
-    before: list[str | None] = []
-    for place in places:
-        if place is None:
-            before.append(None)
-        else:
-            earlier = place._replace(number=place.number - 1)
-            before.append(turn_at.get(earlier))
-    return before
-
-
-class _TurnPlace(NamedTuple):
-    """Where a turn stands in a conversation."""
-
-    conversation: str
-    session: str
-    number: int
-
-
-def _place(metadata: Mapping[str, Any]) -> _TurnPlace | None:
-    conversation = str(metadata.get("sample_id", metadata.get("conversation", "")))
-    session, _, index = str(metadata.get("dia_id", "")).rpartition(":")
-    if not session:
-        session = str(metadata.get("session", ""))
-        index = str(metadata.get("index", ""))
-    if not session or not index.isdecimal():
-        return None
-    return _TurnPlace(conversation, session, int(index))
 
 
 def as_score(value: object) -> float | None:

@@ -23,7 +23,6 @@ from ecs_plugins.integrations.fields import (
     RESTORE_TOOL,
     ShapingFields,
     as_score,
-    said_before,
     titles_of,
     verdict_metadata,
 )
@@ -133,8 +132,7 @@ class ECSDocumentCompressor(
             return []
         texts = [document.page_content for document in documents]
         metadata = [document.metadata for document in documents]
-        before = said_before(metadata, texts)
-        read_as = self.replies(documents, texts, before)
+        read_as = self.replies(documents, texts)
         scores = [_score_of(document) for document in documents]
         shaped = self.shape_passages(query, texts, read_as, titles_of(metadata), scores)
         config: RunnableConfig = {"callbacks": run_manager.get_child()}

@@ -26,7 +26,6 @@ from ecs_plugins.integrations.fields import (
     RESTORE_TOOL,
     ShapingFields,
     as_score,
-    said_before,
     titles_of,
     verdict_metadata,
 )
@@ -149,9 +148,8 @@ def _turns_before(
     nodes: Sequence[NodeWithScore],
     turns: Sequence[str],
 ) -> list[str | None]:
-    """Return the turn before each node, by its metadata or the nodes that it is linked with."""
-    metadata = [node.node.metadata for node in nodes]
-    before = said_before(metadata, turns)
+    """Return the turn before each node, by the nodes that it is linked with."""
+    before: list[str | None] = [None] * len(nodes)
     place = {node.node_id: index for index, node in enumerate(nodes)}
     for index, node in enumerate(nodes):
         previous, following = node.node.prev_node, node.node.next_node

@@ -104,17 +104,10 @@ def test_a_namespace_is_mandatory_and_a_label_mixes_no_field_with_text(memory):
         EntropicChatMemory.from_defaults(memory)
 
 
-async def later(query):
-    return "at nine"
-
-
 @pytest.mark.parametrize("kind", [ECSDocumentCompressor, ECSPostprocessor])
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"answer": later}, "async"),
-        ({"answer": lambda: "at nine"}, "query alone"),
-        ({"answer": lambda query, more: "at nine"}, "query alone"),
         ({"config": {"signal": "answer_shift"}}, "needs an answer"),
         ({"threshold": 0.1}, "nats of a known answer"),
     ],

@@ -328,32 +328,6 @@ def turns_of(given, metadata):
     return turns
 
 
-@pytest.mark.parametrize(
-    ("metadata", "read"),
-    [
-        (({"dia_id": "D1:8"}, {"dia_id": "D1:7"}), True),
-        (({"session": 2, "index": 4}, {"session": 2, "index": 3}), True),
-        (({"dia_id": "D1:9"}, {"dia_id": "D1:7"}), False),
-        (({"dia_id": "D2:8"}, {"dia_id": "D1:7"}), False),
-        (
-            (
-                {"dia_id": "D1:8", "conversation": 1},
-                {"dia_id": "D1:7", "conversation": 2},
-            ),
-            False,
-        ),
-        (({}, {}), False),
-    ],
-)
-def test_a_reply_is_read_with_its_question_where_metadata_names_neighbours(
-    kind, make, given, metadata, read
-):
-    model = FakeLanguageModel()
-    kept = kind.shape(make(model=model), turns_of(given, metadata))
-    assert ("Ben: What did the kids see? A blue whale." in read_by(model)) is read
-    assert kind.text(kept[0]) == REPLY
-
-
 def test_a_function_names_the_turn_before_also_where_it_was_not_retrieved(kind, make, given):
     model = FakeLanguageModel()
     component = make(model=model, neighbours=lambda item: ASKED)
@@ -361,23 +335,6 @@ def test_a_function_names_the_turn_before_also_where_it_was_not_retrieved(kind, 
     assert "Ben: What did the kids see? A blue whale." in read_by(model)
     with pytest.raises(ConfigurationError, match="neighbours should be callable"):
         make(neighbours="before")
-
-
-def test_a_whole_conversation_in_order_is_read_as_one_although_metadata_names_two_neighbours(
-    kind, make, given
-):
-    texts = []
-    for day in range(7):
-        texts.append(f"Ana: Day {day}, {day} miles. What did you see?")
-        texts.append(f"Ben: {day} whales.")
-    items = [with_text(copy.deepcopy(given[0]), text) for text in texts]
-    for number in (0, 1):
-        items[number].metadata["dia_id"] = f"D1:{number + 1}"
-    model = FakeLanguageModel()
-    kind.shape(make(model=model), items)
-    read = read_by(model)
-    for day in range(7):
-        assert f"Ben: What did you see? {day} whales." in read
 
 
 class Recorder(BaseCallbackHandler):
