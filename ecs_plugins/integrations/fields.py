@@ -124,7 +124,11 @@ class ShapingFields(StrictFields):
         default=None, description="A probability fitted to own examples; None: the shipped one."
     )
 
-    def __init__(self, *args: Any, **fields: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        **fields: Any,
+    ) -> None:
         if "top_n" in fields:
             if "top_k" in fields:
                 raise ConfigurationError("top_n is top_k by another name; give one of them")
@@ -215,13 +219,19 @@ class ShapingFields(StrictFields):
             set_documents("reranker.output_documents", kept)
         return shaped
 
-    def _known_scores(self, scores: Sequence[float | None]) -> list[float] | None:
+    def _known_scores(
+        self,
+        scores: Sequence[float | None],
+    ) -> list[float] | None:
         known = [score for score in scores if score is not None]
         if self.embedder is not None or not known or len(known) < len(scores):
             return None
         return known
 
-    def _remember(self, dropped: Mapping[str, str]) -> None:
+    def _remember(
+        self,
+        dropped: Mapping[str, str],
+    ) -> None:
         """Keep dropped text by id if a tool can ask for it."""
         held = self.__dict__.get("_dropped")
         if held is not None:
@@ -255,12 +265,18 @@ class ShapingFields(StrictFields):
             kept = self.__dict__["_parts"] = (made_of, make_parts(self.config, self.embedder))
         return kept[1]
 
-    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+    def __deepcopy__(
+        self,
+        memo: dict[int, Any] | None = None,
+    ) -> Self:
         """Shallow: the fields are services that are shared by all, and frozen values."""
         return self.model_copy()
 
 
-def restored(dropped: Mapping[str, str], id: str) -> str:
+def restored(
+    dropped: Mapping[str, str],
+    id: str,
+) -> str:
     """Return the text that was left out under an id, or a list of the latest ids.
 
     No text ends a turn or hides a character: passages are untrusted.

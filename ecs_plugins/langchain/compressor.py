@@ -98,14 +98,20 @@ class ECSDocumentCompressor(
 
     @override
     def invoke(
-        self, input: CompressionInput, config: RunnableConfig | None = None, **kwargs: Any
+        self,
+        input: CompressionInput,
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
     ) -> list[Document]:
         """`compress_documents` as a traced run over ``{"documents": ..., "query": ...}``."""
         return self._call_with_config(self._compress, input, config, **kwargs)
 
     @override
     async def ainvoke(
-        self, input: CompressionInput, config: RunnableConfig | None = None, **kwargs: Any
+        self,
+        input: CompressionInput,
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
     ) -> list[Document]:
         """`invoke` with the model off the event loop."""
         return await run_sync(self.invoke, input, config, **kwargs)
@@ -120,7 +126,9 @@ class ECSDocumentCompressor(
         )
 
     def _compress(
-        self, input: CompressionInput, run_manager: CallbackManagerForChainRun
+        self,
+        input: CompressionInput,
+        run_manager: CallbackManagerForChainRun,
     ) -> list[Document]:
         if not isinstance(input, Mapping) or "documents" not in input or "query" not in input:
             raise InvalidInputError(
@@ -157,7 +165,10 @@ def checked_documents(documents: Sequence[Document]) -> Sequence[Document]:
     return documents
 
 
-def _kept(documents: Sequence[Document], shaped: ShapedContext) -> list[Document]:
+def _kept(
+    documents: Sequence[Document],
+    shaped: ShapedContext,
+) -> list[Document]:
     kept: list[Document] = []
     for verdict in shaped.kept:
         document = documents[verdict.index]

@@ -51,7 +51,10 @@ Texts = dict[str, str]
 """Texts by id."""
 
 
-def _latest(before: Texts, now: Texts) -> Texts:
+def _latest(
+    before: Texts,
+    now: Texts,
+) -> Texts:
     """Return the latest texts of both, as many as are held."""
     held = list({**before, **now}.items())
     return dict(held[-RESTORABLE:])
@@ -114,28 +117,46 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         ]
 
     @override
-    def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCall) -> ToolResult:
+    def wrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: ToolCall,
+    ) -> ToolResult:
         """Run the tool and shape its result."""
         return self._shape_result(request, handler(request))
 
     @override
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: AsyncToolCall) -> ToolResult:
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: AsyncToolCall,
+    ) -> ToolResult:
         """Run the tool and shape its result, with the model off the event loop."""
         return await run_sync(self._shape_result, request, await handler(request))
 
     @override
-    def wrap_model_call(self, request: ModelRequest[Any], handler: ModelCall) -> ModelResponse[Any]:
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: ModelCall,
+    ) -> ModelResponse[Any]:
         """Call the model, without the restoring tool where there is no other."""
         return handler(_without_lone_tool(request))
 
     @override
     async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: AsyncModelCall
+        self,
+        request: ModelRequest[Any],
+        handler: AsyncModelCall,
     ) -> ModelResponse[Any]:
         """`wrap_model_call`, awaited."""
         return await handler(_without_lone_tool(request))
 
-    def _shape_result(self, request: ToolCallRequest, result: ToolResult) -> ToolResult:
+    def _shape_result(
+        self,
+        request: ToolCallRequest,
+        result: ToolResult,
+    ) -> ToolResult:
         if not isinstance(result, ToolMessage) or result.status == "error":
             return result
         name = request.tool_call["name"]
@@ -172,7 +193,10 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
             return message
         return Command(update={"messages": [message], "ecs_dropped": left_out})
 
-    def _lines(self, result: ToolMessage) -> list[Part]:
+    def _lines(
+        self,
+        result: ToolMessage,
+    ) -> list[Part]:
         """Return the lines of a result, but none of JSON, which is not cut."""
         count = as_model(self._compressor.model).count_tokens
         lines: list[Part] = []
@@ -181,7 +205,10 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
                 lines += line_parts(number, text, split_passages([text], count, UNIT_TOKENS))
         return lines
 
-    def _question(self, request: ToolCallRequest) -> str:
+    def _question(
+        self,
+        request: ToolCallRequest,
+    ) -> str:
         argument = request.tool_call["args"].get(self._query_argument)
         if isinstance(argument, str) and argument.strip():
             return argument
@@ -199,7 +226,10 @@ def _are_documents(artifact: object) -> bool:
     return all(isinstance(each, Document) for each in artifact)
 
 
-def _restore(runtime: ToolRuntime[Any, Any], id: str = "") -> str:
+def _restore(
+    runtime: ToolRuntime[Any, Any],
+    id: str = "",
+) -> str:
     """Return dropped text of this thread."""
     return restored(runtime.state.get("ecs_dropped") or {}, id)
 

@@ -54,7 +54,10 @@ class Part:
         return " ".join(filter(None, [self.stays, mark]))
 
 
-def document_parts(documents: Sequence[Document], content: Content) -> list[Part | None]:
+def document_parts(
+    documents: Sequence[Document],
+    content: Content,
+) -> list[Part | None]:
     """Return the part of a result that each document is; None for one that does not stand there."""
     texts = texts_of(content)
     parts: list[Part | None] = []
@@ -66,7 +69,11 @@ def document_parts(documents: Sequence[Document], content: Content) -> list[Part
     return parts
 
 
-def _next_part(last: Part, wanted: str, texts: Sequence[str]) -> Part | None:
+def _next_part(
+    last: Part,
+    wanted: str,
+    texts: Sequence[str],
+) -> Part | None:
     if not wanted.strip():
         return None
     offset = last.end
@@ -78,7 +85,11 @@ def _next_part(last: Part, wanted: str, texts: Sequence[str]) -> Part | None:
     return None
 
 
-def line_parts(number: int, text: str, units: Sequence[Unit]) -> list[Part]:
+def line_parts(
+    number: int,
+    text: str,
+    units: Sequence[Unit],
+) -> list[Part]:
     """Return the lines of a text that begin with a unit; a long line is cut at its units."""
     starts = sorted({_line_start(text, unit.start) for unit in units})
     parts = []
@@ -89,14 +100,20 @@ def line_parts(number: int, text: str, units: Sequence[Unit]) -> list[Part]:
     return parts
 
 
-def _line_start(text: str, start: int) -> int:
+def _line_start(
+    text: str,
+    start: int,
+) -> int:
     begin = text.rfind("\n", 0, start) + 1
     end = text.find("\n", start)
     length = (len(text) if end < 0 else end) - begin
     return start if length > _LONG_LINE else begin
 
 
-def kept_part(part: Part, kept: Document | None) -> Part:
+def kept_part(
+    part: Part,
+    kept: Document | None,
+) -> Part:
     """Return a part as far as its document was kept."""
     if kept is None:
         return replace(part, stays="", dropped=by_handle([part.stays]))
@@ -104,7 +121,10 @@ def kept_part(part: Part, kept: Document | None) -> Part:
     return replace(part, stays=kept.page_content, dropped=dropped) if dropped else part
 
 
-def with_parts(content: Content, parts: Sequence[Part]) -> tuple[Content, dict[str, str]]:
+def with_parts(
+    content: Content,
+    parts: Sequence[Part],
+) -> tuple[Content, dict[str, str]]:
     """Return a result with its parts as they are kept, and the texts left out by id."""
     texts = texts_of(content)
     joined = _joined(parts, texts)
@@ -121,7 +141,10 @@ def with_parts(content: Content, parts: Sequence[Part]) -> tuple[Content, dict[s
     return _with_texts(content, texts), left_out
 
 
-def _joined(parts: Sequence[Part], texts: Sequence[str]) -> list[Part]:
+def _joined(
+    parts: Sequence[Part],
+    texts: Sequence[str],
+) -> list[Part]:
     """Return the parts; dropped ones with nothing between them become one."""
     joined: list[Part] = []
     for part in parts:
@@ -161,7 +184,10 @@ def _block_text(block: Block) -> str:
     return text if block.get("type") == "text" and isinstance(text, str) else ""
 
 
-def _with_texts(content: Content, texts: Sequence[str]) -> Content:
+def _with_texts(
+    content: Content,
+    texts: Sequence[str],
+) -> Content:
     """Return the content with new texts; other blocks are unchanged."""
     if isinstance(content, str):
         return texts[0]

@@ -67,7 +67,9 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
 
     @override
     def _postprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+        self,
+        nodes: list[NodeWithScore],
+        query_bundle: QueryBundle | None = None,
     ) -> list[NodeWithScore]:
         if query_bundle is None:
             raise InvalidInputError(
@@ -178,7 +180,11 @@ def _copy(
     return NodeWithScore(node=copy, score=score)
 
 
-def _prune(node: TextNode, spans: Sequence[Span], text: str) -> None:
+def _prune(
+    node: TextNode,
+    spans: Sequence[Span],
+    text: str,
+) -> None:
     """Leave some spans of a node's text, and its offsets in the source only if they still hold."""
     kept = join_spans(spans, text)
     first, last = node.start_char_idx, node.end_char_idx
