@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from ecs_plugins.errors import ModelError
 from ecs_plugins.lm import bundled
 from ecs_plugins.lm.bundled import megabytes
 
@@ -27,7 +26,7 @@ def install(
     ] = None,
     force: Annotated[bool, typer.Option(help="Install anew even if all is right.")] = False,
 ) -> None:
-    """Install the default model; quick when it is there and every byte of it is right.
+    """Install the default model; quick when it is there with the right weights.
 
     Prints the model's directory on standard output, progress on standard error.
     """
@@ -39,24 +38,24 @@ def install(
         typer.echo(line, err=True)
 
     found = bundled.install(file, force=force, progress=progress)
+    name = bundled.BUNDLED.name
     if steps:
         seconds = time.perf_counter() - started
-        typer.echo(f"Installed {found.name} in {seconds:.0f} s", err=True)
+        typer.echo(f"Installed {name} in {seconds:.0f} s", err=True)
     else:
         unused = f"; {file} is not needed" if file else ""
-        typer.echo(f"{found.name} is installed; every byte is right{unused}", err=True)
-    typer.echo(str(found.path))
+        typer.echo(f"{name} is installed, with the right weights{unused}", err=True)
+    typer.echo(str(found))
 
 
 @app.command("list")
 def list_models() -> None:
-    """List the default model and its state, by every byte; exit status 1 when it is damaged."""
-    found = bundled.status(verify=True)
-    size = f", {megabytes(found.size)}" if found.size else ""
-    typer.echo(f"{found.name}: {found.state}{size}\n{found.path}")
-    if found.state == "damaged":
-        raise ModelError(f"{found.problem}. Run: {bundled.INSTALL_COMMAND}")
-    if found.state == "missing":
+    """List the default model and its state; exit status 1 when it is damaged."""
+    state = bundled.state_of()
+    typer.echo(f"{bundled.BUNDLED.name}: {state}\n{bundled.BUNDLED.directory}")
+    if state == "damaged":
+        bundled.check_weights(bundled.BUNDLED.directory)
+    if state == "missing":
         typer.echo(f"Install it with: {bundled.INSTALL_COMMAND}", err=True)
 
 

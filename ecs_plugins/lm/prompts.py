@@ -79,7 +79,10 @@ class PromptTemplate:
         return _merge(_fill("passage", self.passage, {**(values or {}), "passage": passage}))
 
     def continuation(
-        self, layout: ChatLayout, values: Mapping[str, str], scored: Collection[str] = ("answer",)
+        self,
+        layout: ChatLayout,
+        values: Mapping[str, str],
+        scored: Collection[str] = ("answer",),
     ) -> Segments:
         """Return the segments after every passage, with the fields in ``scored`` marked.
 
@@ -172,7 +175,10 @@ def _parse(text: str, part: str) -> list[tuple[str, str | None]]:
 
 
 def _fill(
-    part: str, text: str, values: Mapping[str, str], scored: Collection[str] = ()
+    part: str,
+    text: str,
+    values: Mapping[str, str],
+    scored: Collection[str] = (),
 ) -> list[Segment]:
     out: list[Segment] = []
     for literal, name in _parse(text, part):

@@ -17,7 +17,7 @@ from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain.context import as_context
 from ecs_plugins.lm.base import ScoreRequest
-from ecs_plugins.lm.bundled import bundled_path, check_weights, status
+from ecs_plugins.lm.bundled import state_of
 from ecs_plugins.lm.encoding import encode_request
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.lm.scoring.profile import ScoringPath
@@ -25,9 +25,8 @@ from ecs_plugins.lm.scoring.profile import ScoringPath
 pytestmark = pytest.mark.model
 
 
-def test_every_byte_is_as_installed():
-    assert status(verify=True).state == "installed"
-    check_weights(bundled_path())
+def test_the_weights_are_the_pinned_ones():
+    assert state_of() == "installed"
 
 
 VALUES = {"context": "", "question": "Where does Ann live?", "answer": "Paris"}

@@ -28,8 +28,8 @@ def test_importing_looking_for_models_and_routing_load_nothing_heavy() -> None:
 import sys, {", ".join(PACKAGES)}
 from ecs_plugins.memory import *
 from ecs_plugins.ranking.embedder import FakeEmbedder, SentenceTransformerEmbedder
-from ecs_plugins.lm.bundled import status
-SentenceTransformerEmbedder(), FakeEmbedder().embed_query("x"), status()
+from ecs_plugins.lm.bundled import state_of
+SentenceTransformerEmbedder(), FakeEmbedder().embed_query("x"), state_of()
 from ecs_plugins.frontier import EfficiencyFrontier, ReuseLedger, StrategyPoint, calibrate
 points = [StrategyPoint("a", {{}}, 0.5, 0, 9), StrategyPoint("b", {{}}, 0.6, 5, 9)]
 EfficiencyFrontier(points).decide(target_f1=0.5, reuse=3).explain()
