@@ -5,7 +5,6 @@ Work that no caller waits for goes to a background thread.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -15,8 +14,6 @@ from ecs_plugins.memory.store import additions, intake
 from ecs_plugins.memory.store.memory_store import FLUSH_AT, MemoryStore
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.types import Namespace
-
-_SAVE_EVERY = 60.0  # seconds between two looks at how much the graphs have grown
 
 
 class Adder:
@@ -28,7 +25,6 @@ class Adder:
         self._store = store
         self._outdating = outdating
         self._sleeper = sleeper
-        self._save_due = time.monotonic() + _SAVE_EVERY
 
     def add(
         self,
@@ -64,12 +60,7 @@ class Adder:
         """Hand work that no caller waits for to the background thread."""
         submit = self._sleeper.background.submit
         store = self._store
-        worn = [*store.indexes.take_worn()]
-        for index in worn:
+        for index in store.indexes.take_worn():
             submit(f"rebuilding index {id(index)}", index.rebuild)
-        now = time.monotonic()
-        if worn or now >= self._save_due:
-            self._save_due = now + _SAVE_EVERY
-            submit("saving the graphs", lambda _: store.indexes.save(store.database))
         for namespace in store.pending.namespaces(FLUSH_AT):  # a recall waits for no writer
             submit(f"writing hits in {namespace}", partial(self._sleeper.write_hits, namespace))

@@ -54,7 +54,7 @@ class MemoryAdmin:
         if has_expired(store, now):
             purge(store)
         with store.database.read() as connection:
-            lines = exported(connection, prefix, store.epoch)
+            lines = exported(connection, prefix)
             return write_export(path, store.identity, now, lines)
 
     def import_(
@@ -117,7 +117,7 @@ class MemoryAdmin:
         The receipts of erasures before it say ``scrubbed=True`` then.
 
         Returns:
-            Whether it is done; False while another process reads an older state.
+            Whether it is done; False if another process still reads an older state after a second.
         """
         return self._store.compact()
 

@@ -45,6 +45,9 @@ _SUFFIXES = ("", "-wal", "-shm")
 _FORK_WAIT = 5.0
 """Seconds that a fork waits for connections that other threads use."""
 
+_READERS_WAIT = 1.0
+"""Seconds that a checkpoint waits for readers of an older state."""
+
 _RETRY = (0.0002, 0.002)
 """Seconds between attempts to get the write lock: at least, at most."""
 
@@ -258,8 +261,7 @@ class Database(SqlDatabase):
         SQLite itself would wait longer after every refusal, and so prefer whoever came last.
         """
         deadline = time.monotonic() + patience
-        connection.execute("PRAGMA busy_timeout=0")
-        try:
+        with self._waiting(connection, 0.0):
             while True:
                 try:
                     connection.execute("BEGIN IMMEDIATE")
@@ -269,6 +271,14 @@ class Database(SqlDatabase):
                     if not busy or time.monotonic() >= deadline:
                         raise
                 time.sleep(random.uniform(*_RETRY))
+
+    @contextmanager
+    def _waiting(self, connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
+        """Let a connection wait for others for so many seconds, within the busy timeout."""
+        least = min(seconds, self._busy_timeout)
+        connection.execute(f"PRAGMA busy_timeout={round(1000 * least)}")
+        try:
+            yield
         finally:
             connection.execute(f"PRAGMA busy_timeout={round(1000 * self._busy_timeout)}")
 
@@ -283,8 +293,8 @@ class Database(SqlDatabase):
         """Take deleted content out of the write-ahead log, and with ``vacuum`` out of every page.
 
         Returns:
-            Whether the log is empty now; False if a reader in another process still needs it, in
-            which case a later checkpoint empties it.
+            Whether the log is empty now; False if a reader in another process still needs it
+            after a second, in which case a later checkpoint empties it.
         """
         if self.in_memory:
             return True
@@ -292,7 +302,8 @@ class Database(SqlDatabase):
         with translated(self.path), self._writer, self.connection() as connection:
             if vacuum:
                 connection.execute("VACUUM")
-            busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            with self._waiting(connection, _READERS_WAIT):
+                busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         self._keep_reserve()
         return not busy
 

@@ -44,4 +44,4 @@ SELECT row, embedding <#> ? AS distance FROM {table} WHERE {among} ORDER BY 2 LI
 
 SELECT n, near.* FROM (VALUES {asked}) AS asked (n, query), LATERAL (
     SELECT row, embedding <#> query AS distance FROM {table} WHERE {among} ORDER BY 2 LIMIT {k}
-) AS near;
+) AS near ORDER BY n, distance;

@@ -1,26 +1,21 @@
-"""Index over the rows of a memory: an HNSW graph (FAISS) of vectors, and the words of texts.
+"""Index over the rows of a memory: their vectors, and the words of their texts.
 
-`VectorIndex` holds row numbers and their vectors. New rows wait in a tail that is compared one by
-one, which for some hundred rows costs less than linking them one at a time; a full tail is linked
-as a whole. FAISS cannot remove a vector. A linked row that is removed stays in the graph as a
-tombstone: a selector keeps it out of the results, a larger ``efSearch`` pays for it, and once half
-of the graph is dead it is built anew. FAISS crashes when one thread adds while another searches, so
-a lock admits one at a time. Rows that pass a filter are compared one by one: a graph that is
-searched through a narrow filter loses recall.
+`VectorIndex` holds row numbers and their vectors. Few vectors are compared one by one. From `LARGE`
+ones on, an HNSW graph (FAISS) finds them; the latest ones wait, and are compared one by one, until
+the background thread has linked them. FAISS cannot remove a vector. A linked row that is removed
+stays in the graph as a tombstone: a selector keeps it out of the results, and a larger ``efSearch``
+pays for it. Once half of the rows are dead the graph is built anew. FAISS crashes when one thread
+adds while another searches, so a lock admits one at a time. Rows that pass a filter are compared
+one by one: a graph that is searched through a narrow filter loses recall.
 
 `RowIndex` adds the words. It is a cache: a reader brings it up to date from the database inside its
 own transaction. Rows are only ever added or removed, so new rows are those above the last known
 number, and rows were removed if the counts then differ. It does not matter which process wrote.
-
-`Indexes` keeps one `RowIndex` for each namespace. The rows of a large namespace wait in the tail
-until the background thread has linked them. The links of a large graph are stored in the database
-without the vectors, which `tiers` has; damaged or outdated links are built anew.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -31,31 +26,21 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.seam import Candidates, Rows, SpaceIndexes
-from ecs_plugins.memory.store.values import crc, damaged, unpack
+from ecs_plugins.memory.store.values import unpack
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
-from ecs_plugins.storage.base import Connection, SqlDatabase
-
-logger = logging.getLogger(__name__)
+from ecs_plugins.storage.base import Connection
 
 LARGE = 5000
-"""Vectors from which on a graph is linked in the background, and its links are stored.
+"""Vectors from which on a graph finds them in less time than a comparison with all."""
 
-Linking takes some tens of milliseconds per thousand.
-"""
-
-SMALL = 1000
-"""Linked vectors below which all are compared, which is faster than a search of their graph. With
-tombstones there must be more, because the graph is then searched as much wider."""
-
-_TAIL = 256
+_TAIL = 512
 """Rows that may wait to be linked."""
 
 _SLOTS = 16
-"""Rows for which a tail has room at first."""
+"""Rows for which an index has room at first."""
 
 _LINKS = 16
 """Links of a vector in each layer of the graph (M of HNSW)."""
@@ -70,13 +55,10 @@ _NARROW = 64
 """``efSearch`` that finds the vectors that repeat a query, which lie very near."""
 
 _MIN_DEAD = 256
-"""Tombstones that are always tolerated."""
+"""Removed rows that are always tolerated."""
 
 _BUDGET = 1 << 30
 """Bytes of all open indexes; the least recently used ones are closed beyond it."""
-
-_GROWN = 5
-"""A graph is stored again once it grew by one part in so many."""
 
 _ENTRIES = """
     SELECT row, vector, vector_crc, id, asked, text FROM tiers
@@ -85,15 +67,6 @@ _ENTRIES = """
 _LATER = f"{_ENTRIES} row > ?"
 _AMONG = f"{_ENTRIES} row IN (SELECT value FROM json_each(?))"
 _LIVE = "SELECT row FROM tiers WHERE namespace = ? AND live = 1"
-_STORED = """
-    SELECT places, links, crc FROM graphs
-    WHERE namespace = ? AND epoch = ?
-"""
-_STORE = """
-    INSERT OR REPLACE INTO graphs
-    SELECT id, epoch, ?, ?, ? FROM namespaces
-    WHERE id = ? AND epoch = ?
-"""
 
 
 def _faiss() -> Any:
@@ -127,12 +100,6 @@ def search_width(linked: int) -> int:
     return int(min(512, max(64, width)))
 
 
-@lru_cache(maxsize=64)
-def _wide(width: int) -> Any:
-    """Return the parameters of a search without tombstones; creating them is slow."""
-    return _faiss().SearchParametersHNSW(efSearch=width)
-
-
 def best_places(scores: Vector, k: int) -> Rows:
     """Return the places of the ``k`` highest scores, best first; ties keep their order."""
     places = np.arange(len(scores))
@@ -145,153 +112,70 @@ def best_places(scores: Vector, k: int) -> Rows:
 # Vectors
 
 
-class _Tail:
-    """Rows that wait to be linked, and their vectors in one buffer.
-
-    Attributes:
-        slots: The place of each row in the buffer.
-    """
-
-    def __init__(self, dimension: int) -> None:
-        self.slots: dict[int, int] = {}
-        self._used = 0
-        self._rows: Rows = np.empty(_SLOTS, dtype=np.int64)  # -1 for a removed one
-        self._vectors: Matrix = np.empty((_SLOTS, dimension), dtype=np.float32)
-
-    def add(self, rows: Rows, vectors: Matrix) -> None:
-        """Add rows with their vectors ``[rows, dimension]``."""
-        end = self._used + len(rows)
-        if end > len(self._rows):
-            self._grow(len(rows))
-            end = self._used + len(rows)
-        self._rows[self._used : end] = rows
-        self._vectors[self._used : end] = vectors
-        self.slots.update(zip(rows.tolist(), range(self._used, end), strict=True))
-        self._used = end
-
-    def _grow(self, count: int) -> None:
-        """Make room for so many rows, and close the gaps of removed ones."""
-        rows, vectors = self.content()
-        self._used = len(rows)
-        size = 2 * (self._used + count)
-        self._rows = np.resize(rows, size)
-        self._vectors = np.concatenate(
-            [vectors, np.empty((size - self._used, vectors.shape[1]), dtype=np.float32)]
-        )
-        self.slots = dict(zip(rows.tolist(), range(self._used), strict=True))
-
-    def remove(self, row: int) -> None:
-        """Remove a row if it waits."""
-        slot = self.slots.pop(row, None)
-        if slot is not None:
-            self._rows[slot] = -1
-
-    def content(self) -> tuple[Rows, Matrix]:
-        """Return the rows and their vectors."""
-        rows = self._rows[: self._used]
-        is_live = rows >= 0
-        return rows[is_live], self._vectors[: self._used][is_live]
-
-    def scores(self, query: Vector) -> tuple[Rows, Vector]:
-        """Return the rows and their inner products with a query."""
-        rows = self._rows[: self._used]
-        scores = self._vectors[: self._used] @ query
-        if len(self.slots) == self._used:
-            return rows, scores
-        is_live = rows >= 0
-        return rows[is_live], scores[is_live]
-
-    def vector(self, row: int) -> Vector:
-        """Return the vector of a row that waits."""
-        vector: Vector = self._vectors[self.slots[row]]
-        return vector
-
-
 class VectorIndex:
-    """Row numbers and their unit vectors of one dimension. Thread-safe.
-
-    Attributes:
-        stored: Number of vectors whose links are in the database.
-    """
+    """Row numbers and their unit vectors of one dimension. Thread-safe."""
 
     def __init__(self, dimension: int) -> None:
-        faiss = _faiss()
         self.dimension = dimension
-        self.stored = 0
         self._lock = threading.RLock()
-        self._graph = faiss.IndexHNSWFlat(dimension, _LINKS, faiss.METRIC_INNER_PRODUCT)
-        self._graph.hnsw.efConstruction = _EF_CONSTRUCTION
-        # By position in the graph: the row, -1 for a tombstone.
-        self._rows: Rows = np.empty(0, dtype=np.int64)
+        # By place: the row, -1 for a removed one.
+        self._rows: Rows = np.empty(_SLOTS, dtype=np.int64)
+        self._vectors: Matrix = np.empty((_SLOTS, dimension), dtype=np.float32)
+        self._used = 0
         self._places: dict[int, int] = {}
-        self._tail = _Tail(dimension)
-        self._living: dict[int, tuple[Any, ...]] = {}  # by width, parameters without tombstones
+        self._graph: Any = None  # of the vectors in the first places
+        self._selected: tuple[Any, ...] = ()  # a selector of the live rows of the graph
+        self._generation = 0  # counts the times that places changed
 
     def __len__(self) -> int:
-        return len(self._places) + len(self._tail.slots)
-
-    def __contains__(self, row: int) -> bool:
-        return row in self._places or row in self._tail.slots
+        return len(self._places)
 
     @property
     def linked(self) -> int:
         """Vectors in the graph, tombstones included."""
-        return int(self._graph.ntotal)
+        return 0 if self._graph is None else int(self._graph.ntotal)
 
     @property
     def dead(self) -> int:
-        """Tombstones in the graph."""
-        return self.linked - len(self._places)
+        """Removed rows that still have a place."""
+        return self._used - len(self._places)
 
     @property
     def size(self) -> int:
         """Approximate bytes in memory."""
-        vector = 4 * self.dimension
-        linked = vector + 8 * _LINKS + 128
-        return self.linked * linked + len(self._tail.slots) * vector
+        link = 2 * self.dimension + 8 * _LINKS + 128
+        return self._used * 4 * self.dimension + self.linked * link
 
     def rows(self) -> Rows:
         """Return the live rows."""
         with self._lock:
-            live = [*self._places, *self._tail.slots]
-        return np.array(live, dtype=np.int64)
+            return numbers(self._places)
 
     # Changing
 
     def add(self, rows: Rows, vectors: Matrix) -> None:
         """Add new rows; ``vectors`` is ``[rows, dimension]``."""
         with self._lock:
-            self._tail.add(rows, vectors)
-            if self._is_linked_now():
-                self._link()
-
-    def _is_linked_now(self) -> bool:
-        """Return True if the tail is full, and small enough to be linked at once."""
-        waiting = len(self._tail.slots)
-        if waiting <= _TAIL:
-            return False
-        return len(self) < LARGE or waiting <= 2 * _TAIL
-
-    def _link(self) -> None:
-        """Link the rows of the tail."""
-        start = self.linked
-        rows, vectors = self._tail.content()
-        with _one_thread():
-            self._graph.add(vectors)
-        self._rows = np.concatenate([self._rows, rows])
-        self._living = {}
-        self._places.update(zip(rows.tolist(), range(start, self.linked), strict=True))
-        self._tail = _Tail(self.dimension)
+            start = self._used
+            end = start + len(rows)
+            if end > len(self._rows):
+                self._vectors = np.concatenate(
+                    [self._vectors[:start], np.empty((end, self.dimension), dtype=np.float32)]
+                )
+                self._rows = np.resize(self._rows, start + end)
+            self._rows[start:end] = rows
+            self._vectors[start:end] = vectors
+            self._places.update(zip(rows.tolist(), range(start, end), strict=True))
+            self._used = end
 
     def remove(self, rows: Rows) -> None:
         """Remove rows; unknown ones are ignored."""
         with self._lock:
             for row in rows.tolist():
-                self._tail.remove(row)
-                if row in self._places:
-                    place = self._places.pop(row)
+                place = self._places.pop(row, None)
+                if place is not None:
                     self._rows[place] = -1
-                    self._living = {}
+                    self._selected = ()
 
     # Searching
 
@@ -305,163 +189,120 @@ class VectorIndex:
         """
         with self._lock:
             if allowed is None:
-                linked, linked_scores = self._search_linked(query, k, narrow)
-                waiting, waiting_scores = self._tail.scores(query)
-                rows = np.concatenate([waiting, linked])
-                scores = np.concatenate([waiting_scores, linked_scores])
+                rows, scores = self._near(query, k, narrow)
             else:
-                rows = numbers([row for row in allowed.tolist() if row in self])
+                rows = numbers([row for row in allowed.tolist() if row in self._places])
                 scores = self.scores(rows, query)
         best = best_places(scores, k)
         return rows[best], scores[best]
 
-    def _search_linked(self, query: Vector, k: int, narrow: bool) -> tuple[Rows, Vector]:
-        """Return at least the ``k`` best linked rows, by the graph where that is faster."""
-        live_count = len(self._places)
-        is_large = live_count**2 >= SMALL * len(self._rows) and 2 * k < live_count
-        found = self._search_graph(query, k, narrow) if is_large else None
-        if found is not None:
-            return found
-        scores = self._linked_vectors() @ query
-        if live_count == len(self._rows):
-            return self._rows, scores
-        live = self._rows >= 0
-        return self._rows[live], scores[live]
+    def _near(self, query: Vector, k: int, narrow: bool) -> tuple[Rows, Vector]:
+        """Return at least the ``k`` best live rows, by the graph where there is one."""
+        near = self._search_graph(query, k, narrow)
+        start = self.linked if len(near) else 0
+        rows = self._rows[start : self._used]
+        scores = self._vectors[start : self._used] @ query
+        if self.dead:
+            is_live = rows >= 0
+            rows, scores = rows[is_live], scores[is_live]
+        if not len(near):
+            return rows, scores
+        linked_scores = self._vectors[near] @ query
+        return np.append(self._rows[near], rows), np.append(linked_scores, scores)
 
-    def _search_graph(self, query: Vector, k: int, narrow: bool) -> tuple[Rows, Vector] | None:
-        """Return ``k`` rows and their scores; None if the graph does not reach so many."""
-        linked = len(self._rows)
-        live = len(self._places)
+    def _search_graph(self, query: Vector, k: int, narrow: bool) -> Rows:
+        """Return the places of ``k`` live rows; none if the graph does not reach so many."""
+        none = np.empty(0, dtype=np.int64)
+        linked = self.linked
+        live = linked - self.dead
+        if 2 * k >= live:
+            return none
         width = max(_NARROW if narrow else search_width(linked), 2 * k)
         width = int(width * linked / live)
-        parameters = _wide(width) if live == linked else self._without_tombstones(width)
         queries = np.ascontiguousarray(query[None], dtype=np.float32)
         with _one_thread():
-            scores, places = self._graph.search(queries, k, params=parameters)
-        if (places < 0).any():
-            return None
-        return self._rows[places[0]], scores[0]
+            _, places = self._graph.search(queries, k, params=self._parameters(width))
+        return none if (places < 0).any() else places[0]
 
-    def _without_tombstones(self, width: int) -> Any:
+    def _parameters(self, width: int) -> Any:
         """Return the parameters of a search that leaves tombstones out."""
-        if width not in self._living:
-            faiss = _faiss()
-            bits = np.packbits(self._rows >= 0, bitorder="little")
-            selector = faiss.IDSelectorBitmap(len(self._rows), faiss.swig_ptr(bits))
-            parameters = faiss.SearchParametersHNSW(efSearch=width, sel=selector)
-            self._living = {width: (parameters, selector, bits)}
-        return self._living[width][0]
-
-    def _linked_vectors(self) -> Matrix:
-        """Return the vectors in the graph by position, as a view ``[linked, dimension]``."""
-        linked = self.linked
-        if not linked:
-            return np.empty((0, self.dimension), dtype=np.float32)
+        if not self.dead:
+            return _wide(width)
         faiss = _faiss()
-        storage = faiss.downcast_index(self._graph.storage)
-        flat: Matrix = faiss.rev_swig_ptr(storage.get_xb(), linked * self.dimension)
-        return flat.reshape(linked, self.dimension)
-
-    def _vectors(self, rows: Rows) -> Matrix:
-        """Return the vectors of live rows."""
-        linked = self._linked_vectors()
-        vectors = np.empty((len(rows), self.dimension), dtype=np.float32)
-        for at, row in enumerate(rows.tolist()):
-            place = self._places.get(row)
-            vectors[at] = self._tail.vector(row) if place is None else linked[place]
-        return vectors
+        if not self._selected:
+            bits = np.packbits(self._rows[: self.linked] >= 0, bitorder="little")
+            selector = faiss.IDSelectorBitmap(self.linked, faiss.swig_ptr(bits))
+            self._selected = (selector, bits)
+        return faiss.SearchParametersHNSW(efSearch=width, sel=self._selected[0])
 
     def scores(self, rows: Rows, query: Vector) -> Vector:
         """Return the inner products of live rows with a query; -1 for other rows."""
         with self._lock:
             place_of = self._places.get
             places = np.array([place_of(row, -1) for row in rows.tolist()], dtype=np.int64)
-            is_linked = places >= 0
+            is_live = places >= 0
             scores = np.full(len(rows), -1.0, dtype=np.float32)
-            scores[is_linked] = self._linked_vectors()[places[is_linked]] @ query
-            for at in np.flatnonzero(~is_linked).tolist():
-                row = int(rows[at])
-                if row in self._tail.slots:
-                    scores[at] = self._tail.vector(row) @ query
+            scores[is_live] = self._vectors[places[is_live]] @ query
             return scores
 
     # Upkeep
 
     @property
     def is_worn(self) -> bool:
-        """Return True if the tail should be linked or the graph built anew."""
-        return self._is_dead or len(self._tail.slots) > _TAIL
+        """Return True if rows should be linked, or removed ones lose their places."""
+        waits = len(self) >= LARGE and self._used - self.linked > _TAIL
+        return waits or self._is_dead
 
     @property
     def _is_dead(self) -> bool:
-        return self.dead > max(len(self._places), _MIN_DEAD)
+        return self.dead > max(len(self), _MIN_DEAD)
 
     def rebuild(self, stop: threading.Event | None = None) -> None:
-        """Link the tail, or build a half dead graph anew; other threads go on meanwhile."""
-        fresh = VectorIndex(self.dimension)
+        """Link the rows that wait; take places from removed rows if these are half of all.
+
+        Other threads go on meanwhile.
+        """
         with self._lock:
-            rows = self.rows()
-            if not self._is_dead:
-                fresh._take(self)
-                fresh._graph = _faiss().clone_index(self._graph)
-                fresh._tail = _Tail(self.dimension)
-            waiting = np.setdiff1d(rows, fresh.rows())
-            vectors = self._vectors(waiting)
-        for start in range(0, len(waiting), _CHUNK):
+            if self._is_dead:
+                self._compact()
+            if len(self) < LARGE:
+                return
+            generation = self._generation
+            vectors = self._vectors[: self._used]
+            faiss = _faiss()
+            if self._graph is None:
+                half = faiss.ScalarQuantizer.QT_fp16
+                inner = faiss.METRIC_INNER_PRODUCT
+                graph = faiss.IndexHNSWSQ(self.dimension, half, _LINKS, inner)
+                graph.hnsw.efConstruction = _EF_CONSTRUCTION
+            else:
+                graph = faiss.clone_index(self._graph)
+        for start in range(graph.ntotal, len(vectors), _CHUNK):
             if stop is not None and stop.is_set():
                 return
-            chunk = slice(start, start + _CHUNK)
-            fresh._tail.add(waiting[chunk], vectors[chunk])
-            fresh._link()
+            with _one_thread():
+                graph.add(vectors[start : start + _CHUNK])
         with self._lock:
-            present = self.rows()
-            late = np.setdiff1d(present, rows)
-            if len(late):
-                fresh.add(late, self._vectors(late))
-            fresh.remove(np.setdiff1d(rows, present))
-            self._take(fresh)
+            if generation == self._generation:
+                self._graph = graph
+                self._selected = ()
 
-    def _take(self, other: VectorIndex) -> None:
-        """Take over the content of another index."""
-        self._graph = other._graph
-        self._rows = other._rows.copy()
-        self._places = {**other._places}
-        self._tail = other._tail
-        self._living = {}
-        self.stored = other.stored
+    def _compact(self) -> None:
+        """Close the gaps of removed rows, and drop the graph."""
+        live = np.flatnonzero(self._rows[: self._used] >= 0)
+        self._rows = self._rows[live]
+        self._vectors = self._vectors[live]
+        self._used = len(live)
+        self._places = dict(zip(self._rows.tolist(), range(self._used), strict=True))
+        self._graph = None
+        self._selected = ()
+        self._generation += 1
 
-    def links(self) -> tuple[bytes, bytes]:
-        """Return the row of each position, -1 for a tombstone, and the graph without vectors."""
-        faiss = _faiss()
-        with self._lock:
-            links = faiss.serialize_index(self._graph, faiss.IO_FLAG_SKIP_STORAGE)
-            rows = self._rows.astype("<i8")
-        return rows.tobytes(), links.tobytes()
 
-    def restore(self, rows: Rows, links: bytes, vectors: dict[int, Vector]) -> None:
-        """Restore the result of `links`, and remove the vectors of its rows from ``vectors``."""
-        faiss = _faiss()
-        graph = faiss.deserialize_index(np.frombuffer(links, dtype=np.uint8))
-        if graph.d != self.dimension or graph.ntotal != len(rows):
-            raise ValueError("it does not fit its rows")
-        places = {}
-        linked = np.zeros((len(rows), self.dimension), dtype=np.float32)
-        for place, row in enumerate(rows.tolist()):
-            if row in vectors:
-                places[row] = place
-                linked[place] = vectors.pop(row)
-        storage = faiss.IndexFlatIP(self.dimension)
-        storage.add(linked)
-        storage.this.disown()  # the graph frees it
-        graph.storage = storage
-        graph.own_fields = True
-        is_live = np.isin(rows, numbers(places))
-        with self._lock:
-            self._graph = graph
-            self._places = places
-            self._rows = np.where(is_live, rows, -1)
-            self._living = {}
-            self.stored = len(rows)
+@lru_cache(maxsize=64)
+def _wide(width: int) -> Any:
+    """Return the parameters of a search without tombstones; creating them is slow."""
+    return _faiss().SearchParametersHNSW(efSearch=width)
 
 
 # Vectors and words
@@ -516,15 +357,6 @@ class RowIndex:
 
     def expect(self, vectors: Matrix, k: int) -> None:
         """Do nothing: lookups are local."""
-
-    def add(self, row: int, vector: Vector) -> None:
-        """Add a row of a transaction that is not committed yet."""
-        self.index.add(np.array([row]), vector[None])
-        self.last_row = row
-
-    def take_back(self, row: int) -> None:
-        """Forget a row that its own transaction has replaced."""
-        self.index.remove(np.array([row]))
 
     def insert(self, vectors: Mapping[int, Vector], texts: Mapping[int, str]) -> None:
         """Add rows of the database with their texts."""
@@ -608,33 +440,6 @@ class IndexCache(Generic[K, T]):
 # The indexes of a memory
 
 
-def _stored_links(connection: Connection, space: Space) -> tuple[Rows, bytes] | None:
-    """Return the stored graph of a namespace.
-
-    Raises:
-        StorageError: It is damaged.
-    """
-    stored = connection.execute(_STORED, (space.id, space.epoch)).fetchone()
-    if stored is None:
-        return None
-    places, links, checksum = stored
-    if crc(places + links) != checksum:
-        raise damaged(str(space.namespace), "graph", "it is built anew")
-    return np.frombuffer(places, dtype="<i8"), links
-
-
-def _restore(
-    connection: Connection, space: Space, index: VectorIndex, vectors: dict[int, Vector]
-) -> None:
-    """Restore the stored graph of a namespace, and remove its rows from ``vectors``."""
-    try:
-        stored = _stored_links(connection, space)
-        if stored is not None:
-            index.restore(*stored, vectors)
-    except Exception as error:  # a broken cache costs time, nothing else
-        logger.warning("the graph of %s is built anew: %s", space.namespace, error)
-
-
 def _live_rows(connection: Connection, space: Space) -> list[int]:
     return [row for (row,) in connection.execute(_LIVE, (space.id,))]
 
@@ -676,16 +481,13 @@ class Indexes(SpaceIndexes):
     def _load(
         self, connection: Connection, space: Space, opened: RowIndex, sql: str, value: object
     ) -> None:
-        """Add the rows that a statement finds, by the stored graph where there is one."""
+        """Add the rows that a statement finds."""
         vectors = {}
         texts = {}
         for row, data, checksum, name, asked, text in connection.execute(sql, (space.id, value)):
             vectors[row] = unpack(data, checksum, self._dimension, str(name))
             texts[row] = f"{asked} {text}"
         opened.last_row = max(opened.last_row, *vectors, 0)
-        is_first = opened.revision < 0 and not opened.index.linked
-        if is_first and space.items >= LARGE:
-            _restore(connection, space, opened.index, vectors)
         opened.insert(vectors, texts)
 
     def _tidy(self, opened: RowIndex) -> None:
@@ -697,11 +499,6 @@ class Indexes(SpaceIndexes):
         else:
             self._worn.append(index)
 
-    def clear(self, connection: Connection, space: int | None = None) -> None:
-        """Delete all stored graphs; that of one namespace is deleted with it."""
-        if space is None:
-            connection.execute("DELETE FROM graphs")
-
     def settle(self, connection: Connection, space: Space | None = None) -> None:
         """Do nothing: an index follows when it is read next."""
 
@@ -711,28 +508,22 @@ class Indexes(SpaceIndexes):
         if opened is None or opened.epoch != space.epoch:
             return
         with opened.lock:
-            opened.say(space.written)
+            was_current = opened.revision == space.revision - 1
+            if was_current and space.written:
+                texts = {row: text for row, (text, _) in space.written.items()}
+                opened.insert({row: own for row, (_, own) in space.written.items()}, texts)
+                opened.last_row = max(space.written)
             if space.gone:
                 opened.remove(numbers(space.gone))
             self._tidy(opened)
-            was_current = opened.revision == space.revision - 1
             if was_current and len(opened.index) == space.items:
                 opened.revision = space.revision
 
     def rolled_back(self, space: Space, revision: int) -> None:
-        """Take back the rows of a failed transaction that began at a revision.
-
-        Their numbers will come again.
-        """
+        """Drop an index that follows the rows of a failed transaction."""
         opened = self._open.find(space.id)
-        if opened is None:
-            return
-        if opened.revision > revision:  # it follows rows that do not exist
+        if opened is not None and opened.revision > revision:
             self.drop(space.id)
-        elif space.written:
-            with opened.lock:
-                opened.index.remove(numbers(space.written))
-                opened.last_row = min(space.written) - 1
 
     def drop(self, space: int) -> None:
         """Close the index of a namespace."""
@@ -744,34 +535,6 @@ class Indexes(SpaceIndexes):
         live = _live_rows(connection, space)
         if sorted(known.tolist()) != sorted(live):
             yield f"{space.namespace}: the index is out of step"
-        _stored_links(connection, space)
-
-    def save(self, database: SqlDatabase, *, closing: bool = False) -> None:
-        """Write the links of the large graphs that grew by a fifth, or at all when closing.
-
-        A failure is logged. A closing memory does not wait for other writers.
-        """
-        if database.in_memory or database.read_only:
-            return
-        for number, opened in self._open.items():
-            index = opened.index
-            changed = abs(index.linked - index.stored)
-            if len(index) < LARGE or not changed:
-                continue
-            if closing or changed * _GROWN >= index.linked:
-                self._save(database, number, opened, wait=not closing)
-
-    def _save(self, database: SqlDatabase, number: int, opened: RowIndex, *, wait: bool) -> None:
-        """Write the links of the graph of a namespace."""
-        places, links = opened.index.links()
-        values = (places, links, crc(places + links), number, opened.epoch)
-        try:
-            with database.write(wait=wait) as connection:
-                connection.execute(_STORE, values)
-        except EcsPluginsError as error:
-            logger.warning("the links of a graph could not be written: %s", error)
-            return
-        opened.index.stored = len(places) // 8
 
     def take_worn(self) -> set[VectorIndex]:
         """Return the large indexes that should be built anew, each once."""

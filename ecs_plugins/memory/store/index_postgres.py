@@ -35,9 +35,6 @@ _LARGE = 2000
 EF_SEARCH = 110
 """At 100,000 items the three best are those of a file in 98 of 100 then."""
 
-_MANY = 32
-"""Vectors from which on those of a small namespace are fetched to be compared."""
-
 _EF_EXPECTED = 64
 """Enough to find what a message repeats, which is very near."""
 
@@ -49,10 +46,6 @@ _UNSETTLED, _GONE, _NEW, _GROWN, _ROW, *_WORDS, _TABLES = statements(__package__
 _WRITTEN = _WORDS[:2]
 _TAKEN_OUT = _WORDS[2:]
 
-_HELD = """
-    SELECT row, vector FROM tiers
-    WHERE namespace = ? AND live = 1
-"""
 _KNOWN = """
     SELECT term FROM words
     WHERE namespace = ? AND texts > 0 AND term = ANY(?::bigint[])
@@ -114,34 +107,10 @@ class ServerIndex:
         if linked and space.items >= _LARGE:
             # What the graph finds too few of is compared one by one as well.
             self._attempts = (True, False)
-        self._new: list[int] = []  # rows that `settle` has not written yet
-        self._vectors: Matrix | None = None  # of these; twice as long when it is full
         self._expected: dict[tuple[bytes, int], _Near] = {}
-
-    def add(self, row: int, vector: Vector) -> None:
-        """Take notice of a row that this transaction has written."""
-        count = len(self._new)
-        if self._vectors is None:
-            self._vectors = np.empty((64, len(vector)), dtype=np.float32)
-        elif count == len(self._vectors):
-            self._vectors = np.concatenate([self._vectors, self._vectors])
-        self._vectors[count] = vector
-        self._new.append(row)
-
-    def take_back(self, row: int) -> None:
-        """Forget a row that this transaction has written and replaced; the last takes its place."""
-        assert self._vectors is not None
-        place = self._new.index(row)
-        last = self._new.pop()
-        if last != row:
-            self._new[place] = last
-            self._vectors[place] = self._vectors[len(self._new)]
 
     def expect(self, vectors: Matrix, k: int) -> None:
         """Look up the nearest rows of several vectors by one statement."""
-        has_graph = self._attempts[0]
-        if len(vectors) >= _MANY and not has_graph:
-            self._compare(vectors, k)
         for large in self._attempts:
             keys = [(vector.tobytes(), k) for vector in vectors]
             unknown = [
@@ -171,21 +140,6 @@ class ServerIndex:
                 key = (vector.tobytes(), k)
                 self._expected[key] = rows
 
-    def _compare(self, vectors: Matrix, k: int) -> None:
-        """Compare vectors with all rows here: to fetch these once takes less for many vectors."""
-        held = self._connection.execute(_HELD, (self._space.id,)).fetchall()
-        rows = [row for row, _ in held]
-        content = b"".join(data for _, data in held)
-        matrix = np.frombuffer(content, dtype="<f4")
-        matrix = matrix.reshape(-1, vectors.shape[1])
-        products = vectors @ matrix.T
-        for vector, cosines in zip(vectors, products, strict=True):
-            best = np.arange(len(rows))
-            if len(rows) > k:
-                best = np.argpartition(-cosines, k)[:k]
-            key = (vector.tobytes(), k)
-            self._expected[key] = [(rows[at], -float(cosines[at])) for at in best]
-
     def nearest(
         self, query: Vector, k: int, *, allowed: Rows | None = None, narrow: bool = False
     ) -> tuple[Rows, Vector]:
@@ -195,14 +149,11 @@ class ServerIndex:
         if allowed is not None:
             near = self._nearest_of(query, k, allowed)
         elif expected is not None:
-            near = [*expected]
+            near = expected
         else:
             near = self._nearest_of_all(query, k)
-        near += self._nearest_new(query, k)
-        near.sort(key=lambda each: each[1])
-        best = near[:k]
-        rows = [row for row, _ in best]
-        cosines = [-distance for _, distance in best]
+        rows = [row for row, _ in near]
+        cosines = [-distance for _, distance in near]
         return np.array(rows, dtype=np.int64), np.array(cosines, dtype=np.float32)
 
     def _nearest_of(self, query: Vector, k: int, allowed: Rows) -> _Near:
@@ -226,15 +177,6 @@ class ServerIndex:
             if len(near) >= k:
                 break
         return near
-
-    def _nearest_new(self, query: Vector, k: int) -> _Near:
-        """Return the nearest of the rows that this transaction has written."""
-        if self._vectors is None:
-            return []
-        count = len(self._new)
-        distances = -self._vectors[:count] @ query
-        nearest = np.argsort(distances)[:k]
-        return [(self._new[place], float(distances[place])) for place in nearest.tolist()]
 
     def candidates(
         self, query: str, vector: Vector, count: int, *, allowed: Rows | None = None

@@ -250,9 +250,7 @@ def _tried(what: str, check: Check) -> Iterator[str]:
 
 def _content_problems(connection: Connection, table: str, store: MemoryStore) -> Iterator[str]:
     for row in rows(connection, table):
-        # A vector of an earlier epoch waits to be replaced by the next search.
-        is_current = row.get("epoch", store.epoch) == store.epoch
-        yield from damage(table, row, store.dimension if is_current else 0)
+        yield from damage(table, row, store.dimension)
 
 
 def _reference_problems(connection: Connection) -> Iterator[str]:

@@ -1,9 +1,8 @@
 """Adding messages: they are logged, then each founds an item or supports one.
 
 That is done one after the other, since a message may repeat what an earlier one of the same batch
-has founded: its row is put into the index at once, and taken back should the transaction fail. Rows
-that are replaced stay in the index until the transaction is on disk, so that a reader of the state
-before finds them. What a message repeats is decided by `ecs_plugins.memory.admission`.
+has founded. The rows of the batch are in an index of their own: that of the namespace follows when
+the transaction is on disk. What a message repeats is decided by `ecs_plugins.memory.admission`.
 """
 
 from __future__ import annotations
@@ -23,11 +22,12 @@ from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.additions import Request, begun, note
+from ecs_plugins.memory.store.index import VectorIndex, best_places
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import NewMessage, expiry
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.quotas import check_room
-from ecs_plugins.memory.store.seam import SpaceIndex
+from ecs_plugins.memory.store.seam import Rows, SpaceIndex
 from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
 from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Namespace, Tier, Vector
 from ecs_plugins.storage.base import Connection
@@ -233,6 +233,7 @@ class Intake:
         self._unwritten: dict[int, TierRow] = {}
         self._replaced: set[int] = set()  # rows of before
         self._known: dict[int, TierRow] = {}  # rows that were read or written here
+        self._own = VectorIndex(store.dimension)  # of the rows written here
         self._index: SpaceIndex | None = None
         if not pinned and store.config.rule != "paper":
             self._index = store.indexes.current(connection, space)
@@ -303,22 +304,19 @@ class Intake:
 
     def _remove(self, old: TierRow) -> None:
         """Remove a row that another replaces."""
-        if self._index is not None and old.row in self._space.written:
-            self._index.take_back(old.row)
-        else:
-            self._replaced.add(old.row)
+        self._known.pop(old.row, None)
         if self._unwritten.pop(old.row, None) is None:
+            self._replaced.add(old.row)
             tiers.delete(self._connection, self._space, [old])
         else:
-            del self._space.written[old.row]
-        self._known.pop(old.row, None)
+            self._own.remove(np.array([old.row]))
 
     def _near(self, opened: SpaceIndex, vector: Vector) -> dict[Tier, _Near]:
         """Return the nearest item of each tier, if it is near enough to be repeated."""
         floor = self._config.merge_threshold - _TIE
         wanted = _FIRST_LOOK
         while True:
-            rows, scores = opened.nearest(vector, wanted, narrow=True)
+            rows, scores = self._nearest(opened, vector, wanted)
             near_rows = rows[scores >= floor]
             near = self._stored(near_rows.tolist(), len(vector))
             best = _best_of_each_tier(near, vector)
@@ -329,6 +327,17 @@ class Intake:
             if len(best) >= len(populated):
                 return best
             wanted *= 4
+
+    def _nearest(self, opened: SpaceIndex, vector: Vector, count: int) -> tuple[Rows, Vector]:
+        """Return the rows nearest to a vector, those of this batch included."""
+        rows, scores = opened.nearest(vector, count, narrow=True)
+        if not len(self._own):
+            return rows, scores
+        own_rows, own_scores = self._own.search(vector, count)
+        rows = np.append(rows, own_rows)
+        scores = np.append(scores, own_scores)
+        best = best_places(scores, count)
+        return rows[best], scores[best]
 
     def _stored(self, rows: Sequence[int], dimension: int) -> list[TierRow]:
         """Return the live items of rows, in the order of their numbers."""
@@ -344,14 +353,13 @@ class Intake:
         self._unwritten[row] = self._known[row] = replace(new, row=row)
         self._joined.append((message, item.id, new.version))
         if self._index is not None:
-            self._index.add(row, item.vector)
-            self._space.written[row] = f"{item.asked} {item.text}"
+            self._own.add(np.array([row]), item.vector[None])
 
     def _flush(self) -> None:
         """Write the new rows together: a server would be waited for once for each."""
-        if self._unwritten:
-            tiers.insert_numbered(self._connection, self._space, [*self._unwritten.values()])
-            self._unwritten = {}
+        tiers.insert_numbered(self._connection, self._space, [*self._unwritten.values()])
+        for row, each in self._unwritten.items():
+            self._space.written[row] = (f"{each.item.asked} {each.item.text}", each.item.vector)
 
 
 def _best_of_each_tier(rows: Sequence[TierRow], vector: Vector) -> dict[Tier, _Near]:

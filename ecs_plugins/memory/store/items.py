@@ -110,12 +110,8 @@ _NAMESPACES = """
     WHERE space = ? AND (expires IS NULL OR expires > ?)
 """
 _INSERT_VECTOR = """
-    INSERT INTO item_vectors (item, path, text, epoch, vector, text_crc, vector_crc)
-    VALUES (?,?,?,?,?,?,?)
-"""
-_DELETE_STALE = """
-    DELETE FROM item_vectors
-    WHERE item = ? AND path = ? AND text = ? AND epoch < ?
+    INSERT INTO item_vectors (item, path, text, vector, text_crc, vector_crc)
+    VALUES (?,?,?,?,?,?)
 """
 _TOUCH = """
     UPDATE items SET expires = ? + ttl
@@ -298,10 +294,10 @@ class Items:
 
     @contextmanager
     def view(self, *, search: bool = False, kind: str = "") -> Iterator[ItemView]:
-        """Open a consistent view; for a search, replace the vectors of another embedder first."""
-        if search:
-            self._embed_anew()
+        """Open a consistent view; a search needs the embedder of the file."""
         with self._store.database.read() as connection:
+            if search:
+                self._store.require_embedder(connection)
             yield ItemView(self._store, self._indexes, connection, time.time(), kind)
 
     def write(
@@ -346,7 +342,7 @@ class Items:
             deleted = _delete(connection, deletes)
             for item in puts:
                 row = _put(connection, item, now, has_checksums=self._store.database.has_checksums)
-                self._write_vectors(connection, row, item, vectors)
+                _write_vectors(connection, row, item, vectors)
         if deletes or expired:
             self._store.database.on_end(lambda committed: committed and self._store.scrub())
         return deleted
@@ -361,37 +357,6 @@ class Items:
             return {}
         vectors = self._store.embed([*texts])
         return dict(zip(texts, vectors, strict=True))
-
-    def _write_vectors(
-        self, connection: Connection, row: int, item: NewItem, vectors: Mapping[str, Vector]
-    ) -> None:
-        rows = []
-        for path, text in item.texts.items():
-            if text in vectors:
-                data, checksum = packed(vectors[text])
-                rows.append((row, path, text, self._store.epoch, data, crc(text), checksum))
-        connection.executemany(_INSERT_VECTOR, rows)
-
-    def _embed_anew(self) -> None:
-        """Replace the vectors that another embedder made, after a re-embedding of the file."""
-        epoch = self._store.epoch
-        with self._store.database.read() as connection:
-            stale = connection.execute(
-                "SELECT item, path, text FROM item_vectors WHERE epoch < ?", (epoch,)
-            ).fetchall()
-        if not stale:
-            return
-        vectors = self._store.embed([text for _, _, text in stale])
-        fresh = []
-        for (item, path, text), vector in zip(stale, vectors, strict=True):
-            data, checksum = packed(vector)
-            fresh.append((item, path, text, epoch, data, crc(text), checksum))
-        with self._store.writing() as connection:
-            # What was replaced or deleted meanwhile is not stale any more.
-            for key, row in zip(stale, fresh, strict=True):
-                gone = connection.execute(_DELETE_STALE, (*key, epoch))
-                if gone.rowcount:
-                    connection.execute(_INSERT_VECTOR, row)
 
 
 def _item(row: tuple[Any, ...]) -> StoredItem:
@@ -449,3 +414,14 @@ def _put(connection: Connection, item: NewItem, now: float, *, has_checksums: bo
         connection.execute(_REWRITE_CRC, (crc_of((value, created, *noted)), row))
     connection.execute("DELETE FROM item_vectors WHERE item = ?", (row,))
     return int(row)
+
+
+def _write_vectors(
+    connection: Connection, row: int, item: NewItem, vectors: Mapping[str, Vector]
+) -> None:
+    rows = []
+    for path, text in item.texts.items():
+        if text in vectors:
+            data, checksum = packed(vectors[text])
+            rows.append((row, path, text, data, crc(text), checksum))
+    connection.executemany(_INSERT_VECTOR, rows)

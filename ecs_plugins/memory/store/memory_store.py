@@ -241,8 +241,7 @@ class MemoryStore:
         with ExitStack() as stack:
             for scope in sorted(scopes):  # in one order, so that nobody waits for who waits for him
                 connection = stack.enter_context(self.database.write(scope=scope))
-            if epoch_of(connection) != self.epoch:
-                raise self._replaced_embedder()
+            self.require_embedder(connection)
             yield connection
 
     @contextmanager
@@ -309,6 +308,15 @@ class MemoryStore:
                 level = logging.WARNING if wait else logging.DEBUG
                 logger.log(level, "retrieval hits could not be written yet: %s", error)
 
+    def require_embedder(self, connection: Connection) -> None:
+        """Refuse to go on with a file that another process has re-embedded.
+
+        Raises:
+            StorageError: It was.
+        """
+        if epoch_of(connection) != self.epoch:
+            raise self._replaced_embedder()
+
     def _replaced_embedder(self) -> StorageError:
         return StorageError(
             f"{self.database.path} was re-embedded by another process; open it again with "
@@ -370,7 +378,7 @@ class MemoryStore:
         return done
 
     def close(self) -> None:
-        """Write pending recalls and the links of large graphs, and close the file."""
+        """Write pending recalls, and close the file."""
         if self.closed:
             return
         self.closed = True
@@ -380,5 +388,4 @@ class MemoryStore:
                     pass
         except EcsPluginsError as error:
             logger.warning("retrieval hits could not be written and are lost: %s", error)
-        self.indexes.save(self.database, closing=True)
         self.database.close()

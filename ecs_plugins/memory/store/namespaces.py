@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.types import Namespace, Tier
+from ecs_plugins.memory.types import Namespace, Tier, Vector
 from ecs_plugins.storage.base import Connection
 
 MAX_LABELS = 32
@@ -86,7 +86,7 @@ class Space:
     messages: int
     bytes: int  # of the texts and metadata of the messages
     gone: list[int] = field(default_factory=list)  # rows that left in this transaction
-    written: dict[int, str] = field(default_factory=dict)  # rows in the index, and their texts
+    written: dict[int, tuple[str, Vector]] = field(default_factory=dict)  # new rows, as indexed
 
     @property
     def items(self) -> int:

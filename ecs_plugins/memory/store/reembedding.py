@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -28,31 +28,69 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 _BATCH: Final = 256
 _FEW: Final = 64
-"""Messages that may be embedded inside the transaction."""
+"""Texts that may be embedded inside the transaction."""
 
 _VANISHING: Final = 1e-12
 """A mean of unit vectors that is shorter has no direction."""
 
-_SAID = "SELECT id, text, asked FROM messages ORDER BY seq"
-_REPLACE_OF_MESSAGE = "UPDATE messages SET vector = ?, vector_crc = ? WHERE id = ?"
-_REPLACE_OF_ITEM = "UPDATE tiers SET vector = ?, vector_crc = ? WHERE row = ?"
+_TEXTS = """
+    SELECT text, asked FROM messages
+    UNION SELECT text, '' FROM item_vectors
+    UNION SELECT text, '' FROM queries WHERE text != ''
+"""
+_WRITE = "UPDATE {table} SET vector = ?, vector_crc = ? WHERE {key} = ?"
+_WRITE_OF_MESSAGE = _WRITE.format(table="messages", key="id")
+_WRITE_OF_ITEM = _WRITE.format(table="tiers", key="row")
 
 
-def embedded(
-    texts: Mapping[str, str], embed: Embed, progress: Progress | None = None
-) -> dict[str, Vector]:
-    """Return the vector of every text, by its key, in batches."""
-    keys = list(texts)
-    total = len(keys)
-    vectors: dict[str, Vector] = {}
-    for start in range(0, total, _BATCH):
-        batch = keys[start : start + _BATCH]
-        made = embed([texts[key] for key in batch])
-        vectors.update(zip(batch, made, strict=True))
+@contextmanager
+def replaced_vectors(
+    database: SqlDatabase, embed: Embed, progress: Progress | None
+) -> Iterator[Connection]:
+    """Open a write transaction in which every vector has been replaced."""
+    known: dict[str, Vector] = {}
+    while True:
+        with database.read() as connection:
+            count = _embed_new(connection, known, embed, progress)
+        if count <= _FEW:
+            break
+    with database.write() as connection:
+        _embed_new(connection, known, embed, progress)
+        _replace(connection, known, embed)
+        yield connection
+
+
+def _embed_new(
+    connection: Connection, known: dict[str, Vector], embed: Embed, progress: Progress | None
+) -> int:
+    """Embed the texts that are new or changed; return their number."""
+    rows = connection.execute(_TEXTS).fetchall()
+    texts = [text for row in rows if (text := as_reply(*row)) not in known]
+    for start in range(0, len(texts), _BATCH):
+        batch = texts[start : start + _BATCH]
+        known.update(zip(batch, embed(batch), strict=True))
         if progress is not None:
-            done = min(start + _BATCH, total)
-            progress(done, total)
-    return vectors
+            progress(start + len(batch), len(texts))
+    return len(texts)
+
+
+def _replace(connection: Connection, known: Mapping[str, Vector], embed: Embed) -> None:
+    of_message: dict[str, Vector] = {}
+    for name, text, asked in connection.execute("SELECT id, text, asked FROM messages").fetchall():
+        of_message[name] = known[as_reply(text, asked)]
+        connection.execute(_WRITE_OF_MESSAGE, (*packed_half(of_message[name]), name))
+    items = connection.execute("SELECT row, id, version, text, asked FROM tiers").fetchall()
+    for row, name, version, text, asked in items:
+        joined = tiers.provenance(connection, [name]).get(name, {})
+        members = [message for message, since in joined.items() if since <= version]
+        vector = _derived(as_reply(text, asked), members, of_message, embed)
+        connection.execute(_WRITE_OF_ITEM, (*packed(vector), row))
+    # Only observed queries were recorded with their text; the others cannot be kept.
+    connection.execute("DELETE FROM queries WHERE text = ''")
+    for table, key in (("queries", "id"), ("item_vectors", "row")):
+        sql = _WRITE.format(table=table, key=key)
+        for number, text in connection.execute(f"SELECT {key}, text FROM {table}").fetchall():
+            connection.execute(sql, (*packed(known[text]), number))
 
 
 def _derived(
@@ -67,64 +105,3 @@ def _derived(
             return np.asarray(mean / length, dtype=np.float32)
     (alone,) = embed([text])
     return np.asarray(alone)
-
-
-@contextmanager
-def replaced_vectors(
-    database: SqlDatabase, embed: Embed, progress: Progress | None
-) -> Iterator[Connection]:
-    """Open a write transaction in which every vector has been replaced."""
-    known: dict[str, _Embedded] = {}
-    while True:
-        with database.read() as connection:
-            count = _embed_new(connection, known, embed, progress)
-        if count <= _FEW:
-            break
-    with database.write() as connection:
-        _embed_new(connection, known, embed, progress)
-        of_message = {name: each.vector for name, each in known.items()}
-        _replace(connection, of_message, embed)
-        yield connection
-
-
-class _Embedded(NamedTuple):
-    """Text of a message for reading, and its new vector."""
-
-    text: str
-    vector: Vector
-
-
-def _embed_new(
-    connection: Connection,
-    known: dict[str, _Embedded],
-    embed: Embed,
-    progress: Progress | None,
-) -> int:
-    """Embed the messages that are new or changed; returns how many."""
-    texts = {}
-    for name, said, asked in connection.execute(_SAID):
-        text = as_reply(said, asked)
-        if name not in known or known[name].text != text:
-            texts[name] = text
-    for name, vector in embedded(texts, embed, progress).items():
-        known[name] = _Embedded(texts[name], vector)
-    return len(texts)
-
-
-def _replace(connection: Connection, of_message: Mapping[str, Vector], embed: Embed) -> None:
-    names = connection.execute("SELECT id FROM messages").fetchall()
-    for (name,) in names:
-        connection.execute(_REPLACE_OF_MESSAGE, (*packed_half(of_message[name]), name))
-    items = connection.execute("SELECT row, id, version, text, asked FROM tiers").fetchall()
-    for row, name, version, text, asked in items:
-        joined = tiers.provenance(connection, [name]).get(name, {})
-        members = [message for message, since in joined.items() if since <= version]
-        vector = _derived(as_reply(text, asked), members, of_message, embed)
-        connection.execute(_REPLACE_OF_ITEM, (*packed(vector), row))
-    # Only observed queries were recorded with their text; the others cannot be kept.
-    connection.execute("DELETE FROM queries WHERE text = ''")
-    queries = connection.execute("SELECT id, text FROM queries").fetchall()
-    texts = {str(number): text for number, text in queries}
-    for number, vector in embedded(texts, embed).items():
-        values = (*packed(vector), int(number))
-        connection.execute("UPDATE queries SET vector = ?, vector_crc = ? WHERE id = ?", values)

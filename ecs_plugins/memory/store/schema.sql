@@ -102,14 +102,6 @@ CREATE TABLE provenance (
     namespace INTEGER NOT NULL,
     PRIMARY KEY (message, item)
 ) WITHOUT ROWID;
--- The HNSW graphs of large namespaces, without their vectors: caches, see index.
-CREATE TABLE graphs (
-    namespace INTEGER PRIMARY KEY REFERENCES namespaces(id) ON DELETE CASCADE,
-    epoch INTEGER NOT NULL,
-    places BLOB NOT NULL,
-    links BLOB NOT NULL,
-    crc INTEGER NOT NULL
-);
 -- The newer message outdates the older one with a probability; source is the judge.
 CREATE TABLE outdated (
     older TEXT NOT NULL REFERENCES messages(id) ON DELETE CASCADE,
@@ -180,10 +172,8 @@ CREATE TABLE item_vectors (
     item INTEGER NOT NULL REFERENCES items(row) ON DELETE CASCADE,
     path TEXT NOT NULL,
     text TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
     vector BLOB NOT NULL,
     text_crc INTEGER NOT NULL,
     vector_crc INTEGER NOT NULL,
     UNIQUE (item, path)
 );
-CREATE INDEX item_vectors_by_epoch ON item_vectors (epoch);

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.types import Floats, Matrix, Vector
-from ecs_plugins.storage.base import Connection, SqlDatabase
+from ecs_plugins.storage.base import Connection
 
 _PLAIN = re.compile(r"[ !#-&(-[\]-~]*")  # a text that stands in JSON as it is
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -67,14 +67,6 @@ class SpaceIndex(Protocol):
         """Learn for which vectors the nearest ``k`` will be looked for in this transaction."""
         ...
 
-    def add(self, row: int, vector: Vector) -> None:
-        """Take notice of a row that this transaction has written."""
-        ...
-
-    def take_back(self, row: int) -> None:
-        """Forget a row that this transaction has written and replaced."""
-        ...
-
 
 class SpaceIndexes(ABC):
     """The indexes of one open memory. Thread-safe.
@@ -114,9 +106,6 @@ class SpaceIndexes(ABC):
 
     def drop(self, space: int) -> None:  # noqa: B027
         """Forget a namespace."""
-
-    def save(self, database: SqlDatabase, *, closing: bool = False) -> None:  # noqa: B027
-        """Write slow parts of the index if they changed much or the memory closes."""
 
     def take_worn(self) -> Iterable[Any]:
         """Return the indexes that should be built anew in the background, each handed out once."""

@@ -39,8 +39,7 @@ def _create_tables(connection: Connection) -> None:
     """Make the tables of a memory, those of the terms, and the index of filters."""
     _extension(connection)
     for statement in schema.TABLES:
-        if "graphs" not in statement:
-            connection.execute(statement.replace("evidence TEXT", "evidence JSON"))
+        connection.execute(statement.replace("evidence TEXT", "evidence JSON"))
     for name in ("postgres.sql", "policies.sql", "metadata.sql"):
         for statement in statements(__package__, name):
             connection.execute(statement)

@@ -55,7 +55,12 @@ _TABLES = {
     "items": "row IN (SELECT row FROM kept)",
     "item_vectors": "item IN (SELECT row FROM kept)",
 }
-_FRESH = {"messages": ("seq",), "tiers": ("row",), "item_vectors": ("row",)}
+_FRESH = {
+    "namespaces": ("epoch",),
+    "messages": ("seq",),
+    "tiers": ("row",),
+    "item_vectors": ("row",),
+}
 """The numbers that rows get anew where they are imported, and nobody refers to."""
 
 _NUMBERS = {"namespaces": "id", "sleeps": "id", "decisions": "id", "items": "row"}
@@ -92,11 +97,10 @@ def write_export(
     return count + 1
 
 
-def exported(connection: Connection, prefix: Namespace | None, epoch: int) -> Iterator[Line]:
+def exported(connection: Connection, prefix: Namespace | None) -> Iterator[Line]:
     """Yield the rows of the namespaces at and below a prefix, or of all.
 
-    Epochs are written relative to ``epoch``, that of the file. An item that belongs to a message
-    goes with it, or stays with it.
+    An item that belongs to a message goes with it, or stays with it.
     """
     named, bounds = namespaces.under(prefix, "key")
     held, again = namespaces.under(prefix, "namespace")
@@ -112,8 +116,6 @@ def exported(connection: Connection, prefix: Namespace | None, epoch: int) -> It
                 raise StorageError(f"{problem}; `verify` lists all that is damaged")
             for name in (*_FRESH.get(table, ()), *checksums(table, row)):
                 del row[name]
-            if "epoch" in row:
-                row["epoch"] -= epoch
             if "vector" in row:
                 row["vector"] = b64encode(row["vector"]).decode()
             yield {"kind": table, **row}
@@ -148,16 +150,12 @@ def read_export(path: str | os.PathLike[str]) -> list[Line]:
 
 
 def embedded_anew(lines: Iterable[Line], embed: Embed, progress: Progress | None) -> list[Line]:
-    """Return the rows of an export by another embedder, with vectors of this one.
-
-    The vectors of key-value items are left to the next search, which replaces them.
-    """
+    """Return the rows of an export by another embedder, with vectors of this one."""
     with closing(Database(MEMORY, MEMORY_FILE)) as scratch:
         with scratch.write() as connection:
             write_import(connection, lines, epoch=0, dimension=0)
         with replaced_vectors(scratch, embed, progress) as connection:
-            connection.execute("UPDATE item_vectors SET epoch = -1")
-            return list(exported(connection, None, 0))
+            return list(exported(connection, None))
 
 
 def write_import(
@@ -243,14 +241,13 @@ class _Importer:
             row[name] = self.numbers[_OWNERS[name]].get(value)
             if row[name] is None:
                 raise ValueError(f"{name} of a row of {table} is {value}")
-        if "epoch" in row:
-            row["epoch"] += self._epoch
+        if table == "namespaces":
+            row["epoch"] = self._epoch
 
     def _check(self, table: str, row: Line) -> None:
         """Refuse a vector of another dimension."""
-        is_current = not row.get("epoch")  # which is relative to that of its file
         content = row.get("vector")
-        if self._dimension and is_current and content and not has_length(content, self._dimension):
+        if self._dimension and content and not has_length(content, self._dimension):
             raise InvalidInputError(
                 f"the export cannot be imported: a vector of {table} has no {self._dimension} "
                 "dimensions"

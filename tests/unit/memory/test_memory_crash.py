@@ -139,7 +139,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("file", range(FILES))
 def test_a_killed_writer_keeps_every_promise(db, monkeypatch, file):
-    monkeypatch.setattr("ecs_plugins.memory.store.index.LARGE", 20)  # links are kept
+    monkeypatch.setattr("ecs_plugins.memory.store.index.LARGE", 20)
     rng = random.Random(file)
     promises = Promises()
     for kill in range(KILLS_PER_FILE):

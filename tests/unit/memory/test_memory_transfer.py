@@ -108,7 +108,7 @@ def test_an_import_equals_its_export(filled, open_memory, tmp_path, reembedded, 
         assert held == there
         assert dump_of(copy, tmp_path) == dump_of(filled, tmp_path)
     else:
-        assert progress[-1] == (10, 10)
+        assert progress[-1] == (8, 8)  # different texts
 
 
 @pytest.mark.parametrize("there", ["messages", "items"])

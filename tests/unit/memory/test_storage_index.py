@@ -1,7 +1,5 @@
-import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -9,13 +7,13 @@ import pytest
 from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.store.index import VectorIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.unit.memory.factories import SECRET, assert_current, in_child, leftovers, stream
+from tests.unit.memory.factories import assert_current, stream
 
 
 @pytest.fixture(autouse=True)
 def _graph_from_the_first_row(monkeypatch):
     monkeypatch.setattr("ecs_plugins.memory.store.index._TAIL", 0)
-    monkeypatch.setattr("ecs_plugins.memory.store.index.SMALL", 0)
+    monkeypatch.setattr("ecs_plugins.memory.store.index.LARGE", 1)
 
 
 def latent(count: int, dimension: int = 48, seed: int = 0) -> np.ndarray:
@@ -33,6 +31,8 @@ def filled(count: int) -> tuple[VectorIndex, np.ndarray]:
     index = VectorIndex(vectors.shape[1])
     rows = np.arange(count) + 1000
     index.add(rows, vectors)
+    index.rebuild()
+    assert index.linked == count
     return index, vectors
 
 
@@ -58,31 +58,24 @@ def test_the_graph_equals_the_exact_scan(count):
     np.testing.assert_allclose(scores, falling[:3], rtol=1e-5)
 
 
-def test_few_vectors_are_all_compared_and_many_are_looked_for_in_the_graph(monkeypatch):
-    monkeypatch.setattr("ecs_plugins.memory.store.index.SMALL", 100)
-    searched = []
-    search_graph = VectorIndex._search_graph
-
-    def spy(index, query, k, narrow):
-        searched.append(index.linked)
-        return search_graph(index, query, k, narrow)
-
-    monkeypatch.setattr(VectorIndex, "_search_graph", spy)
-    for count, dead in ((100, 1), (102, 1), (398, 199), (404, 202)):
+def test_few_vectors_are_all_compared_and_many_are_linked(monkeypatch):
+    monkeypatch.setattr("ecs_plugins.memory.store.index.LARGE", 100)
+    for count, linked in ((99, 0), (100, 100)):
         vectors = latent(count)
         index = VectorIndex(vectors.shape[1])
         index.add(np.arange(count), vectors)
-        index.remove(np.arange(dead))
+        assert index.is_worn == bool(linked)
+        index.rebuild()
+        assert index.linked == linked
         rows, _ = index.search(vectors[-1], 4)
         assert rows[0] == count - 1
-        assert rows.min() >= dead
-    assert searched == [102, 404]  # the more of it is dead, the more there must be
 
 
 def test_equal_vectors_are_all_found():
     vectors = np.repeat(latent(3), 200, axis=0)
     index = VectorIndex(vectors.shape[1])
     index.add(np.arange(600), vectors)
+    index.rebuild()
     for start in (0, 200, 400):
         rows, scores = index.search(vectors[start], 20)
         assert len(rows) == 20
@@ -100,17 +93,18 @@ def test_the_graph_keeps_its_recall_when_half_of_it_is_dead():
     assert recall_at(index, 3) >= 0.97
 
 
-@pytest.mark.parametrize("tail", [64, 2048])
-def test_rows_that_wait_to_be_linked_are_found_until_they_are_removed(monkeypatch, tail):
-    monkeypatch.setattr("ecs_plugins.memory.store.index._TAIL", tail)
+@pytest.mark.parametrize("linked", [0, 300])
+def test_rows_that_wait_to_be_linked_are_found_until_they_are_removed(linked):
     vectors = latent(400)
     index = VectorIndex(vectors.shape[1])
     for rows in np.split(np.arange(400), range(30, 400, 30)):
         index.add(rows, vectors[rows])
+        if len(index) == linked:
+            index.rebuild()
+    assert index.linked == linked
     index.remove(np.array([3, 150, 395, 399, 390]))
     left = index.rows()
     assert len(left) == 395
-    assert (index.linked > 0) == (tail == 64)
     for query in latent(20, seed=5):
         _, scores = index.search(query, 5)
         falling = np.sort(vectors[left] @ query)[::-1]
@@ -135,7 +129,7 @@ def test_changes_made_while_a_graph_is_built_are_kept():
             return False
 
     index.rebuild(Changing())
-    assert index.linked == 1001
+    assert index.linked == 1000
     assert index.dead == 2
     found, _ = index.search(late[0], 1)
     assert found.tolist() == [7]
@@ -214,139 +208,35 @@ def test_a_write_that_fails_leaves_nothing_in_the_file_the_index_or_the_words(
     assert best.text == "cats chase birds"
 
 
-# The links in the database
+def test_a_graph_is_not_taken_over_after_its_places_have_changed(monkeypatch):
+    monkeypatch.setattr("ecs_plugins.memory.store.index._MIN_DEAD", 0)
+    vectors = latent(3000)
+    index = VectorIndex(vectors.shape[1])
+    index.add(np.arange(3000), vectors)
 
-ALL_KEPT = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
+    class Emptying(threading.Event):
+        def is_set(self):
+            index.remove(np.arange(2500))
+            index.rebuild()
+            return False
+
+    index.rebuild(Emptying())
+    assert index.linked == 500
+    for row in range(2500, 3000, 50):
+        rows, _ = index.search(vectors[row], 1)
+        assert rows[0] == row
 
 
-@pytest.fixture
-def filed(open_memory, monkeypatch, db):
-    """A closed file with 60 messages and the links of their graph, which counts as large."""
+def test_a_large_namespace_is_linked_in_the_background(open_memory, monkeypatch):
     monkeypatch.setattr("ecs_plugins.memory.store.index.LARGE", 50)
-    monkeypatch.setattr("ecs_plugins.memory.store.index._CHUNK", 32)
-    with open_memory(config=ALL_KEPT) as memory:
-        memory.add(told(0, 60))
-        assert memory.admin.wait(60)
-    return db
-
-
-def told(first: int, last: int) -> list[str]:
-    return [f"subject{i} does thing{i}" for i in range(first, last)]
-
-
-def graph_of(memory) -> tuple[int, int]:
-    """Vectors and tombstones of the graph that a first recall has, before anything is built."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory._sleeper.background, "submit", lambda *_: None)
-        best, *_ = memory.recall("subject3 does thing3")
-        assert best.text == "subject3 does thing3"
-    assert_current(memory)
-    ((_, opened),) = memory._store.indexes._open.items()
-    index = opened.index
-    every = index.rows()
-    for text in told(0, 60):
-        query = memory._store.embed_query(text)
-        _, exact = index.search(query, 3, allowed=every)
-        _, near = index.search(query, 3)
-        np.testing.assert_allclose(near, exact, rtol=1e-5)
-    return index.linked, index.dead
-
-
-def rows_kept(memory) -> int:
-    with memory._store.database.read() as connection:
-        row = connection.execute("SELECT sum(length(places) / 8) FROM graphs").fetchone()
-    (kept,) = row
-    return kept
-
-
-def test_a_graph_is_searched_at_once_also_after_a_process_was_killed(filed, open_memory):
-    assert graph_of(open_memory(config=ALL_KEPT, read_only=True)) == (60, 0)
-
-    def killed():
-        memory = open_memory(config=ALL_KEPT)
-        memory.add(told(60, 90))
-        return memory.admin.wait(60)  # and is never closed
-
-    assert in_child(killed) == "True"
-    assert graph_of(open_memory(config=ALL_KEPT)) == (90, 0)
-
-
-def test_links_drop_erased_items_and_include_new_ones(filed, open_memory, monkeypatch):
-    with open_memory(config=ALL_KEPT) as memory:
-        (secret,) = memory.add(SECRET)
-        assert memory.admin.wait(60)
-    memory = open_memory(config=ALL_KEPT)
-    assert rows_kept(memory) == 61
-    memory.delete(secret)
-    assert leftovers(memory) == []
-    with monkeypatch.context() as patch:  # as if it were killed
-        patch.setattr(memory._store.indexes, "save", lambda *_, **__: None)
+    config = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
+    texts = [f"subject{i} does thing{i}" for i in range(60)]
+    with open_memory(config=config) as memory:
+        memory.add(texts)
+        assert memory.recall(texts[3])[0].text == texts[3]
         memory.add("a later thing")
-        memory.close()
-    memory = open_memory(config=ALL_KEPT)
-    assert graph_of(memory) == (61, 1)
-    assert memory.recall("a later thing")[0].text == "a later thing"
-    memory.add("the latest thing")
-    assert memory.admin.wait(60)
-    assert graph_of(memory) == (63, 1)
-    assert memory.admin.verify().ok
-
-
-DAMAGED = {
-    "flipped": "links = CAST(substr(links, 1, 99) || x'ff' || substr(links, 101) AS BLOB)",
-    "truncated": "places = CAST(substr(places, 1, 80) AS BLOB)",
-    "of another type": "links = 7",
-    "of another epoch": "epoch = 5",
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGED)
-def test_a_graph_whose_links_are_damaged_or_stale_is_built_anew_meanwhile_all_is_found(
-    filed, open_memory, caplog, damage
-):
-    with closing(sqlite3.connect(filed)) as connection, connection:
-        connection.execute(f"UPDATE graphs SET {DAMAGED[damage]}")
-    memory = open_memory(config=ALL_KEPT)
-    assert graph_of(memory) == (0, 0)
-    stale = damage == "of another epoch"
-    assert stale or "is built anew" in caplog.text
-    assert stale or "('default',)" in memory.admin.verify().problems[0]
-    memory.add("a later thing")
-    assert memory.recall("a later thing")[0].text == "a later thing"
-    assert memory.admin.wait(60)
-    assert rows_kept(memory) == 61
-    assert memory.admin.verify().ok
-
-
-def test_links_go_with_their_namespace_and_with_the_embedder(filed, open_memory):
-    with open_memory(config=ALL_KEPT) as memory:
-        memory.admin.reembed(FakeEmbedder(48))
-        assert rows_kept(memory) is None
-        memory.recall("subject3 does thing3")
         assert memory.admin.wait(60)
-        assert rows_kept(memory) == 60
-        memory.forget(("default",))
-        assert rows_kept(memory) is None
-
-
-def test_two_that_write_links_leave_whole_ones(filed, open_memory):
-    first, second = (open_memory(config=ALL_KEPT) for _ in "12")
-    first.add(told(60, 90))
-    second.add(told(90, 160))
-    assert first.admin.wait(60)
-    assert second.admin.wait(60)
-    first.recall("subject1 does thing1")
-    second.close()
-    first.close()
-    assert graph_of(open_memory(config=ALL_KEPT))[1] == 0
-
-
-def test_closing_does_not_wait_for_other_writers_to_keep_links(filed, open_memory, caplog):
-    memory = open_memory(config=ALL_KEPT)
-    memory.add(told(60, 65))
-    assert memory.admin.wait(60)
-    with closing(sqlite3.connect(filed)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        memory.close()
-    assert "could not be written" in caplog.text
-    assert graph_of(open_memory(config=ALL_KEPT)) == (60, 0)
+        assert memory.admin.stats().indexes["linked"] >= 60
+        for text in texts[::10]:
+            assert memory.recall(text)[0].text == text
+        assert_current(memory)

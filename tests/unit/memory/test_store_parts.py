@@ -14,7 +14,7 @@ from ecs_plugins.memory.store import sleeps, tiers
 from ecs_plugins.memory.store.cosine_scale import measured_scale
 from ecs_plugins.memory.store.engines import restore
 from ecs_plugins.memory.store.erasing import ERASED, without
-from ecs_plugins.memory.store.index import VectorIndex, search_width
+from ecs_plugins.memory.store.index import search_width
 from ecs_plugins.memory.store.index_postgres import ServerIndex, ServerIndexes
 from ecs_plugins.memory.store.inspection import _is_damaged
 from ecs_plugins.memory.store.items import NewItem
@@ -25,7 +25,7 @@ from ecs_plugins.memory.store.seam import Candidates
 from ecs_plugins.memory.store.values import pack, packed, packed_half, unpack
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.sqlite import Database
-from tests.unit.memory.factories import DIMENSION, axis
+from tests.unit.memory.factories import DIMENSION
 from tests.unit.values import changeable, unslotted
 
 EYE = np.eye(DIMENSION, dtype=np.float32)
@@ -156,16 +156,6 @@ def test_a_small_graph_is_searched_as_widely_as_one_of_thousands_and_none_withou
     assert [search_width(linked) for linked in (0, 2844, 40_000, 10**7)] == [64, 64, 240, 512]
 
 
-@pytest.mark.parametrize(("dimension", "rows"), [(DIMENSION, 2), (DIMENSION + 1, 3)])
-def test_links_that_do_not_fit_are_refused(dimension, rows):
-    index = VectorIndex(DIMENSION)
-    index.add(np.arange(3), EYE[:3])
-    index._link()
-    _, links = index.links()
-    with pytest.raises(ValueError, match="does not fit"):
-        VectorIndex(dimension).restore(np.arange(rows), links, {})
-
-
 def test_an_index_that_followed_a_commit_is_not_read_anew(open_memory):
     memory = open_memory()
     memory.add("the boat is blue")
@@ -220,36 +210,11 @@ def test_vectors_get_a_graph_as_far_as_the_server_indexes_them(dimension, is_mad
     assert bool(graphs) == is_made
 
 
-@pytest.mark.parametrize("count", [1, 3, 4, 6])
-def test_many_vectors_are_compared_here_with_every_row(count):
-    rows = [(number, pack(axis(number, 7, cosine=0.9))) for number in range(count)]
-    connection = Answering(rows)
-    index = ServerIndex(connection, space(count), "entries", linked=True)
-    many = np.tile(EYE[:4], (8, 1))
-    index.expect(many, 3)
-    for at in range(min(count, 4)):
-        nearest, cosines = index.nearest(EYE[at], 3)
-        assert len(nearest) == min(3, count)
-        assert nearest[0] == at
-        assert cosines[0] == pytest.approx(0.9)
-    assert len(connection.statements) == 1
-
-
 def test_many_vectors_are_looked_up_in_a_graph_where_there_is_one():
     connection = Answering()
     index = ServerIndex(connection, space(10_000), "entries", linked=True)
     index.expect(np.tile(EYE[:4], (8, 1)), 3)
     assert any("hnsw.ef_search" in sql for sql in connection.statements)
-
-
-def test_rows_of_the_transaction_itself_are_found_until_they_are_taken_back():
-    index = ServerIndex(Answering(), space(), "entries", linked=False)
-    for row in range(100):
-        index.add(row, axis(row % DIMENSION, (row + 1) % DIMENSION, cosine=0.9))
-    index.take_back(3)
-    rows, cosines = index.nearest(EYE[3], 12)
-    assert sorted(rows.tolist()) == list(range(11, 100, DIMENSION))
-    assert cosines == pytest.approx([0.9] * 12, abs=1e-6)
 
 
 @pytest.mark.parametrize(
