@@ -98,7 +98,7 @@ def bounded_chat(
         chat_data.embed_chats(embedder, chats)
     language_model = None
     if needs_model:
-        from ecs_plugins.cli._setup import load_model
+        from ecs_plugins.cli.model import load_model
 
         language_model = load_model(model)
     stores = _compared(ours)

@@ -209,7 +209,7 @@ def _measure(
 ) -> dict[str, str]:
     from benchmarks.evidence.benchmark import measure
     from ecs_plugins import __version__
-    from ecs_plugins.cli import _setup
+    from ecs_plugins.cli import model as models
     from ecs_plugins.ranking.embedder import default_embedder
 
     with _progress() as progress:
@@ -217,7 +217,7 @@ def _measure(
             protocol,
             selection,
             questions,
-            model=_setup.load_model(model_name, dtype=dtype),
+            model=models.load_model(model_name, dtype=dtype),
             dtype=dtype,
             embedder=default_embedder(),
             journal=journal,

@@ -49,9 +49,9 @@ def questions(
         found = [question for question in found if question.context.id in first]
     if max_context_tokens is not None:
         from benchmarks.datasets.fitting import fit_contexts
-        from ecs_plugins.cli import _setup
+        from ecs_plugins.cli import model as models
 
-        found = fit_contexts(found, max_context_tokens, _setup.load_model(model).count_tokens)
+        found = fit_contexts(found, max_context_tokens, models.load_model(model).count_tokens)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("".join(f"{line}\n" for line in to_json_lines(found)), encoding="utf-8")
     typer.echo(f"wrote {len(found)} questions to {out}")

@@ -319,7 +319,7 @@ def test_tables_mark_the_best_and_subtract_the_best_baseline() -> None:
 @pytest.fixture
 def run(bench, monkeypatch):
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
-    monkeypatch.setattr("ecs_plugins.cli._setup.load_model", lambda name: FakeLanguageModel())
+    monkeypatch.setattr("ecs_plugins.cli.model.load_model", lambda name: FakeLanguageModel())
 
     return partial(bench, "bounded-chat")
 

@@ -20,7 +20,7 @@ ALPHA, BETA, GAMMA = "Alpha: yes one.", "Beta: no.", "Gamma: yes two."
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
     """Run the demo and return its output and figures."""
-    monkeypatch.setattr("ecs_plugins.cli._setup.load_model", lambda name: FakeLanguageModel())
+    monkeypatch.setattr("ecs_plugins.cli.model.load_model", lambda name: FakeLanguageModel())
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
 
     def run(*arguments, status=0):

@@ -23,11 +23,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-app.command("shape", help=shape.HELP, cls=shape.HelpOfRegistries)(shape.shape)
+app.command(
+    "shape", help=shape.HELP, cls=shape.ShapeCommand, context_settings=model.TAKES_SETTINGS
+)(shape.shape)
 app.command("diagnose", help=diagnose.HELP)(diagnose.diagnose)
 app.add_typer(memory.app)
 app.add_typer(model.app)
-app.command("calibrate", help=frontier.CALIBRATE_HELP)(frontier.calibrate)
+app.command(
+    "calibrate",
+    help=frontier.CALIBRATE_HELP,
+    cls=frontier.CalibrateCommand,
+    context_settings=model.TAKES_SETTINGS,
+)(frontier.calibrate)
 app.command("route", help=frontier.ROUTE_HELP)(frontier.route)
 app.command("report", help=frontier.REPORT_HELP)(frontier.report)
 app.command("serve", help=serve.SERVE_HELP)(serve.serve)

@@ -1,25 +1,27 @@
 """Chats written down as JSON by OpenAI or LangChain, as messages of a memory.
 
-Read are: lists of messages, one message or one ``{"messages": [...]}`` per line, the messages of
-OpenAI's threads, an export of ChatGPT, and messages that LangChain has dumped.
+Read are: lists of messages, one message or one ``{"messages": [...]}`` per line, an export of
+ChatGPT, and messages that LangChain has dumped.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
+
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.drafts import role_named
+from ecs_plugins.memory.drafts import role_named, text_of
 from ecs_plugins.memory.store.messages import MAX_TEXT, NewMessage
 
-_TIMES = ("at", "created_at", "create_time", "created", "timestamp", "time", "date")
-_CARRIERS = ("metadata", "additional_kwargs", "response_metadata")
+_TIMES = ("created_at", "create_time", "timestamp", "date")
+_CARRIERS = ("additional_kwargs", "response_metadata")
 _ROLES = ("user", "assistant")
-_FIRST_MILLISECOND = 1e11  # as seconds, the year 5138
 _TOLD = "write {'role': 'user', 'content': '...', 'created_at': 1735689600}"
+_MOMENT = TypeAdapter(datetime)
 
 Fields = Mapping[str, Any]
 
@@ -85,10 +87,7 @@ def _messages_in(value: Any, place: str) -> Iterator[tuple[str, Fields]]:
     elif isinstance(value.get("messages"), list):
         for each in value["messages"]:
             if isinstance(each, Mapping):
-                yield place, {**_time_of(value), **each}
-    elif value.get("object") == "list" and isinstance(value.get("data"), list):
-        oldest_first = sorted(value["data"], key=lambda each: each.get("created_at") or 0)
-        yield from ((place, each) for each in oldest_first)
+                yield place, {"date": value.get("created_at"), **each}
     else:
         yield place, value
 
@@ -97,23 +96,13 @@ def _of_tree(conversation: Fields, place: str) -> Iterator[tuple[str, Fields]]:
     """Yield the messages of a ChatGPT conversation, from the root to the answer shown last."""
     nodes = conversation["mapping"]
     key = conversation.get("current_node")
-    if key not in nodes:
-        leaves = (name for name, node in nodes.items() if not node.get("children"))
-        key = next(leaves, None)
     path: list[Fields] = []
     while key in nodes and len(path) < len(nodes):
         message = nodes[key].get("message")
-        if isinstance(message, Mapping):
-            path.append(message)
+        path += [message] if isinstance(message, Mapping) else []
         key = nodes[key].get("parent")
     for message in reversed(path):
-        yield place, {**_time_of(conversation), **message}
-
-
-def _time_of(conversation: Fields) -> Fields:
-    """Return the time of a conversation, for messages that have none."""
-    given = conversation.get("create_time") or conversation.get("created_at")
-    return {} if given is None else {"date": given}
+        yield place, {"date": conversation.get("create_time"), **message}
 
 
 def _message(fields: Fields, place: str) -> NewMessage | None:
@@ -122,14 +111,12 @@ def _message(fields: Fields, place: str) -> NewMessage | None:
     role = role_named(_role(fields))
     if not isinstance(role, str) or not fields.keys() & {"content", "text"}:
         raise InvalidInputError(f"{place}: {dict(fields)!r:.80} is no message; {_TOLD}")
-    text = " ".join(_texts(fields.get("content", fields.get("text")))).strip()
-    if role not in _ROLES or not 0 < len(text) <= MAX_TEXT:
+    content = fields.get("content", fields.get("text"))
+    text = text_of(content.get("parts") if isinstance(content, Mapping) else content)
+    is_text = isinstance(text, str) and 0 < len(text.strip()) <= MAX_TEXT
+    if role not in _ROLES or not is_text:
         return None
-    metadata = {"role": role}
-    name = fields.get("name")
-    if isinstance(name, str) and name:
-        metadata["name"] = name
-    return NewMessage(text, role, metadata, at=_time(fields, place))
+    return NewMessage(text, role, {"role": role}, at=_time(fields, place))
 
 
 def _inner(fields: Fields) -> Fields:
@@ -149,36 +136,14 @@ def _role(fields: Fields) -> object:
     return fields.get("role") or fields.get("type")
 
 
-def _texts(content: Any) -> Iterator[str]:
-    """Yield the texts of a content: a text, blocks, or parts."""
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, Iterable) and not isinstance(content, Mapping):
-        for each in content:
-            yield from _texts(each)
-    elif isinstance(content, Mapping):
-        for key in ("text", "value", "parts"):
-            yield from _texts(content.get(key) or ())
-
-
 def _time(fields: Fields, place: str) -> float | None:
     """Return when a message was written, as Unix time; None if it does not say."""
-    carriers = [fields, *(fields.get(key) for key in _CARRIERS)]
-    for carrier in carriers:
-        if isinstance(carrier, Mapping):
-            for key in _TIMES:
-                if carrier.get(key) is not None:
-                    return _seconds(carrier[key], place)
-    return None
-
-
-def _seconds(value: object, place: str) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value / 1000 if value > _FIRST_MILLISECOND else float(value)
+    carriers = [fields, *(fields.get(key) or {} for key in _CARRIERS)]
+    given = [each[key] for each in carriers for key in _TIMES if each.get(key) is not None]
+    if not given:
+        return None
     try:
-        moment = datetime.fromisoformat(str(value))
-    except ValueError:
-        raise InvalidInputError(f"{place}: {value!r:.80} is no time") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return moment.timestamp()
+        moment = _MOMENT.validate_python(given[0])
+    except ValidationError:
+        raise InvalidInputError(f"{place}: {given[0]!r:.80} is no time") from None
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()

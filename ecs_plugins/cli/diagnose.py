@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption, ModelOption
+from ecs_plugins.cli.model import DeviceOption, DtypeOption, JsonOption, ModelOption
 from ecs_plugins.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ def diagnose(
         from rich.console import Console
         from rich.progress import Progress
 
-        from ecs_plugins.cli import _setup
+        from ecs_plugins.cli import model as models
         from ecs_plugins.shaping.diagnostics import LabelledExample, ModelDiagnostics
 
         examples = LabelledExample.read(data, limit=limit)
         names = None if signals is None else _names(signals, examples)
         with Console(stderr=True).status("loading the model"):
-            language_model = _setup.load_model(model, device=device, dtype=dtype)
+            language_model = models.load_model(model, device=device, dtype=dtype)
         place = getattr(language_model, "placement", "")
         typer.echo(f"{language_model.name}: {place}".rstrip(": "), err=True)
         with Progress(console=Console(stderr=True), transient=True) as progress:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption
+from ecs_plugins.cli.model import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    SettingsCommand,
+    settings_of,
+)
 from ecs_plugins.common import files
+from ecs_plugins.common.rendering import folded
 from ecs_plugins.common.text import printable
 from ecs_plugins.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from ecs_plugins.frontier.decision import RoutingDecision
     from ecs_plugins.frontier.envelope import EfficiencyFrontier
-    from ecs_plugins.frontier.strategies import Grid
 
 CALIBRATE_HELP = """Measure every context strategy once on your own questions.
 
@@ -42,7 +46,7 @@ target F1, cost per query, and weight.
 REPORT_HELP = """Write figures and one HTML page from a measured frontier.
 
 \b
-  ecs-plugins report frontier.json --reuses 1,10,100
+  ecs-plugins report frontier.json
   ecs-plugins report --ledger reuse.db
 
 The paper's figures, a map of the cheapest strategy by N and target F1, cost
@@ -58,7 +62,17 @@ PricesOption = Annotated[
 ]
 
 
+class CalibrateCommand(SettingsCommand):
+    """Command with the settings of a grid of strategies and of a calibration."""
+
+    configs = (
+        "ecs_plugins.frontier.strategies.grid:Grid",
+        "ecs_plugins.frontier.calibration:CalibrationConfig",
+    )
+
+
 def calibrate(
+    ctx: typer.Context,
     data: Annotated[
         Path,
         typer.Option(
@@ -95,39 +109,23 @@ def calibrate(
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     limit: Annotated[int | None, typer.Option(help="Sample this many questions (seed 42).")] = None,
-    sentences: Annotated[str, typer.Option(help="Depths of TF-IDF and BM25.")] = "2,4,8,16",
-    documents: Annotated[str, typer.Option(help="Depths of dense retrieval; empty: none.")] = (
-        "1,2,4"
-    ),
-    ratios: Annotated[str, typer.Option(help="Compression ratios; empty: none.")] = "0.1,0.25,0.5",
-    shaped: Annotated[str, typer.Option(help="Depths of ECS; empty: none.")] = "1,2,4",
-    shaped_notes: Annotated[
-        str, typer.Option(help="Depths of ECS after compression; empty: none.")
-    ] = "4",
-    batch_size: Annotated[int, typer.Option(help="Questions per generation.")] = 8,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 24,
 ) -> None:
     """See `CALIBRATE_HELP`, which the command line shows."""
-    from ecs_plugins.cli._setup import imported_answer_model, load_model
+    from ecs_plugins.cli.model import imported_answer_model, load_model
     from ecs_plugins.frontier.answering import AnswerModel, LocalAnswerModel
     from ecs_plugins.frontier.calibration import CalibrationConfig
     from ecs_plugins.frontier.calibration import calibrate as measure
     from ecs_plugins.frontier.data import read_questions
-    from ecs_plugins.frontier.strategies import default_strategies
+    from ecs_plugins.frontier.strategies import Grid, default_strategies
     from ecs_plugins.lm.devices import dtype_name, resolve_device, resolve_dtype
 
     if model is not None and answer_model is not None:
         raise ConfigurationError("give --model or --answer-model, not both")
     # Everything that can be refused is refused before a model is loaded.
     journal = files.beside(out, f"{out.stem}.journal.db")
-    grid = _grid(
-        sentences=sentences,
-        documents=documents,
-        ratios=ratios,
-        shaped=shaped,
-        shaped_notes=shaped_notes,
-    )
-    config = CalibrationConfig(batch_size=batch_size, max_new_tokens=max_new_tokens, progress=True)
+    of_grid, of_run = settings_of(ctx.args, Grid, CalibrationConfig)
+    grid = Grid(**of_grid)
+    config = CalibrationConfig(**{"progress": True} | of_run)
     questions = read_questions(data, limit=limit)
     scoring = load_model(scorer or model, device=device, dtype=dtype)
     answerer: AnswerModel = LocalAnswerModel(scoring)
@@ -201,7 +199,7 @@ def route(
     if as_json:
         typer.echo(json.dumps(decision.to_dict(), indent=2))
     else:
-        _print_decision(measured, decision)
+        _print_decision(decision)
 
 
 def report(
@@ -215,14 +213,6 @@ def report(
         str | None,
         typer.Option(help="A reuse ledger or its address: what was spent and saved."),
     ] = None,
-    reuses: Annotated[str, typer.Option(help="The N to compare.")] = "1,10,100",
-    target_f1: Annotated[
-        float | None,
-        typer.Option(
-            "--target-f1",
-            help="Of the figure of cost over reuse. Without it, where reuse saves the most.",
-        ),
-    ] = None,
     prices: PricesOption = None,
 ) -> None:
     """See `REPORT_HELP`, which the command line shows."""
@@ -235,9 +225,8 @@ def report(
     from ecs_plugins.frontier.report import write_report
 
     folder = out or files.beside(frontier, f"{frontier.stem}.report")
-    numbers = _numbers(reuses, "--reuses")
     measured = _load(frontier, prices)
-    for path in write_report(measured, folder, reuses=numbers, target_f1=target_f1):
+    for path in write_report(measured, folder):
         typer.echo(str(path))
 
 
@@ -270,24 +259,6 @@ def _load(path: Path, prices: Path | None) -> EfficiencyFrontier:
     return measured.priced(PriceVector.read(prices, measured.provenance.models))
 
 
-def _grid(**lists: str) -> Grid:
-    from ecs_plugins.frontier.strategies import Grid
-
-    values: dict[str, tuple[float, ...]] = {}
-    for name, text in lists.items():
-        numbers = _numbers(text, f"--{name.replace('_', '-')}")
-        whole = name != "ratios"
-        values[name] = tuple(int(n) if whole and n.is_integer() else n for n in numbers)
-    return Grid.from_json(values)
-
-
-def _numbers(text: str, option: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",") if part.strip()]
-    except ValueError as error:
-        raise ConfigurationError(f"{option} takes numbers with commas, got {text!r}") from error
-
-
 def _print_points(frontier: EfficiencyFrontier) -> None:
     """Two lines each, so that eighty columns hold a name of any length and all figures."""
     from ecs_plugins.frontier.report import POINT_COLUMNS, point_rows
@@ -303,27 +274,8 @@ def _print_points(frontier: EfficiencyFrontier) -> None:
         typer.echo(f"\n{frontier.caution}")
 
 
-def _print_decision(frontier: EfficiencyFrontier, decision: RoutingDecision) -> None:
-    from ecs_plugins.frontier.cost import exchange_rate
-
-    _echo(decision.explain())
-    if decision.exchange_rate is None:
-        # What the choice means as a weight: the range of w that would have made it.
-        spans = [s for s in frontier.envelope(decision.reuse) if s.point.key == decision.point.key]
-        for span in spans:
-            low, high = exchange_rate(span.low), exchange_rate(span.high)
-            most = "any" if math.isinf(high) else f"{high:.1%} more"
-            typer.echo(f"  as weight   w from {span.low:.4f} to {span.high:.4f}: 0.01 more F1 is")
-            typer.echo(f"              worth {low:.1%} to {most} cost")
-        if not spans:
-            typer.echo("  as weight   no w chooses it: it lies below the hull of the frontier")
-    typer.echo("\nwhy not")
+def _print_decision(decision: RoutingDecision) -> None:
+    lines = [decision.explain(), "", "why not"]
     for label, reason in decision.why_not().items():
-        _echo(f"  {label}\n      {reason}")
-
-
-def _echo(text: str) -> None:
-    """Lines of at most eighty columns, as far as no word is longer."""
-    for line in text.splitlines():
-        shown = wrap(printable(line), 80, subsequent_indent=" " * 14, break_long_words=False)
-        typer.echo("\n".join(shown))
+        lines += [f"  {label}", f"      {reason}"]
+    typer.echo(folded(printable("\n".join(lines))))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecs_plugins.cli._passages import STDIN, read_text
-from ecs_plugins.cli._setup import JsonOption
+from ecs_plugins.cli._passages import read_text
+from ecs_plugins.cli.model import JsonOption
 from ecs_plugins.common import files
 from ecs_plugins.common.text import one_line, printable
 from ecs_plugins.errors import InvalidInputError, StorageError
@@ -107,42 +105,29 @@ def forget(
     item: Annotated[str | None, typer.Argument(help="Id of a message or a memory.")] = None,
     namespace: Space = None,
     below: Annotated[bool, typer.Option("--below", help="And all namespaces below it.")] = False,
-    where: Annotated[
-        str | None, typer.Option("--filter", help="JSON: only messages with such metadata.")
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Erase one item, a namespace, or the items that a filter matches; print the receipt."""
+    """Erase one item or a namespace; print the receipt."""
     if (item is None) == (namespace is None):
         raise InvalidInputError("name either an id or a --namespace to forget")
     with _open_to_erase(db) as memory:
         if item is not None:
             receipt = memory.delete(item)
         else:
-            receipt = memory.forget(
-                _namespace(namespace),
-                filter=_parsed(where, "--filter") if where else None,
-                below=below,
-            )
+            receipt = memory.forget(_namespace(namespace), below=below)
     _print(receipt.to_dict(), as_json, [str(receipt)])
 
 
 @app.command()
 def export(
     db: Db,
-    to: Annotated[
-        Path, typer.Argument(help="The JSON lines file to write, or - for standard output.")
-    ],
+    to: Annotated[Path, typer.Argument(help="The JSON lines file to write.")],
     namespace: Space = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write everything, or a namespace and those below it, to JSON lines."""
-    with _open_to_erase(db) as memory, TemporaryDirectory() as own:
-        file = Path(own, "export.jsonl") if str(to) == STDIN else to
-        lines = memory.admin.export(file, namespace=_namespace(namespace) if namespace else None)
-        if file is not to:
-            sys.stdout.buffer.write(file.read_bytes())
-            return
+    with _open_to_erase(db) as memory:
+        lines = memory.admin.export(to, namespace=_namespace(namespace) if namespace else None)
     _print({"file": str(to), "lines": lines}, as_json, [f"{lines} lines in {to}"])
 
 
@@ -282,16 +267,6 @@ def _read(db: str) -> EntropicMemory:
     from ecs_plugins.memory import EntropicMemory
 
     return EntropicMemory.open(db, read_only=True)
-
-
-def _parsed(text: str, name: str) -> dict[str, object]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise InvalidInputError(f"{name} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InvalidInputError(f"{name} is not a JSON object, such as {{...}}")
-    return value
 
 
 def _require_file(db: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -36,8 +35,6 @@ HEADERS = {
 }
 MOST_PASSAGES = 200
 """Passages of one page: more is a file for ``ecs-plugins shape``."""
-SIZES = (1, 2, 3, 5, 10)
-"""How many passages are kept in the table of sizes."""
 REUSES = tuple(10**power for power in range(5))
 """N beside the one that the slider says, which is a power of ten."""
 STEPS = 40
@@ -61,15 +58,6 @@ class Played:
     memory: EntropicMemory | None = None
     frontier: EfficiencyFrontier | None = None
     passages: str = ""
-
-
-@dataclass(frozen=True)
-class SizeRow:
-    """Tokens that are sent if a number of passages is kept."""
-
-    passages: int
-    tokens: int
-    share: float
 
 
 def play_app(played: Played, bounds: Bounds | None = None) -> Service:
@@ -121,7 +109,7 @@ def answered(
 
 
 def shape_values(form: Form, played: Played) -> Mapping[str, object]:
-    """Return the shaped passages, coloured, for each size, and the citations of an answer."""
+    """Return the shaped passages, coloured, and the citations of an answer."""
     if not form:
         return {"form": {"passages": played.passages}}
     question = form.get("question", "").strip()
@@ -138,7 +126,6 @@ def shape_values(form: Form, played: Played) -> Mapping[str, object]:
         "shaped": shaped,
         "order": ordered(shaped),
         "sentences": sentences,
-        "sizes": sizes_of(shaped),
         "cited": attribution,
         "checked": checked_pieces(attribution.answer, attribution.statements)
         if attribution
@@ -168,14 +155,6 @@ def passages_of(text: str) -> list[str]:
             f"{len(passages)} passages; this page takes {MOST_PASSAGES}, `ecs-plugins shape` more"
         )
     return passages
-
-
-def sizes_of(shaped: ShapedContext) -> list[SizeRow]:
-    """Return the tokens that are sent for each size."""
-    tokens = list(accumulate(verdict.tokens for verdict in shaped.ranked))
-    whole = max(shaped.tokens_before, 1)
-    counts = [size for size in SIZES if size <= len(tokens)]
-    return [SizeRow(size, tokens[size - 1], tokens[size - 1] / whole) for size in counts]
 
 
 def memory_values(form: Form, played: Played) -> Mapping[str, object]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ecs_plugins.cli._setup import DeviceOption, DtypeOption, ModelOption, load_model
+from ecs_plugins.cli.model import DeviceOption, DtypeOption, ModelOption, load_model
 from ecs_plugins.common import files
 from ecs_plugins.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from ecs_plugins.server.service import Service
-    from ecs_plugins.server.startup import Loading
     from ecs_plugins.shaping import ContextShaper
 
 SERVE_HELP = """Serve a rerank endpoint: one model for many processes and languages.
@@ -108,6 +105,7 @@ def serve(
     """See `SERVE_HELP`, which the command line shows."""
     with _extra("serve"):
         from ecs_plugins.server.rerank import rerank_app
+        from ecs_plugins.server.running import run
         from ecs_plugins.server.service import Bounds
         from ecs_plugins.server.startup import Loading
     from ecs_plugins.ranking.embedder import default_embedder
@@ -129,7 +127,7 @@ def serve(
         max_documents=max_documents,
         bounds=Bounds(requests=max_waiting, seconds=request_timeout),
     )
-    _run(app, host, port, max_waiting, loading)
+    run(app, host, port, loading)
 
 
 def play(
@@ -198,6 +196,7 @@ def mcp(
 ) -> None:
     """See `MCP_HELP`, which the command line shows."""
     with _extra("mcp"):
+        from ecs_plugins.server.running import run
         from ecs_plugins.server.service import Bounds
         from ecs_plugins.server.tools import mcp_app, mcp_server
         from ecs_plugins.server.turns import Turns
@@ -224,7 +223,7 @@ def mcp(
             bounds=Bounds(requests=max_waiting, seconds=request_timeout),
             turns=turns,
         )
-        _run(app, host, port, max_waiting)
+        run(app, host, port)
 
 
 def _clients(host: str, tokens: Path | None) -> Mapping[str, str] | None:
@@ -233,16 +232,6 @@ def _clients(host: str, tokens: Path | None) -> Mapping[str, str] | None:
     clients = None if tokens is None else read_tokens(tokens)
     check_host(host, clients)
     return clients
-
-
-def _run(
-    app: Service, host: str, port: int, max_waiting: int, loading: Loading[Any] | None = None
-) -> None:
-    """Serve until a signal comes; requests under way are answered first."""
-    from ecs_plugins.server.running import run
-
-    app.bounds = replace(app.bounds, requests=max_waiting)
-    run(app, host, port, loading)
 
 
 @contextmanager

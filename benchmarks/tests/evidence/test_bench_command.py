@@ -18,7 +18,7 @@ DATA = {
 def run(bench, monkeypatch, tmp_path):
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
     monkeypatch.setattr(
-        "ecs_plugins.cli._setup.load_model", lambda name, dtype="auto": FakeLanguageModel()
+        "ecs_plugins.cli.model.load_model", lambda name, dtype="auto": FakeLanguageModel()
     )
 
     def run(name, *arguments, status=0):
@@ -62,7 +62,7 @@ def test_a_journal_is_continued_only_if_asked(run, tmp_path):
 def test_tables_alone_come_from_the_journal_and_load_no_model(run, tmp_path, monkeypatch):
     out = ("--out", str(tmp_path / "out"))
     run("squad", *out, "--methods", "tfidf,bm25")
-    monkeypatch.setattr("ecs_plugins.cli._setup.load_model", None)
+    monkeypatch.setattr("ecs_plugins.cli.model.load_model", None)
     shown = run("squad", *out, "--tables-only")
     assert "| tfidf |" in shown
     assert "| bm25 |" in shown

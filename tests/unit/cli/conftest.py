@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from ecs_plugins import cli
-from ecs_plugins.cli import _setup
+from ecs_plugins.cli import model as models
 from ecs_plugins.lm.fake import FakeLanguageModel
 
 
@@ -29,7 +29,7 @@ def run(made, monkeypatch, capsys):
         monkeypatch.setenv("COLUMNS", "200")
         monkeypatch.setattr(sys, "argv", ["ecs-plugins", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        monkeypatch.setattr(_setup, "load_model", load_model)
+        monkeypatch.setattr(models, "load_model", load_model)
         with pytest.raises(SystemExit) as caught:
             cli.main()
         shown = capsys.readouterr()

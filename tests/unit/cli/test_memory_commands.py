@@ -1,6 +1,5 @@
 import json
 import sqlite3
-from pathlib import Path
 
 import pytest
 from langchain_core.load import dumpd
@@ -64,9 +63,6 @@ def test_a_memory_is_searched_moved_and_erased(run, add, tmp_path):
     assert run("verify", "--json")["ok"]
     out = str(tmp_path / "out.jsonl")
     run("export", out)
-    _, *exported, _ = Path(out).read_text().splitlines()
-    _, *printed, _ = run("export", "-").splitlines()
-    assert printed == exported
     imported = run("import", out, "--json", file="copy.db")
     assert imported["tiers"] == 1
     receipt = run("forget", found["id"], "--json")
@@ -101,23 +97,6 @@ CHATS = {
         {"role": "assistant", "content": [{"type": "text", "text": "Noted."}], "created_at": SAID},
         {"role": "tool", "content": "blue", "tool_call_id": "c"},
     ],
-    "openai thread": {
-        "object": "list",
-        "data": [
-            {
-                "object": "thread.message",
-                "created_at": SAID + 1,
-                "role": "assistant",
-                "content": [{"type": "text", "text": {"value": "Noted.", "annotations": []}}],
-            },
-            {
-                "object": "thread.message",
-                "created_at": SAID,
-                "role": "user",
-                "content": [{"type": "text", "text": {"value": "My boat is blue."}}],
-            },
-        ],
-    },
     "chatgpt export": [
         {
             "title": "Boat",
@@ -204,11 +183,6 @@ def test_forgetting_needs_to_be_told_what(run, add):
     add("something")
     with pytest.raises(InvalidInputError, match="name either"):
         run("forget")
-    filtered = ("forget", "-n", "default", "--filter")
-    receipt = run(*filtered, '{"a": 1}', "--json")
-    assert receipt["messages"] == []
-    with pytest.raises(InvalidInputError, match="not JSON"):
-        run(*filtered, "{")
 
 
 def test_asking_a_memory_that_is_not_there_makes_none(run, tmp_path):

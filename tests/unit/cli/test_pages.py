@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ecs_plugins import ContextShaper, EntropicMemory, FakeEmbedder, FakeLanguageModel
-from ecs_plugins.cli import _setup, app, pages
+from ecs_plugins.cli import app, pages
+from ecs_plugins.cli import model as models
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.shaping import ShapingConfig
 
@@ -51,7 +52,7 @@ def test_a_memory_page_shows_every_life_and_every_decision(tmp_path: Path) -> No
 
 
 def test_a_shape_page_colours_the_best_sentences(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(_setup, "load_model", lambda *_, **__: FakeLanguageModel())
+    monkeypatch.setattr(models, "load_model", lambda *_, **__: FakeLanguageModel())
     notes = tmp_path / "notes.txt"
     html = tmp_path / "page.html"
     notes.write_text(f"It rained. The ferry does leave at nine.\n{SCRIPT}\n", "utf-8")

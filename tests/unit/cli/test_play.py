@@ -49,7 +49,7 @@ def check_inert(page: str) -> None:
     assert "://" not in page
 
 
-def test_passages_are_shaped_coloured_and_counted(client) -> None:
+def test_passages_are_shaped_and_coloured(client) -> None:
     asked = {
         "question": "When does the ferry leave?",
         "passages": PASSAGES,
@@ -62,7 +62,6 @@ def test_passages_are_shaped_coloured_and_counted(client) -> None:
     check_inert(page)
     assert "1 of 3 passages kept" in page
     assert page.index("The ferry does leave at nine.</span>") < page.index("It rained.</span>")
-    assert page.count("<tr><td>") == 3  # sizes 1, 2 and 3
     assert "&lt;script&gt;" in page
 
 
@@ -83,7 +82,7 @@ def test_an_answer_is_cited(client) -> None:
 def test_an_empty_page_asks_for_passages(client) -> None:
     page = client.get("/").text
     assert "<textarea" in page
-    assert "At each size" not in page
+    assert "passages kept" not in page
 
 
 @pytest.mark.parametrize("wrong", ["-1", "many", "١"])

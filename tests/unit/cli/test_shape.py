@@ -1,11 +1,9 @@
 import json
-import re
 from pathlib import Path
 
 import pytest
 
-from ecs_plugins.ranking.registry import RANKERS
-from ecs_plugins.shaping.signals import SIGNALS
+from ecs_plugins.shaping.config import ShapingConfig
 
 FERRY = "The ferry leaves at nine."
 GULLS = "Gulls nest on the roof."
@@ -157,9 +155,14 @@ def test_a_bad_option_is_one_clear_line_and_a_failure(run, tmp_path, options) ->
     assert err.count("\n") == 1
 
 
-def test_the_help_names_every_signal_and_ranker_that_there_is(run, monkeypatch):
-    monkeypatch.setitem(SIGNALS, "smell", None)
-    monkeypatch.setitem(RANKERS, "alphabet", None)
+def test_the_help_names_every_setting(run):
     _, shown, _ = run("shape", "--help")
-    words = re.findall(r"\w+", shown)
-    assert {*SIGNALS, *RANKERS} <= set(words)
+    for name in ShapingConfig.model_fields:
+        assert f"--{name.replace('_', '-')}: " in shown
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_name(run, tmp_path):
+    path = write(tmp_path / "notes.txt", FERRY)
+    status, _, err = run(*asked(path, "--top-n", "1"))
+    assert status == 1
+    assert "did you mean top_k?" in err
