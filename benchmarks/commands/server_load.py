@@ -31,8 +31,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.embedder import default_embedder
 from ecs_plugins.server.rerank import rerank_app
-from ecs_plugins.server.running import run
-from ecs_plugins.server.startup import Loading
+from ecs_plugins.server.running import Loading, run
 
 HELP = """Latency, statuses, CPU and memory of the rerank endpoint while clients ask over HTTP.
 

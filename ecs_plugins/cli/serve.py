@@ -105,9 +105,8 @@ def serve(
     """See `SERVE_HELP`, which the command line shows."""
     with _extra("serve"):
         from ecs_plugins.server.rerank import rerank_app
-        from ecs_plugins.server.running import run
+        from ecs_plugins.server.running import Loading, run
         from ecs_plugins.server.service import Bounds
-        from ecs_plugins.server.startup import Loading
     from ecs_plugins.ranking.embedder import default_embedder
     from ecs_plugins.shaping import ContextShaper, ShapingConfig
 

@@ -27,6 +27,8 @@ LONGEST_ANSWER = 20_000
 MOST_READ = 40_000_000
 """Characters that the model may read for one attribution: some 10 million tokens."""
 
+_STATEMENT = 80  # usual characters of a statement
+
 TEXT_FIELD = "text"
 """Field that holds the text of a document that is an object."""
 
@@ -39,7 +41,7 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 """A switch; off if it is null or not sent."""
 
 Document = str | dict[str, JsonValue]
-"""A text, or an object with a ``text`` or with the fields to rank."""
+"""A text, or an object with a ``text``."""
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
 
@@ -103,34 +105,30 @@ def check_reading(characters: int) -> None:
         )
 
 
-def texts_of(
-    documents: Sequence[Document], fields: Sequence[str] | None, at_most: int
-) -> list[str]:
-    """Return the texts of documents; of objects, the named fields.
+def characters_read(query: str, passages: Sequence[str], answer: str) -> int:
+    """Return about how many characters are read to attribute an answer.
+
+    Every statement is read after the question and two sentences.
+    """
+    statements = 1 + len(answer) // _STATEMENT
+    return sum(map(len, passages)) + len(answer) + statements * (len(query) + 2 * _STATEMENT)
+
+
+def texts_of(documents: Sequence[Document], at_most: int) -> list[str]:
+    """Return the texts of documents.
 
     Raises:
-        InvalidInputError: There are too many, or an object has no such field.
+        InvalidInputError: There are too many, or an object has no text.
     """
     if len(documents) > at_most:
         raise InvalidInputError(f"a request may have {at_most} documents")
-    names = fields or [TEXT_FIELD]
-    return [_text_of(document, names, index) for index, document in enumerate(documents)]
-
-
-def _text_of(document: Document, names: Sequence[str], index: int) -> str:
-    """Return the text to rank; several fields have a line each."""
-    if isinstance(document, str):
-        return document
-    values = [document.get(name) for name in names]
-    texts = [value for value in values if isinstance(value, str)]
-    if len(texts) < len(values):
-        raise InvalidInputError(
-            f"documents.{index}: the object has no field {names[len(texts)]!r} that is a text; "
-            "name the fields to rank in rank_fields, or send texts"
-        )
-    if names == [TEXT_FIELD]:
-        return texts[0]
-    return "\n".join(f"{name}: {text}" for name, text in zip(names, texts, strict=True))
+    texts = []
+    for index, document in enumerate(documents):
+        text = document if isinstance(document, str) else document.get(TEXT_FIELD)
+        if not isinstance(text, str):
+            raise InvalidInputError(f"documents.{index}: send a text, or an object with a text")
+        texts.append(text)
+    return texts
 
 
 def _check_content_type(request: Request) -> None:

@@ -1,8 +1,8 @@
 """Rerank endpoint in the forms that clients of Cohere, Jina, Voyage and TEI send.
 
 ``POST /rerank``, ``/v1/rerank`` and ``/v2/rerank`` take ``documents`` and answer with ``results``
-(Cohere, Jina, Voyage), or take ``texts`` and answer with a list (TEI). ``POST /v1/attribute`` is in
-`ecs_plugins.server.attributing`; ``GET /health``, ``/ready`` and ``/metrics`` are for operators.
+(Cohere, Jina, Voyage), or take ``texts`` and answer with a list (TEI). ``POST /v1/attribute``
+cites and checks an answer. ``GET /health``, ``/ready`` and ``/metrics`` are for operators.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ from starlette.routing import Route
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.server.access import Callers
-from ecs_plugins.server.attributing import PATH as ATTRIBUTE_PATH
-from ecs_plugins.server.attributing import AttributionEndpoint
 from ecs_plugins.server.requests import (
+    LONGEST_ANSWER,
     LONGEST_QUERY,
     TEXT_FIELD,
     Document,
     Flag,
+    characters_read,
     check_length,
+    check_reading,
     in_words,
     parsed,
     texts_of,
 )
+from ecs_plugins.server.running import Loading
 from ecs_plugins.server.service import Bounds, Service
-from ecs_plugins.server.startup import Loading
 from ecs_plugins.server.turns import Turns
 from ecs_plugins.shaping import ContextShaper, ShapedContext
 from ecs_plugins.shaping.result import PassageVerdict
 
+ATTRIBUTE_PATH = "/v1/attribute"
 PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 
 
@@ -50,7 +52,6 @@ class RerankRequest(BaseModel):
     texts: list[str] | None = None
     top_n: int | None = Field(default=None, ge=1)
     top_k: int | None = Field(default=None, ge=1)
-    rank_fields: list[str] | None = None
     return_documents: Flag = False
     return_text: Flag = False
 
@@ -60,7 +61,7 @@ class RerankRequest(BaseModel):
             raise InvalidInputError("send either documents or texts")
         check_length("query", self.query, LONGEST_QUERY)
         given = self.documents if self.texts is None else self.texts
-        return texts_of(given or (), self.rank_fields, at_most)
+        return texts_of(given or (), at_most)
 
     @property
     def limit(self) -> int | None:
@@ -68,6 +69,20 @@ class RerankRequest(BaseModel):
         if self.top_n is not None and self.top_k is not None and self.top_n != self.top_k:
             raise InvalidInputError("top_k is top_n by another name; send one of them")
         return self.top_k if self.top_n is None else self.top_n
+
+
+class AttributionRequest(BaseModel):
+    """A question, its answer, and the documents that the answer may rest on."""
+
+    query: str
+    answer: str
+    documents: list[Document]
+
+    def passages(self, at_most: int) -> list[str]:
+        """Return the texts of the documents; refuse what is too long."""
+        check_length("query", self.query, LONGEST_QUERY)
+        check_length("answer", self.answer, LONGEST_ANSWER)
+        return texts_of(self.documents, at_most)
 
 
 def rerank_app(
@@ -96,10 +111,9 @@ def rerank_app(
     turns = Turns()
     registry = CollectorRegistry()
     _watch(loading, registry)
-    endpoint = _Endpoint(loading, turns, max_documents, registry)
-    attributing = AttributionEndpoint(loading, turns, max_documents, registry)
-    routes = [Route(path, endpoint.rerank, methods=["POST"]) for path in PATHS]
-    routes.append(Route(ATTRIBUTE_PATH, attributing.attribute, methods=["POST"]))
+    endpoints = _Endpoints(loading, turns, max_documents, registry)
+    routes = [Route(path, endpoints.rerank, methods=["POST"]) for path in PATHS]
+    routes.append(Route(ATTRIBUTE_PATH, endpoints.attribute, methods=["POST"]))
     return Service(
         Starlette(routes=routes),
         "rerank",
@@ -126,8 +140,8 @@ def _watch(loading: Loading[ContextShaper], registry: CollectorRegistry) -> None
     kept.set_function(kept_bytes)
 
 
-class _Endpoint:
-    """Endpoint that orders documents."""
+class _Endpoints:
+    """Endpoints that order documents and attribute answers to them."""
 
     def __init__(
         self,
@@ -139,10 +153,14 @@ class _Endpoint:
         self._loading = loading
         self._turns = turns
         self._max_documents = max_documents
-        self._documents = Counter("ecs_rerank_documents", "Documents ordered.", registry=registry)
-        self._tokens = Counter(
-            "ecs_rerank_tokens", "Tokens that the model read.", registry=registry
-        )
+
+        def counter(name: str, says: str) -> Counter:
+            return Counter(f"ecs_{name}", says, registry=registry)
+
+        self._documents = counter("rerank_documents", "Documents ordered.")
+        self._tokens = counter("rerank_tokens", "Tokens that the model read to order.")
+        self._statements = counter("attribute_statements", "Statements attributed.")
+        self._read = counter("attribute_tokens", "Tokens that the model read to attribute.")
         self._ordering: ContextShaper | None = None
 
     async def rerank(self, request: Request) -> Response:
@@ -163,6 +181,26 @@ class _Endpoint:
         self._documents.inc(len(passages))
         self._tokens.inc(shaped.ledger.total())
         return JSONResponse(_answer(wanted, shaped, limit))
+
+    async def attribute(self, request: Request) -> Response:
+        """Attribute an answer, or send the message of an error."""
+        return await in_words(request, self._attributed(request))
+
+    async def _attributed(self, request: Request) -> Response:
+        wanted = await parsed(request, AttributionRequest)
+        passages = wanted.passages(self._max_documents)
+        shaper = self._loading.get()
+        size = characters_read(wanted.query, passages, wanted.answer)
+        check_reading(size)
+        attribution = await self._turns.compute(
+            request.state.client, size, shaper.attribute, wanted.query, passages, wanted.answer
+        )
+        self._statements.inc(len(attribution.statements))
+        self._read.inc(attribution.ledger.total())
+        answer = {"id": str(uuid.uuid4()), **attribution.to_dict()}
+        del answer["query"], answer["answer"]
+        marks = {"cited": attribution.cited, "marked": attribution.marked()}
+        return JSONResponse(answer | marks)
 
     def _shaper(self) -> ContextShaper:
         """Return a copy of the shaper that ranks without filtering."""

@@ -1,19 +1,23 @@
-"""Runs a service on uvicorn, with bounds on connections."""
+"""Runs a service on uvicorn, with bounds on connections, while its model is being loaded."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import uvicorn
 from typing_extensions import override
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from ecs_plugins.errors import ModelBusyError
 from ecs_plugins.server.service import STOP_SECONDS, Service
-from ecs_plugins.server.startup import Loading
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +38,59 @@ def most_connections() -> int:
         return CONNECTIONS
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return CONNECTIONS if descriptors < 0 else max(1, min(CONNECTIONS, descriptors // 2))
+
+
+class Loading(Generic[T]):
+    """Result of a function that runs in a thread.
+
+    Args:
+        make: The function, such as one that loads a model.
+
+    Attributes:
+        error: The error of the function, if it failed.
+        seconds: How long the function took.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._made: list[T] = []
+        self.error: BaseException | None = None
+        self.seconds = 0.0
+
+    @classmethod
+    def done(cls, value: T) -> Loading[T]:
+        """Return a finished loading of a value."""
+        loading = cls(lambda: value)
+        loading._run()
+        return loading
+
+    def start(self) -> None:
+        """Start the thread."""
+        threading.Thread(target=self._run, name="ecs-loading", daemon=True).start()
+
+    @property
+    def ready(self) -> bool:
+        """True if the function has returned."""
+        return bool(self._made)
+
+    def get(self) -> T:
+        """Return the result.
+
+        Raises:
+            ModelBusyError: The function has not returned yet.
+        """
+        if not self._made:
+            raise ModelBusyError("the model is being loaded; try again in some seconds")
+        return self._made[0]
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        try:
+            made = self._make()
+            self.seconds = time.monotonic() - started
+            self._made.append(made)
+        except BaseException as error:  # raised where the server runs
+            self.error = error
 
 
 class TimedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]

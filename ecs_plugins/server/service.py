@@ -241,42 +241,28 @@ class Service:
     async def _awaited(
         self, scope: Scope, receive: Receive, body: _Body, exchange: _Exchange
     ) -> None:
-        """Answer within `Bounds.seconds`, unless the client hangs up."""
+        """Answer within `Bounds.seconds`, unless the client hangs up; else say why not."""
         gone = asyncio.create_task(_hang_up(receive))
         answer = asyncio.create_task(self._answer(scope, body, exchange, gone))
         self._tasks.add(answer)
         try:
-            await asyncio.wait(
-                {gone, answer},
-                timeout=self.bounds.seconds,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            await self._settle(scope, answer, gone, exchange)
+            both = {gone, answer}
+            await asyncio.wait(both, timeout=self.bounds.seconds, return_when="FIRST_COMPLETED")
+            if answer.cancelled():
+                await exchange.refuse(scope, 503, "the server is being stopped; ask another one")
+            elif answer.done():
+                answer.result()
+            elif gone.done():
+                exchange.status = _GONE
+            else:
+                answer.cancel()
+                await asyncio.wait({answer}, timeout=1.0)
+                longest = f"{self.bounds.seconds:g}"
+                await exchange.refuse(scope, 504, f"it took more than {longest} seconds")
         finally:
             self._tasks.discard(answer)
             gone.cancel()
             answer.cancel()
-
-    async def _settle(
-        self,
-        scope: Scope,
-        answer: asyncio.Task[None],
-        gone: asyncio.Task[None],
-        exchange: _Exchange,
-    ) -> None:
-        """Give up an answer that is not there, and say why."""
-        if not answer.done():
-            answer.cancel()
-            await asyncio.wait({answer}, timeout=1.0)
-            if gone.done():
-                exchange.status = _GONE
-            else:
-                longest = f"{self.bounds.seconds:g}"
-                await exchange.refuse(scope, 504, f"it took more than {longest} seconds")
-        elif answer.cancelled():
-            await exchange.refuse(scope, 503, "the server is being stopped; ask another one")
-        else:
-            answer.result()
 
     async def _answer(
         self, scope: Scope, body: _Body, exchange: _Exchange, gone: asyncio.Task[None]

@@ -28,8 +28,12 @@ from ecs_plugins.memory import EntropicMemory, Memory
 from ecs_plugins.memory.statements import statements_behind
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.server.access import LOCAL_CLIENT, LOOPBACK, Callers
-from ecs_plugins.server.attributing import characters_read
-from ecs_plugins.server.requests import LONGEST_ANSWER, LONGEST_QUERY, check_reading
+from ecs_plugins.server.requests import (
+    LONGEST_ANSWER,
+    LONGEST_QUERY,
+    characters_read,
+    check_reading,
+)
 from ecs_plugins.server.service import Bounds, Service
 from ecs_plugins.server.turns import Turns
 from ecs_plugins.shaping import ContextShaper

@@ -8,13 +8,10 @@ themselves, so only one of them is computed at a time, and small ones need not w
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from ecs_plugins.common.aio import run_holding
 from ecs_plugins.errors import ModelBusyError
@@ -30,14 +27,12 @@ LARGE = 40_000
 _CHARACTERS_PER_SECOND = 10_000  # a request that waits this long outweighs so many characters
 
 
-@dataclass(order=True, slots=True)
-class _Waiting:
-    """A request in the line of its client; the least is next."""
+class _Waiting(NamedTuple):
+    """A request in the line of its client; the one that is due first is next."""
 
     due: float
-    number: int
-    is_large: bool = field(compare=False)
-    granted: asyncio.Future[None] = field(compare=False)
+    is_large: bool
+    granted: asyncio.Future[None]
 
 
 class Turns:
@@ -54,7 +49,6 @@ class Turns:
         self._free = slots
         self._large_runs = False
         self._lines: dict[str, list[_Waiting]] = {}
-        self._numbers = itertools.count()
         self._closed = False
 
     async def compute(
@@ -103,8 +97,7 @@ class Turns:
             raise _stopping()
         due = time.monotonic() + size / _CHARACTERS_PER_SECOND
         granted = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(due, next(self._numbers), is_large, granted)
-        heapq.heappush(self._lines.setdefault(client, []), waiting)
+        self._lines.setdefault(client, []).append(_Waiting(due, is_large, granted))
         self._grant()
         try:
             await granted
@@ -135,23 +128,14 @@ class Turns:
         """Return the next request that may run; its client goes to the end of the line."""
         for client in list(self._lines):
             line = [waiting for waiting in self._lines.pop(client) if not waiting.granted.done()]
-            heapq.heapify(line)
-            chosen = self._take(line)
-            if line:
-                self._lines[client] = line
+            allowed = [each for each in line if not (each.is_large and self._large_runs)]
+            chosen = min(allowed, key=lambda each: each.due, default=None)
+            left = [each for each in line if each is not chosen]
+            if left:
+                self._lines[client] = left
             if chosen is not None:
                 return chosen
         return None
-
-    def _take(self, line: list[_Waiting]) -> _Waiting | None:
-        """Take the least request of a client's line that may run now."""
-        allowed = [each for each in line if not (each.is_large and self._large_runs)]
-        if not allowed:
-            return None
-        chosen = min(allowed)
-        line.remove(chosen)
-        heapq.heapify(line)
-        return chosen
 
 
 def _stopping() -> ModelBusyError:

@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 BACKOFF_S = 0.2
 """Longest pause after a first failure."""
+MAX_ANSWER_BYTES = 1 << 26
+"""Longest answer that is read, decompressed."""
 _LONGEST_PAUSE_S = 10.0
 _LONGEST_RETRY_AFTER_S = 60.0
 _CONNECT_S = 5.0
@@ -46,10 +48,6 @@ class RemoteOptions(Config):
     deadline_s: float | None = Field(300.0, gt=0, description="Bounds a call altogether.")
     request_timeout_s: float = Field(60.0, gt=0, description="How long a server may be silent.")
     max_retries: int = Field(4, ge=0, description="Further tries after a passing fault.")
-    max_answer_bytes: int = Field(
-        1 << 26, ge=1, description="The longest answer that is read, decompressed."
-    )
-    ca_file: str | None = Field(None, description="Certificates of a private authority (PEM).")
 
 
 class Deadline:
@@ -96,9 +94,6 @@ class Client:
         url: Address of the server.
         api_key: Bearer token; empty for none.
         options: Deadlines, retries and parallelism.
-
-    Raises:
-        ConfigurationError: The certificates cannot be read.
     """
 
     def __init__(self, url: str, api_key: SecretStr, options: RemoteOptions) -> None:
@@ -113,7 +108,7 @@ class Client:
         self._http = httpx.Client(
             headers=headers,
             limits=httpx.Limits(max_connections=options.max_parallel),
-            verify=_certificates(options.ca_file),
+            verify=ssl.create_default_context(),  # SSL_CERT_FILE names those of a private authority
             trust_env=False,
         )
         self._pool = ThreadPoolExecutor(options.max_parallel, thread_name_prefix="ecs-remote")
@@ -192,10 +187,10 @@ class Client:
             ) as response:
                 for part in response.iter_bytes():
                     content += part
-                    if len(content) > self._options.max_answer_bytes:
+                    if len(content) > MAX_ANSWER_BYTES:
                         raise ModelError(
-                            f"an answer of {self._url} is longer than max_answer_bytes, "
-                            f"{self._options.max_answer_bytes:,} bytes; nothing of it was used"
+                            f"an answer of {self._url} is longer than {MAX_ANSWER_BYTES:,} bytes; "
+                            "nothing of it was used"
                         )
                     deadline.left()
         except (httpx.TransportError, httpx.DecodingError) as error:
@@ -218,15 +213,3 @@ class Client:
         if status >= 300:
             beginning = content[:_SHOWN]
             raise ModelError(f"{self._url} refuses a request: HTTP {status}, {beginning!r}")
-
-
-def _certificates(ca_file: str | None) -> ssl.SSLContext | bool:
-    """Return the certificates to verify servers by; True for those of the system."""
-    if not ca_file:
-        return True
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise ConfigurationError(
-            f"the certificates in ca_file={ca_file!r} cannot be read: {error}"
-        ) from error

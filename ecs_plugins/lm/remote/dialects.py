@@ -58,23 +58,17 @@ class _ServedModel(BaseModel):
 
 
 class ServerInfo(BaseModel):
-    """Models of a server, or the longest prompt that it takes."""
+    """Models of a server."""
 
     data: list[_ServedModel] = []
-    max_req_input_len: int | None = None
 
-    def window(self, model: str, reserved: int) -> int:
-        """Return the longest prompt: a context length less the reserved tokens; 0 if unknown."""
-        named = [served.max_model_len or 0 for served in self.data if served.id == model]
-        lengths = [length - reserved for length in named]
-        if self.max_req_input_len:
-            lengths.append(self.max_req_input_len - 1)
-        return max([0, *lengths])
+    def window(self, model: str) -> int:
+        """Return the context length of a model; 0 if the server does not tell it."""
+        return max([0, *(each.max_model_len or 0 for each in self.data if each.id == model)])
 
 
-def server_info(path: str) -> ServerRequest[ServerInfo]:
-    """Ask a server about itself at a path."""
-    return ServerRequest(path, ServerInfo, lambda info: info)
+SERVER_INFO: ServerRequest[ServerInfo] = ServerRequest("/v1/models", ServerInfo, lambda info: info)
+"""Question of a server about its models."""
 
 
 class _Answer(BaseModel):
@@ -116,14 +110,12 @@ class SGLang:
         model: Name under which the model is served, once it is known.
         together: Prompts in one request, at most.
         shares_prefixes: True if prompt log-probabilities use the server's prefix cache.
-        info_paths: Paths where some versions tell the longest prompt better than in the models.
         reserved: Tokens of the context length that no prompt may fill.
     """
 
     model = ""
     together = 32
     shares_prefixes = True
-    info_paths: tuple[str, ...] = ("/server_info", "/get_server_info")
     reserved = 8
 
     def score(self, prompts: Prompts) -> ServerRequest[list[Scores]]:
@@ -230,7 +222,6 @@ class VLLM:
     together = 1
     shares_prefixes = False
     by_position = False
-    info_paths: tuple[str, ...] = ()
     reserved = 1
     no_chance = -9999.0
     """Stands for minus infinity, which JSON does not have."""

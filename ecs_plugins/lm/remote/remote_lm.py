@@ -12,7 +12,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
 from os import PathLike, fspath
@@ -33,7 +32,7 @@ from ecs_plugins.lm.base import (
 from ecs_plugins.lm.encoding import encode_prompts, encode_request, encoder_of, to_result
 from ecs_plugins.lm.prompts import chat_layout
 from ecs_plugins.lm.remote.client import Client, Deadline, RemoteOptions
-from ecs_plugins.lm.remote.dialects import CANNOT_SCORE, DIALECTS, VLLM, ServerInfo, server_info
+from ecs_plugins.lm.remote.dialects import CANNOT_SCORE, DIALECTS, SERVER_INFO, VLLM, ServerInfo
 from ecs_plugins.lm.scoring.request import EngineResult, Ids, TokenRequest, path_of
 from ecs_plugins.lm.tokenization import SegmentEncoder, count
 
@@ -238,13 +237,14 @@ class RemoteLM:
     def _check(self, ask: _Ask) -> None:
         """Check the server's model, tokenizer and window."""
         self._dialect.model = self._model or ""
-        info: ServerInfo = ask(server_info("/v1/models"))
+        info: ServerInfo = ask(SERVER_INFO)
         self._check_model(info)
         self._check_tokenizer(ask)
         self._try_newest_scoring(ask)
-        limits = [self._window_of(info, ask), self._options.max_tokens or 0]
-        self._window = min(filter(None, limits), default=0)
-        if not self._window:
+        told = info.window(self._dialect.model) - self._dialect.reserved
+        limits = [limit for limit in (told, self._options.max_tokens or 0) if limit > 0]
+        self._window = min(limits, default=0)
+        if not limits:
             raise ConfigurationError(f"{self._url} tells no window; give it as max_tokens=")
 
     def _check_model(self, info: ServerInfo) -> None:
@@ -284,74 +284,46 @@ class RemoteLM:
             dialect.by_position = False
         dialect.shares_prefixes = dialect.by_position
 
-    def _window_of(self, info: ServerInfo, ask: _Ask) -> int:
-        """Return the longest prompt that the server tells of; 0 if it tells none."""
-        dialect = self._dialect
-        listed = info.window(dialect.model, dialect.reserved)
-        for path in dialect.info_paths:
-            with contextlib.suppress(ConfigurationError, ModelError):  # not in every version
-                better: ServerInfo = ask(server_info(path))
-                return better.window(dialect.model, 0) or listed
-        return listed
 
-
-class _ScoredPlace(NamedTuple):
-    """Place of an answer's scores in a result.
-
-    Attributes:
-        result: Result that they are a part of.
-        key: Numbers of candidate and continuation.
-        scored: Depths of the scored tokens after the prefix.
-    """
-
-    result: EngineResult
-    key: tuple[int, int]
-    scored: tuple[int, ...]
-
-
-@dataclass(eq=False)
-class _Prompt:
-    """Prompt that is sent once for all equal ones.
+class _Prompt(NamedTuple):
+    """Prompt, and the place of its scores.
 
     Attributes:
         ids: Its tokens.
         start: Index of the first scored token.
         leads: True for the first prompt of a long prefix.
-        places: Places of its scores.
+        result: Result that the scores are a part of.
+        key: Numbers of candidate and continuation.
+        scored: Depths of the scored tokens after the prefix.
     """
 
     ids: Ids
     start: int
-    leads: bool = False
-    places: list[_ScoredPlace] = field(default_factory=list)
+    leads: bool
+    result: EngineResult
+    key: tuple[int, int]
+    scored: tuple[int, ...]
 
     def book(self, logprobs: Sequence[float], computed_tokens: int) -> None:
         """Store an answer: log-probabilities from the first scored token on."""
-        self.places[0].result.computed_tokens += computed_tokens
-        for place in self.places:
-            first = place.scored[0]
-            scores = [logprobs[depth - first] for depth in place.scored]
-            place.result.scores[place.key] = np.array(scores, dtype=np.float32)
+        self.result.computed_tokens += computed_tokens
+        scores = [logprobs[depth - self.scored[0]] for depth in self.scored]
+        self.result.scores[self.key] = np.array(scores, dtype=np.float32)
 
 
 def _prompts_of(requests: Sequence[TokenRequest], results: Sequence[EngineResult]) -> list[_Prompt]:
-    prompts: dict[tuple[Ids, int], _Prompt] = {}
+    prompts: list[_Prompt] = []
     begun: set[Ids] = set()
     for request, result in zip(requests, results, strict=True):
         prefix = request.prefix
-        is_long = len(prefix) >= _LONG_PREFIX
         numbers = range(len(request.continuations))
         for k, m in product(result.fitting(request), numbers):
             path = path_of(request.candidates[k], request.continuations[m])
-            ids = prefix + path.ids
+            leads = len(prefix) >= _LONG_PREFIX and prefix not in begun
+            begun.add(prefix)
             start = len(prefix) + path.scored[0]
-            if (ids, start) not in prompts:
-                leads = is_long and prefix not in begun
-                prompts[ids, start] = _Prompt(ids, start, leads)
-                begun.add(prefix)
-            place = _ScoredPlace(result, (k, m), path.scored)
-            prompts[ids, start].places.append(place)
-    return list(prompts.values())
+            prompts.append(_Prompt(prefix + path.ids, start, leads, result, (k, m), path.scored))
+    return prompts
 
 
 def _one_line(api_key: str | SecretStr | None) -> SecretStr:

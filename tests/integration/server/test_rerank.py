@@ -30,8 +30,8 @@ from ecs_plugins.errors import (
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.server.access import check_host, read_tokens
 from ecs_plugins.server.rerank import LONGEST_QUERY, PATHS, rerank_app
+from ecs_plugins.server.running import Loading
 from ecs_plugins.server.service import Bounds
-from ecs_plugins.server.startup import Loading
 from tests.integration.server.conftest import calling, shaper_on
 
 QUESTION = "When does the ferry leave?"
@@ -126,7 +126,7 @@ def test_every_document_is_ranked_also_empty_repeated_and_passed_over_ones():
         (b"{", 422, "JSON"),
         (b'{"query": "q"}', 422, "documents"),
         (b'{"query": "q", "documents": ["a", 5]}', 422, "documents.1"),
-        (b'{"query": "q", "documents": [{"title": "a"}]}', 422, "documents.0: the object has no"),
+        (b'{"query": "q", "documents": [{"title": "a"}]}', 422, "documents.0: send a text"),
         (b'{"query": "' + b"q" * 9000 + b'", "documents": ["a"]}', 422, "query has 9,000"),
         (b'{"query": "q", "documents": ["a"], "top_n": 1, "top_k": 2}', 422, "another name"),
         (b'{"query": "q", "texts": [1]}', 422, "texts.0"),
@@ -164,7 +164,7 @@ def test_a_model_that_cannot_answer_is_a_status_and_not_a_guess(monkeypatch, err
     assert ("retry-after" in answer.headers) == (status == 503)
 
 
-@pytest.mark.parametrize("name", ["top_n", "return_documents", "return_text", "rank_fields"])
+@pytest.mark.parametrize("name", ["top_n", "return_documents", "return_text"])
 def test_null_is_as_if_it_were_not_sent(name):
     client = calling(app())
     plain = ranked(client, documents=TEXTS)
@@ -172,15 +172,11 @@ def test_null_is_as_if_it_were_not_sent(name):
     assert ranked(client, documents=TEXTS, **nothing) == plain
 
 
-def test_objects_are_ranked_by_their_fields_and_come_back_whole():
+def test_objects_are_ranked_by_their_text_and_come_back_whole():
     client = calling(app())
     documents = [{"text": text, "id": number} for number, text in enumerate(TEXTS)]
     best, *_ = ranked(client, documents=documents, return_documents=True)
     assert best["document"] == documents[ANSWER]
-    documents = [{"title": "Notes", "body": text} for text in TEXTS]
-    names = ["title", "body"]
-    (best,) = ranked(client, documents=documents, rank_fields=names, top_k=1)
-    assert best["index"] == ANSWER
 
 
 def test_a_query_that_is_too_long_costs_nothing():

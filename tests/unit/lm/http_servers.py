@@ -16,7 +16,7 @@ import torch
 
 _ROWS = "/inference/v1/generate"
 _WORK = ["/generate", "/v1/completions", _ROWS]
-ROUTES = ["/v1/models", "/tokenize", "/server_info", *_WORK]
+ROUTES = ["/v1/models", "/tokenize", *_WORK]
 
 
 def ids_of(body):
@@ -203,9 +203,6 @@ class _Handler(BaseHTTPRequestHandler):
     def tokenize(self, body):
         ids = self.server.tokenizer.encode(body["prompt"])
         return {"count": len(ids), "max_model_len": self.server.window, "tokens": ids}
-
-    def server_info(self, body):
-        return {"context_length": None, "max_req_input_len": self.server.window - 6}
 
     def rows(self, ids, sampling):
         server = self.server
