@@ -6,13 +6,13 @@ ChatGPT, and messages that LangChain has dumped.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
+from ecs_plugins.cli._records import json_records
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.drafts import role_named, text_of
 from ecs_plugins.memory.store.messages import MAX_TEXT, NewMessage
@@ -46,53 +46,34 @@ def read_chats(text: str, name: str) -> Chats:
     """
     messages: list[NewMessage] = []
     left_out = 0
-    for place, fields in _records(text, name):
-        message = _message(fields, place)
-        if message is None:
-            left_out += 1
-        else:
-            messages.append(message)
+    for place, record in json_records(text, name):
+        for fields in _messages_in(record, place):
+            message = _message(fields, place)
+            if message is None:
+                left_out += 1
+            else:
+                messages.append(message)
     return Chats(messages, left_out)
 
 
-def _records(text: str, name: str) -> Iterator[tuple[str, Fields]]:
-    """Yield each message of a file, with its place for errors."""
-    try:
-        whole = json.loads(text)
-    except ValueError:
-        whole = None
-    if whole is not None:
-        yield from _messages_in(whole, name)
-        return
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        place = f"{name}, line {number}"
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise InvalidInputError(f"{place}: not JSON: {error}") from None
-        yield from _messages_in(value, place)
-
-
-def _messages_in(value: Any, place: str) -> Iterator[tuple[str, Fields]]:
+def _messages_in(value: Any, place: str) -> Iterator[Fields]:
     """Yield the messages of one message, of a conversation, or of a list of either."""
     if isinstance(value, list):
-        for number, each in enumerate(value, 1):
-            yield from _messages_in(each, f"{place}, record {number}")
+        for each in value:
+            yield from _messages_in(each, place)
     elif not isinstance(value, Mapping):
         raise InvalidInputError(f"{place}: {value!r:.80} is no message; {_TOLD}")
     elif isinstance(value.get("mapping"), Mapping):
-        yield from _of_tree(value, place)
+        yield from _of_tree(value)
     elif isinstance(value.get("messages"), list):
         for each in value["messages"]:
             if isinstance(each, Mapping):
-                yield place, {"date": value.get("created_at"), **each}
+                yield {"date": value.get("created_at"), **each}
     else:
-        yield place, value
+        yield value
 
 
-def _of_tree(conversation: Fields, place: str) -> Iterator[tuple[str, Fields]]:
+def _of_tree(conversation: Fields) -> Iterator[Fields]:
     """Yield the messages of a ChatGPT conversation, from the root to the answer shown last."""
     nodes = conversation["mapping"]
     key = conversation.get("current_node")
@@ -102,7 +83,7 @@ def _of_tree(conversation: Fields, place: str) -> Iterator[tuple[str, Fields]]:
         path += [message] if isinstance(message, Mapping) else []
         key = nodes[key].get("parent")
     for message in reversed(path):
-        yield place, {"date": conversation.get("create_time"), **message}
+        yield {"date": conversation.get("create_time"), **message}
 
 
 def _message(fields: Fields, place: str) -> NewMessage | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecs_plugins.cli._passages import read_text
+from ecs_plugins.cli._records import read_text
 from ecs_plugins.cli.model import JsonOption
 from ecs_plugins.common import files
 from ecs_plugins.common.text import one_line, printable

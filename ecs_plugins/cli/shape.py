@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ecs_plugins.cli._passages import read_passages
+from ecs_plugins.cli._records import json_records, read_text
 from ecs_plugins.cli.model import (
     DeviceOption,
     DtypeOption,
@@ -22,6 +23,13 @@ from ecs_plugins.cli.model import (
 )
 from ecs_plugins.common import files
 from ecs_plugins.common.text import printable
+from ecs_plugins.errors import InvalidInputError
+
+TEXT_KEYS = ("text", "page_content", "content")
+"""Where a record's passage is looked for; the first key that it has."""
+_JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_JSON = re.compile(r'\s*+(\{|\[\s*+[{"])')
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 HELP = """Keep the passages that help to answer a question, and say why.
 
@@ -110,3 +118,30 @@ def shape(
         typer.echo(shaped.explain(width=max(80, shutil.get_terminal_size((120, 40)).columns)))
         if config.unit == "sentence":
             typer.echo(printable(shaped.text))
+
+
+def read_passages(source: str) -> list[str]:
+    """Return the passages of a file, or of standard input where ``source`` is ``-``.
+
+    JSON records are known by the file's name or the first character. Other text has a passage per
+    paragraph where there are blank lines, else per line.
+    """
+    text = read_text(source)
+    if Path(source).suffix.lower() in _JSON_SUFFIXES or _JSON.match(text):
+        passages = [_text_of(record, place) for place, record in json_records(text, source)]
+    else:
+        parts = _BLANK_LINE.split(text.strip())
+        parts = parts if len(parts) > 1 else text.splitlines()
+        passages = [part.strip() for part in parts if part.strip()]
+    if not passages:
+        raise InvalidInputError(f"{source} holds no passages; give it at least one")
+    return passages
+
+
+def _text_of(record: object, place: str) -> str:
+    text = record
+    if isinstance(record, dict):
+        text = next((record[key] for key in TEXT_KEYS if key in record), None)
+    if not isinstance(text, str):
+        raise InvalidInputError(f'{place}: a record is a text, or an object with a "text"')
+    return text

@@ -7,18 +7,14 @@ type or a value out of range raises an error that names the setting.
 from __future__ import annotations
 
 import difflib
-import functools
-import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, ParamSpec, Self
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError
 
 from ecs_plugins.common.checks import shown
 from ecs_plugins.errors import ConfigurationError
-
-P = ParamSpec("P")
 
 
 class Config(BaseModel):
@@ -119,19 +115,6 @@ class StrictFields(BaseModel):
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
         BaseModel.__setstate__(self, state)
-
-
-def strict_keywords(init: Callable[P, None]) -> Callable[P, None]:
-    """Wrap a constructor so that an unknown keyword raises `ConfigurationError` with a hint."""
-    known = [name for name in inspect.signature(init).parameters if name != "self"]
-
-    @functools.wraps(init)
-    def checked(*args: P.args, **keywords: P.kwargs) -> None:
-        owner = type(args[0]).__name__
-        require_known(owner, keywords, known)
-        init(*args, **keywords)
-
-    return checked
 
 
 def require_known(owner: str, given: Iterable[str], known: Collection[str]) -> None:

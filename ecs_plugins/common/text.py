@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
@@ -268,9 +267,9 @@ def _changes(labels: Iterable[str | None]) -> int:
 def as_replies(turns: Sequence[str]) -> list[str]:
     """Move the questions at the end of each turn to the beginning of the reply.
 
-    The reply is the next turn of another speaker in the same session. Without a reply the question
-    stays. Turns of one date are a session; if every turn has its own date, all turns are one
-    session.
+    The reply is the next turn, if another speaker says it in the same session. Without a reply the
+    question stays. Turns of one date are a session; if every turn has its own date, all turns are
+    one session.
 
     >>> as_replies(["Ana: I am back. How was Rome?", "Ben: Hot!"])
     ['Ana: I am back.', 'Ben: How was Rome? Hot!']
@@ -282,23 +281,11 @@ def as_replies(turns: Sequence[str]) -> list[str]:
     heads = [_TURN.match(text) for text in turns]
     stamps = [head["stamp"] for head in heads if head]
     dated = len(set(stamps)) <= len(stamps) / 2
-    statements = list(turns)
-    questions: dict[int, list[str]] = defaultdict(list)  # by the turn that replies to them
-    for index, text in enumerate(turns):
-        if heads[index] is None:
-            continue
-        question = asked_at_end(text)
-        if not question:
-            continue
-        reply = _reply_to(index, heads, dated=dated)
-        if reply is not None:
-            questions[reply].append(question)
-            statements[index] = _without(text, question)
-    replies: list[str] = []
-    for index, statement in enumerate(statements):
-        asked = " ".join(questions[index])
-        replies.append(as_reply(statement, asked))
-    return replies
+    before: list[str | None] = [None]
+    for text, head, later in zip(turns, heads, heads[1:], strict=False):
+        follows = head and later and not (dated and head["stamp"] != later["stamp"])
+        before.append(text if follows else None)
+    return as_replies_to(turns, before[: len(turns)])
 
 
 def asked_at_end(text: str) -> str:
@@ -389,27 +376,6 @@ def _without(text: str, asked: str) -> str:
     body = text.rstrip()
     statement = body.removesuffix(asked)
     return statement.rstrip()
-
-
-def _reply_to(
-    index: int,
-    heads: Sequence[re.Match[str] | None],
-    *,
-    dated: bool,
-) -> int | None:
-    """Return the index of the next turn of another speaker in the same session."""
-    turn = heads[index]
-    if turn is None:
-        return None
-    for place in range(index + 1, len(heads)):
-        later = heads[place]
-        if later is None:
-            return None
-        if dated and later["stamp"] != turn["stamp"]:
-            return None
-        if later["speaker"] != turn["speaker"]:
-            return place
-    return None
 
 
 def _questions_from(text: str) -> int:

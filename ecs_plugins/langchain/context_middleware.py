@@ -18,7 +18,6 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
-from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.conversation import last_index
 from ecs_plugins.integrations.fields import (
@@ -91,12 +90,11 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
             the user's latest message is the question.
 
     Raises:
-        ConfigurationError: ``tools`` is a text, or a keyword is unknown.
+        ConfigurationError: ``tools`` is a text.
     """
 
     state_schema = ECSContextState
 
-    @strict_keywords
     def __init__(
         self,
         compressor: ECSDocumentCompressor | None = None,

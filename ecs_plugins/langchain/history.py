@@ -14,7 +14,6 @@ from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 from typing_extensions import override
 
-from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.integrations.conversation import Entry, Session
 from ecs_plugins.integrations.plain import as_json
 from ecs_plugins.langchain.messages import own_words, role_of, speaker_metadata, text_of
@@ -46,10 +45,8 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
 
     Raises:
         InvalidInputError: The namespace or the session id cannot be one.
-        ConfigurationError: A keyword is unknown.
     """
 
-    @strict_keywords
     def __init__(
         self,
         memory: EntropicMemory,

@@ -19,7 +19,6 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from ecs_plugins.common.aio import bridged, run_memory, run_sync
-from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError, MissingExtraError, ModelNotFoundError
 from ecs_plugins.integrations.conversation import last_index
 from ecs_plugins.integrations.namespace_templates import check_template, fill_namespace
@@ -114,13 +113,12 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
 
     Raises:
         InvalidInputError: The namespace is no tuple of labels.
-        ConfigurationError: A label mixes a field with text, or a role, ``on_error`` or a keyword is
+        ConfigurationError: A label mixes a field with text, or a role or ``on_error`` is
             unknown. In a run: nobody says whose memory it is; the model is not called then.
     """
 
     state_schema = EntropicMemoryState
 
-    @strict_keywords
     def __init__(
         self,
         memory: EntropicMemory,

@@ -34,7 +34,6 @@ from langgraph.store.base import (
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory
-from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.conversation import Entry
 from ecs_plugins.langgraph.conversations import Conversations
@@ -216,12 +215,11 @@ class EntropicStore(BaseStore):
         shaper: A second stage that orders what such a search recalls.
 
     Raises:
-        ConfigurationError: A keyword or a setting is unknown.
+        ConfigurationError: A setting is unknown.
     """
 
     supports_ttl = True
 
-    @strict_keywords
     def __init__(
         self,
         memory: EntropicMemory,

@@ -30,7 +30,6 @@ from typing_extensions import override
 
 from ecs_plugins.common.aio import bridged, run_sync
 from ecs_plugins.common.checks import check_each, check_kind
-from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
 from ecs_plugins.frontier.building import ContextBuilder
@@ -214,7 +213,6 @@ class FrontierQueryEngine(BaseQueryEngine):
         ConfigurationError: No engine, or the engines are not those of the frontier.
     """
 
-    @strict_keywords
     def __init__(
         self,
         selector: FrontierSelector,

