@@ -42,6 +42,9 @@ _TAIL = 512
 _SLOTS = 16
 """Rows for which an index has room at first."""
 
+_REMOVED = np.iinfo(np.int64).min
+"""The row of a place whose row was removed; provisional rows are negative."""
+
 _LINKS = 16
 """Links of a vector in each layer of the graph (M of HNSW)."""
 
@@ -118,7 +121,7 @@ class VectorIndex:
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
         self._lock = threading.RLock()
-        # By place: the row, -1 for a removed one.
+        # By place: the row, or `_REMOVED`.
         self._rows: Rows = np.empty(_SLOTS, dtype=np.int64)
         self._vectors: Matrix = np.empty((_SLOTS, dimension), dtype=np.float32)
         self._used = 0
@@ -174,7 +177,7 @@ class VectorIndex:
             for row in rows.tolist():
                 place = self._places.pop(row, None)
                 if place is not None:
-                    self._rows[place] = -1
+                    self._rows[place] = _REMOVED
                     self._selected = ()
 
     # Searching
@@ -203,7 +206,7 @@ class VectorIndex:
         rows = self._rows[start : self._used]
         scores = self._vectors[start : self._used] @ query
         if self.dead:
-            is_live = rows >= 0
+            is_live = rows != _REMOVED
             rows, scores = rows[is_live], scores[is_live]
         if not len(near):
             return rows, scores
@@ -230,7 +233,7 @@ class VectorIndex:
             return _wide(width)
         faiss = _faiss()
         if not self._selected:
-            bits = np.packbits(self._rows[: self.linked] >= 0, bitorder="little")
+            bits = np.packbits(self._rows[: self.linked] != _REMOVED, bitorder="little")
             selector = faiss.IDSelectorBitmap(self.linked, faiss.swig_ptr(bits))
             self._selected = (selector, bits)
         return faiss.SearchParametersHNSW(efSearch=width, sel=self._selected[0])
@@ -289,7 +292,7 @@ class VectorIndex:
 
     def _compact(self) -> None:
         """Close the gaps of removed rows, and drop the graph."""
-        live = np.flatnonzero(self._rows[: self._used] >= 0)
+        live = np.flatnonzero(self._rows[: self._used] != _REMOVED)
         self._rows = self._rows[live]
         self._vectors = self._vectors[live]
         self._used = len(live)
