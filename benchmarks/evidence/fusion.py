@@ -29,7 +29,7 @@ from ecs_plugins.ranking.fused import Scored, Weight, fuse, weights_of
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.passages import split_passages
 from ecs_plugins.shaping.signals.base import ScoringTask
-from ecs_plugins.shaping.signals.fused import by_word, complemented
+from ecs_plugins.shaping.signals.combined import by_word, complemented
 from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 
 Floats = npt.NDArray[Any]

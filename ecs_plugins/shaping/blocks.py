@@ -18,12 +18,10 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cache
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-
-from ecs_plugins.common.text import asks
 
 _LINE = re.compile(r"[^\r\n]*+(?:\r\n?|\n)|[^\r\n]++")
 _WORD = re.compile(r"[^\W\d_]+")
@@ -47,15 +45,10 @@ _TURN = re.compile(
 _STAMPED = re.compile(rf"\s*+(?:{_STAMP})")
 _TURNS_EACH = 1.5
 """Turns of a speaker on average: keys of a configuration come once."""
-_ROLES = frozenset(
-    ["user", "assistant", "system", "human", "ai", "agent", "customer", "bot", "q", "a"]
-)
 _MARK = re.compile(
     r"\s*+(?:[(（\[]\w{1,4}[)）\]]|\w{1,2}[).．、）]|\d+(?:\.\d+)+\.?|[^\w\s#|>]\s)\s*\S"
 )
 _TIMING = "-->"
-_UNDERLINE = re.compile(r"(\W)\1{3,}")
-_SETEXT = "---"
 _LONGEST_HEADING = 120
 _LONG_LIST = 1200
 """Characters from which on the items of a list are blocks, whatever they are."""
@@ -157,6 +150,8 @@ def blocks_of(text: str, *, whole_lists: bool = True) -> list[Block]:
     ]
     if not filled(lines):
         return [Block(Kind.WHOLE, tuple(lines))] if lines else []
+    if any(_TIMING in line.text for line in lines):  # subtitles: sentences go on from cue to cue
+        return [Block(Kind.WHOLE, tuple(lines))]
     return _rows(lines) or _turns(lines) or _Markdown(lines, whole_lists=whole_lists).blocks()
 
 
@@ -165,21 +160,19 @@ def _rows(lines: Sequence[TextLine]) -> list[Block] | None:
     for delimiter in _DELIMITERS:
         if sum(delimiter in line.text for line in lines) < _LEAST_ROWS:
             continue
-        for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE):
-            rows = _table(lines, delimiter, quoting)
-            if rows is not None:
-                return rows
+        rows = _table(lines, delimiter)
+        if rows is not None:
+            return rows
     return None
 
 
-def _table(lines: Sequence[TextLine], delimiter: str, quoting: Literal[0, 3]) -> list[Block] | None:
-    reader = csv.reader([f"{line.text}\n" for line in lines], delimiter=delimiter, quoting=quoting)
-    rows: list[_Row] = []
+def _table(lines: Sequence[TextLine], delimiter: str) -> list[Block] | None:
+    reader = csv.reader([f"{line.text}\n" for line in lines], delimiter=delimiter)
     try:
-        rows += (_Row(reader.line_num, cells) for cells in reader)
+        rows = [(reader.line_num, cells) for cells in reader]
     except csv.Error:
         return None
-    width = _width([row.cells for row in rows if row.cells])
+    width = _width([cells for _, cells in rows if cells])
     if not width or (width == 2 and _is_prose([line.text for line in filled(lines)])):
         return None
     blocks: list[Block] = []
@@ -197,13 +190,6 @@ def _table(lines: Sequence[TextLine], delimiter: str, quoting: Literal[0, 3]) ->
     return blocks
 
 
-class _Row(NamedTuple):
-    """A row of delimited values, and one past its last line."""
-
-    end: int
-    cells: Sequence[str]
-
-
 def _width(rows: Sequence[Sequence[str]]) -> int:
     """Return how many cells nearly all rows have; 0 if they are no table."""
     if len(rows) < _LEAST_ROWS:
@@ -216,22 +202,15 @@ def _width(rows: Sequence[Sequence[str]]) -> int:
 
 
 def _turns(lines: Sequence[TextLine]) -> list[Block] | None:
-    """Return the turns of a chat, in which a few speakers come back."""
+    """Return the turns of a chat: lines with times, or a few speakers that come back."""
     texts = filled(lines)
     heads = {line.start: match for line in texts if (match := _TURN.match(line.text))}
-    if any(_TIMING in line.text for line in texts):
-        return None
-    speakers = Counter(speaker_of(line.text) for line in texts if line.start in heads)
-    stamps = sum(match["stamp"] is not None for match in heads.values())
-    is_stamped = 2 * stamps > len(heads)
-    talk = sum(
-        _is_talk(line.text[heads[line.start].end() :]) for line in texts if line.start in heads
-    )
-    comes_back = len(heads) >= _TURNS_EACH * len(speakers)
-    is_back = len(speakers) > 1 and (comes_back or speakers.keys() <= _ROLES)
-    is_chat = is_stamped or (2 * talk >= len(heads) and (is_back or _replies(list(heads.values()))))
-    least = 1 if is_stamped else 2
-    if len(heads) < least or not is_chat or 3 * len(heads) < len(texts):
+    speakers = {speaker_of(match.string) for match in heads.values()}
+    is_stamped = 2 * sum(match["stamp"] is not None for match in heads.values()) > len(heads)
+    talk = sum(_is_talk(match.string[match.end() :]) for match in heads.values())
+    comes_back = 1 < len(speakers) <= len(heads) / _TURNS_EACH
+    is_chat = is_stamped or (comes_back and 2 * talk >= len(heads))
+    if not is_chat or 3 * len(heads) < len(texts):
         return None
     blocks: list[Block] = []
     for line in lines:
@@ -244,12 +223,6 @@ def _turns(lines: Sequence[TextLine]) -> list[Block] | None:
         else:
             blocks[-1] = blocks[-1].extended([line])
     return blocks
-
-
-def _replies(heads: Sequence[re.Match[str]]) -> bool:
-    """Return True if another speaker follows a question."""
-    pairs = pairwise(heads)
-    return any(asks(one.string) and one["name"] != other["name"] for one, other in pairs)
 
 
 def _is_talk(text: str) -> bool:
@@ -330,30 +303,10 @@ class _Markdown:
             chat = _turns(lines)
             if chat is not None:
                 return chat
-            return (
-                _list_and_prose(lines) if self._whole_lists else [Block(Kind.PROSE, tuple(lines))]
-            )
+            has_list = sum(_MARK.match(text) is not None for text in texts) > 1
+            is_prose = not self._whole_lists or (_is_prose(texts) and not has_list)
+            return [Block(Kind.PROSE if is_prose else Kind.WHOLE, tuple(lines))]
         return [Block(Kind.WHOLE, tuple(lines))]
-
-
-def _list_and_prose(lines: Sequence[TextLine]) -> list[Block]:
-    """Return a paragraph: a list with marks that Markdown does not have, and the prose after it."""
-    marked = [place for place, line in enumerate(lines) if _MARK.match(line.text)]
-    end = 0
-    if len(marked) > 1:
-        end = next(
-            (n for n in range(marked[-1], len(lines)) if ends_sentence(lines[n].text)), len(lines)
-        )
-        end = min(end + 1, len(lines))
-    parts = [part for part in (lines[:end], lines[end:]) if filled(part)]
-    blocks: list[Block] = []
-    for part in parts:
-        is_prose = part is not parts[0] or not end
-        is_prose = is_prose and _is_prose([line.text for line in filled(part)])
-        blocks.append(Block(Kind.PROSE if is_prose else Kind.WHOLE, tuple(part)))
-    if not filled(lines[end:]):
-        blocks[-1] = blocks[-1]._replace(lines=tuple(lines)) if len(blocks) == 1 else blocks[-1]
-    return blocks
 
 
 def _text(lines: Sequence[TextLine]) -> str:
@@ -361,18 +314,10 @@ def _text(lines: Sequence[TextLine]) -> str:
 
 
 def _source(lines: Sequence[TextLine]) -> list[str]:
-    """Return lines as Markdown reads them: without a common margin, and underlined its way.
-
-    In reStructuredText any mark may underline a heading, also that of a fence.
-    """
+    """Return lines as Markdown reads them: without a common margin."""
     wide = [line.text.expandtabs() for line in lines]
     margin = min(len(text) - len(text.lstrip()) for text in wide if text.strip())
-    source = [text[margin:].rstrip() for text in wide]
-    for place, (above, below) in enumerate(pairwise(source), start=1):
-        is_long_enough = 0 < len(above) <= len(below) + 1
-        if is_long_enough and _UNDERLINE.fullmatch(below):
-            source[place] = _SETEXT
-    return source
+    return [text[margin:].rstrip() for text in wide]
 
 
 def _is_prose(texts: Sequence[str]) -> bool:
@@ -388,23 +333,15 @@ def _is_prose(texts: Sequence[str]) -> bool:
 
 
 def _joined(blocks: Sequence[Block]) -> Iterator[Block]:
-    """Yield the blocks; cues of subtitles and items of a list that share a sentence are one."""
+    """Yield the blocks; items of a list that share a sentence are one."""
     waiting: list[TextLine] = []
     for block in blocks:
-        is_cue = any(_TIMING in line.text for line in block.lines)
-        is_part = is_cue or (block.kind is not Kind.ITEM and begins_item(block))
-        if waiting and not is_part:
+        is_item = block.kind is not Kind.ITEM and begins_item(block)
+        if waiting and not is_item:
             yield Block(Kind.WHOLE, tuple(waiting))
             waiting = []
-        if not is_part:
-            yield block
-            continue
-        goes_on = not ends_sentence(_text(block.lines))
-        if goes_on or waiting or is_cue:
+        if is_item and (waiting or not ends_sentence(_text(block.lines))):
             waiting += block.lines
-            if not goes_on:
-                yield Block(Kind.WHOLE, tuple(waiting))
-                waiting = []
         else:
             yield block
     if waiting:

@@ -13,19 +13,23 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ecs_plugins.common.text import WORD, names_and_numbers, terms
+from ecs_plugins.ranking.fused import z_scores
 from ecs_plugins.shaping.passages import UNIT_TOKENS, TokenCounter
-from ecs_plugins.shaping.sentences import Piece, as_read, pieces_of, read_at, with_needs
-from ecs_plugins.shaping.signals.fused import LINKED
+from ecs_plugins.shaping.result import PassageVerdict
+from ecs_plugins.shaping.sentences import Piece, pieces_of, with_needs
+from ecs_plugins.shaping.signals.combined import LINKED
 from ecs_plugins.shaping.spans import Span, join_spans
 
 if TYPE_CHECKING:
     from ecs_plugins.shaping.config import ShapingConfig
+
+NONE_STAYS = "none of its sentences is among the best"
 
 KEPT_SHARE = 0.4
 """Share of the characters of the kept passages that their best sentences may take, with what these
@@ -167,32 +171,18 @@ class Passage(NamedTuple):
             return None
         return tuple(self.spans(sorted(numbers)))
 
-    def readings(self, beyond: Beyond) -> dict[int, str]:
-        """Return the model's reading of each piece that says something, with the pieces it needs.
+    def reading(self, number: int, beyond: Beyond) -> str:
+        """Return the model's reading of a piece, with the pieces it needs.
 
         It reads what is ``beyond`` the question, and what a piece answers as it is.
         """
-        text = as_read(self.text, self.pieces)
-        readings: dict[int, str] = {}
-        for number, piece in enumerate(self.pieces):
-            if piece.said:
-                readings[number] = self._reading(number, text, beyond)
-        return readings
-
-    def _reading(
-        self,
-        number: int,
-        text: str,
-        beyond: Beyond,
-    ) -> str:
-        answers = self.pieces[number].answers
         needed = with_needs(self.pieces, [number])
-        said = read_at(self.spans([number]), text)
-        if not answers or not beyond(said):
-            return beyond(read_at(self.spans(needed), text))
+        answers = self.pieces[number].answers
+        if not answers or not beyond(self.kept_text([number])):
+            return beyond(self.kept_text(needed))
         parts: list[str] = []
         for is_asked, numbers in groupby(needed, key=answers.__contains__):
-            part = read_at(self.spans(numbers), text)
+            part = self.kept_text(numbers)
             parts.append(part if is_asked else beyond(part))
         return "\n".join(filter(None, parts))
 
@@ -220,7 +210,11 @@ def prune(
     passages = [Passage(text, pieces_of(text)) for text in texts]
     budget = budget or Budget()
     selection = _Selection(query, passages, budget)
-    readings = _readings(passages, beyond)
+    readings: dict[PieceKey, str] = {}
+    for passage, each in enumerate(passages):
+        for number, piece in enumerate(each.pieces):
+            if piece.said:
+                readings[PieceKey(passage, number)] = each.reading(number, beyond)
     worth = dict.fromkeys(readings, math.inf)
     if not selection.fits_whole:
         scores = score(list(readings.values()))
@@ -232,18 +226,6 @@ def prune(
     for passage, numbers in zip(passages, kept, strict=True):
         spans.append(passage.kept_spans(numbers))
     return spans
-
-
-def _readings(
-    passages: Sequence[Passage],
-    beyond: Beyond,
-) -> dict[PieceKey, str]:
-    """Return the model's reading of every piece of all passages."""
-    readings: dict[PieceKey, str] = {}
-    for passage, each in enumerate(passages):
-        for number, reading in each.readings(beyond).items():
-            readings[PieceKey(passage, number)] = reading
-    return readings
 
 
 class _Size(NamedTuple):
@@ -470,3 +452,65 @@ def _rare_names(query: str, texts: Sequence[str]) -> set[str]:
 def _words(text: str) -> str:
     words = " ".join(terms(text))
     return f" {words} "
+
+
+def prune_kept(
+    query: str,
+    verdicts: Sequence[PassageVerdict],
+    score: PieceScorer,
+    budget: Budget,
+    *,
+    beyond: Beyond = str,
+) -> list[PassageVerdict]:
+    """Return the verdicts with only the sentences that help in kept passages.
+
+    Args:
+        query: The question.
+        verdicts: On all passages.
+        score: What each text is ordered by; None where it cannot be scored.
+        budget: How much may stay of them.
+        beyond: What is scored of a text.
+    """
+    kept = [verdict for verdict in verdicts if verdict.kept]
+    standing = z_scores([verdict.score or 0.0 for verdict in kept])
+    texts = [verdict.text for verdict in kept]
+    all_spans = prune(query, texts, score, standing, budget, beyond=beyond)
+    shorter: dict[int, PassageVerdict] = {}
+    for verdict, spans in zip(kept, all_spans, strict=True):
+        if spans is not None:
+            shorter[verdict.index] = _shortened(verdict, spans, budget)
+    shorter |= _counted(shorter.values(), budget.count_tokens)
+    return [shorter.get(verdict.index, verdict) for verdict in verdicts]
+
+
+def _counted(
+    verdicts: Iterable[PassageVerdict],
+    count_tokens: TokenCounter,
+) -> dict[int, PassageVerdict]:
+    """Return the verdicts that stay by index, with the tokens of their text."""
+    kept = [verdict for verdict in verdicts if verdict.kept]
+    if not kept:
+        return {}
+    counts = count_tokens([verdict.kept_text for verdict in kept])
+    return {
+        verdict.index: replace(verdict, tokens_kept=tokens)
+        for verdict, tokens in zip(kept, counts, strict=True)
+    }
+
+
+def _shortened(verdict: PassageVerdict, spans: tuple[Span, ...], budget: Budget) -> PassageVerdict:
+    if spans:
+        reason = f"{verdict.reason}; cut to its best sentences, by {budget}"
+        return replace(
+            verdict,
+            spans=spans,
+            reason=reason,
+            cut_by=budget.settings,
+        )
+    return replace(
+        verdict,
+        kept=False,
+        place=None,
+        reason=f"{NONE_STAYS}, by {budget}",
+        cut_by=budget.settings,
+    )

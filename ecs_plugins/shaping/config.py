@@ -14,8 +14,8 @@ from ecs_plugins.ranking.fused import FusedRanker
 from ecs_plugins.ranking.registry import RANKERS, make_ranker
 from ecs_plugins.shaping.signals import SIGNALS, RankFused
 from ecs_plugins.shaping.signals.base import PAPER_THRESHOLD, Signal
+from ecs_plugins.shaping.signals.combined import RankOnly
 from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
-from ecs_plugins.shaping.signals.unmodelled import RankOnly
 
 DEFAULT_TOP_K = 5
 """Passages kept at most when neither threshold, ``top_k`` nor ``max_tokens`` is set."""

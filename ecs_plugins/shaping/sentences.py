@@ -7,8 +7,8 @@ a turn, and a sentence that announces a list. A sentence that begins with a pron
 before it. A sentence that makes an exception and the one before it need each other. A reply needs
 the turn before it, and an answer the heading or the paragraph that asks.
 
-A line break inside a paragraph ends no sentence. Text is only left out, never rewritten. Only for
-scoring are broken lines joined, and hyphens at their ends healed.
+A line break inside a paragraph ends no sentence. Text is only left out, never rewritten. A
+paragraph in a script other than Latin is one piece: its links are not known here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from ecs_plugins.common.text import MAX_ASKED, asks, sentence_spans
+from ecs_plugins.common.text import MAX_ASKED, WORD, asks, sentence_spans
 from ecs_plugins.shaping.blocks import (
     Block,
     Kind,
@@ -28,55 +28,32 @@ from ecs_plugins.shaping.blocks import (
     filled,
     speaker_of,
 )
-from ecs_plugins.shaping.spans import Span, join_spans
+from ecs_plugins.shaping.spans import Span
 
 Places: TypeAlias = tuple[int, ...]
 """Pieces by their places in the text."""
 
 _PRONOUN_LIST = """
-he she it they his her its their him them both either neither former latter er sie es ihr sein il
-elle ils elles él ella ello ellos ellas esso essa essi loro
+he she it they his her its their him them both either neither former latter
+er sie es ihr sein il elle ils elles él ella ello ellos ellas esso essa essi loro
 """
 _PRONOUNS = frozenset(_PRONOUN_LIST.split())
 """Words near the beginning of a sentence that is understood with the one before it."""
 _LINK_LIST = """
-this that these those however but otherwise instead nor therefore thus hence though although
-nevertheless nonetheless conversely unless except excepting
-dies dieser diese dieses doch aber sonst jedoch allerdings dennoch außer ausser
-ce cela cette ces mais sinon pourtant cependant toutefois sauf excepto salvo
-esto este esta estos estas pero sino embargo questo questa questi queste ma però tuttavia tranne
-но однако кроме لكن
+this that these those however but otherwise instead nor therefore thus hence though
+although nevertheless conversely unless except
+dies dieser diese dieses doch aber sonst jedoch allerdings dennoch außer
+ce cela cette ces mais sinon pourtant cependant toutefois sauf
+esto este esta estos estas pero excepto salvo embargo questo questa però tuttavia tranne
 """
 _LINKS = frozenset(_LINK_LIST.split())
 """Words near the beginning of a sentence that takes something back from the one before it."""
-_OPENER_LIST = """
-yes no not only also so then still yet such same ja nein nicht nur oui non pas sí si solo да нет не
-ναι όχι نعم لا हाँ नहीं
-"""
+_OPENER_LIST = "yes no not only also so then still yet such ja nein nicht nur oui non pas sí"
 _OPENERS = frozenset(_OPENER_LIST.split())
 """First words of such a sentence."""
-_UNSPACED_LINKS = tuple(
-    [
-        "但",
-        "然",
-        "不过",
-        "除",
-        "只",
-        "可是",
-        "はい",
-        "いいえ",
-        "ただ",
-        "しかし",
-        "でも",
-        "だが",
-        "ない",
-        "是",
-        "不",
-    ]
-)
 _NEAR = 3
 _ASIDE = re.compile(r"[,，]\s*+(\w++)\s*+[,，]")
-_FIRST_WORDS = re.compile(r"\w+")
+_OTHER_SCRIPT = re.compile(r"[^\W\d_\u0000-\u024f]")
 _ANNOUNCES = (":", "：")
 # A first line of about 100 characters at most, without a mark after its last word that ends a
 # sentence or announces something, unless it belongs to a name.
@@ -86,7 +63,6 @@ _TITLE = re.compile(
           |\b(?:Jr|Sr|Inc|Ltd|Co|Corp|Bros|[A-Z])\.)""",
     re.VERBOSE,
 )
-_BROKEN_WORD = re.compile(r"(?<=[^\W\d_])[-\u2010\u00ad](?:\r\n?|\n)[^\S\n]*+(?=[^\W\d_A-Z])")
 _BREAK = re.compile(r"\r\n?|\n")
 
 
@@ -99,7 +75,6 @@ class Piece(NamedTuple):
         needs: Places of the pieces that it needs to be understood.
         said: False for a piece that says nothing by itself, such as a title.
         lead: Place of the first sentence after the title, if there is a title.
-        flowing: True if its line breaks mean nothing.
         answers: Places of the questions that it answers, which it needs as well.
     """
 
@@ -108,7 +83,6 @@ class Piece(NamedTuple):
     needs: Places = ()
     said: bool = True
     lead: Places = ()
-    flowing: bool = False
     answers: Places = ()
 
 
@@ -120,10 +94,10 @@ class _Heading(NamedTuple):
 def pieces_of(text: str, *, whole_lists: bool = True) -> list[Piece]:
     """Return the pieces of a passage; they partition it.
 
-    Without ``whole_lists`` every item of a list is a piece.
+    Without ``whole_lists`` every item of a list is a piece, and every sentence in any script.
     """
     blocks = blocks_of(text, whole_lists=whole_lists)
-    outline = _Outline(text)
+    outline = _Outline(text, whole=whole_lists)
     title, blocks = _without_title(blocks)
     outline.begin(title)
     for block, following in zip(blocks, [*blocks[1:], None], strict=False):
@@ -159,9 +133,10 @@ def _is_broken_on_purpose(line: TextLine, following: TextLine, width: int) -> bo
 class _Outline:
     """The pieces so far, and the pieces that the next block may need."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, whole: bool) -> None:
         self.pieces: list[Piece] = []
         self._text = text
+        self._whole_paragraphs = whole
         self._title: Places = ()
         self._lead: Places = ()
         self._headings: list[_Heading] = []
@@ -216,7 +191,6 @@ class _Outline:
         needs: Iterable[int] = (),
         *,
         said: bool = True,
-        flowing: bool = False,
         answers: Places = (),
     ) -> tuple[int]:
         headings = [each.place for each in self._headings]
@@ -228,7 +202,6 @@ class _Outline:
             needs=tuple(needed),
             said=said and bool(self._text[start:end].strip()),
             lead=self._lead,
-            flowing=flowing,
             answers=(*asking, *answers),
         )
         self.pieces.append(piece)
@@ -251,13 +224,13 @@ class _Outline:
         else:
             self._announced = self._announce(place, following)
 
-    def _announce(self, place: int, following: Block | None) -> Places:
+    def _announce(self, place: int, following: Block | None, *, prose: bool = False) -> Places:
         """Return a piece and its needs if it goes on in the next block, which then has to stay."""
-        goes_on = following is not None and following.kind in (Kind.WHOLE, Kind.ITEM, Kind.ROW_HEAD)
+        if following is None:
+            return ()
         text = self._text_of(place).rstrip()
-        announces = text.endswith(_ANNOUNCES)
-        is_open = goes_on and self.pieces[place].flowing and not ends_sentence(text)
-        if following is None or not (announces or is_open):
+        goes_on = following.kind in (Kind.WHOLE, Kind.ITEM, Kind.ROW_HEAD)
+        if not text.endswith(_ANNOUNCES) and not (prose and goes_on and not ends_sentence(text)):
             return ()
         piece = self.pieces[place]
         self.pieces[place] = piece._replace(said=False)
@@ -299,52 +272,50 @@ class _Outline:
         if first == last and asks(self._text_of(first)):
             self._question = (first,)
         if not self._in_list:
-            self._announced = self._announce(last, following)
+            self._announced = self._announce(last, following, prose=True)
 
     def _sentences(self, start: int, end: int, needs: Places = (), *, answers: Places = ()) -> None:
         for begin, stop in self._spans(start, end):
             sentence = self._text[begin:stop]
             before = self._before
-            takes_back = bool(before) and _has_link(sentence)
-            needed = (*needs, *before) if takes_back or _has_pronoun(sentence) else needs
+            near = _near_words(sentence)
+            takes_back = bool(before) and _takes_back(near)
+            is_open = takes_back or not _PRONOUNS.isdisjoint(near)
             if self._title and not self._lead:
                 self._lead = (len(self.pieces),)
-            self._before = self._add(begin, stop, needed, flowing=True, answers=answers)
+            needed = (*needs, *before) if is_open else needs
+            self._before = self._add(begin, stop, needed, answers=answers)
             if takes_back and not asks(self._text_of(before[0])):
                 self._need_more(before[0], self._before)
 
     def _spans(self, start: int, end: int) -> list[Span]:
-        """Return the sentences of a part of the text, over broken lines."""
-        plain = _BREAK.sub(_spaces, self._text[start:end])
+        """Return the sentences of a part of the text, over broken lines.
+
+        In a script whose links between sentences are not known, the part stays whole.
+        """
+        text = self._text[start:end]
+        if self._whole_paragraphs and 2 * len(_OTHER_SCRIPT.findall(text)) > sum(
+            map(str.isalpha, text)
+        ):
+            return [(start, end)]
+        plain = _BREAK.sub(_spaces, text)
         spans = [(start + first, start + last) for first, last in sentence_spans(plain)]
         return spans or [(start, end)]
 
 
-def _near_words(sentence: str) -> set[str]:
+def _near_words(sentence: str) -> list[str]:
     """Return the first words of a sentence and one between commas, casefolded."""
-    words = [match.group().casefold() for match in _FIRST_WORDS.finditer(sentence[:80])]
+    words = WORD.findall(sentence[:80])[:_NEAR]
     aside = _ASIDE.search(sentence)
-    return {*words[:_NEAR], *([aside[1].casefold()] if aside else [])}
+    return [word.casefold() for word in (*words, *(aside.groups() if aside else ()))]
 
 
-def _has_pronoun(sentence: str) -> bool:
-    return not _PRONOUNS.isdisjoint(_near_words(sentence))
-
-
-def _has_link(sentence: str) -> bool:
-    first = _FIRST_WORDS.search(sentence)
-    if first is None:
-        return False
-    opens = first.group().casefold() in _OPENERS or first.group().startswith(_UNSPACED_LINKS)
-    return opens or not _LINKS.isdisjoint(_near_words(sentence))
+def _takes_back(near: Sequence[str]) -> bool:
+    return not _LINKS.isdisjoint(near) or not _OPENERS.isdisjoint(near[:1])
 
 
 def _spaces(found: re.Match[str]) -> str:
     return " " * len(found.group())
-
-
-def _nothing(found: re.Match[str]) -> str:
-    return "\0" * len(found.group())
 
 
 def with_needs(pieces: Sequence[Piece], chosen: Iterable[int]) -> list[int]:
@@ -354,27 +325,3 @@ def with_needs(pieces: Sequence[Piece], chosen: Iterable[int]) -> list[int]:
         places.add(place)
         places.update(pieces[place].needs)
     return sorted(places)
-
-
-def as_read(text: str, pieces: Sequence[Piece]) -> str:
-    """Return a text of the same length with broken lines joined; NUL stands for nothing."""
-    parts: list[str] = []
-    for piece in pieces:
-        part = text[piece.start : piece.end]
-        if piece.flowing:
-            part = _unbroken(part)
-        parts.append(part)
-    return "".join(parts)
-
-
-def read_at(spans: Iterable[Span], text: str) -> str:
-    """Return the parts of a text from `as_read` that some spans hold."""
-    return join_spans(spans, text).replace("\0", "")
-
-
-def _unbroken(text: str) -> str:
-    """Return a text without line breaks inside, and with whole words."""
-    body = text.rstrip()
-    behind = text[len(body) :]
-    healed = _BROKEN_WORD.sub(_nothing, body)
-    return _BREAK.sub(_spaces, healed) + behind

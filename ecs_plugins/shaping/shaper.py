@@ -36,7 +36,7 @@ from ecs_plugins.shaping.acceptance import (
 from ecs_plugins.shaping.attribution.attributing import attribute_answer
 from ecs_plugins.shaping.attribution.judging import as_judge
 from ecs_plugins.shaping.attribution.result import Attribution
-from ecs_plugins.shaping.choosing import Beyond, Budget
+from ecs_plugins.shaping.choosing import Beyond, Budget, prune_kept
 from ecs_plugins.shaping.config import (
     SEED,
     ShapingConfig,
@@ -46,7 +46,6 @@ from ecs_plugins.shaping.config import (
 from ecs_plugins.shaping.copies import beyond_question
 from ecs_plugins.shaping.passages import Pool, build_pool, split_passages
 from ecs_plugins.shaping.probability import SHIPPED, ProbabilityFit
-from ecs_plugins.shaping.pruning import prune_kept
 from ecs_plugins.shaping.reading import (
     Question,
     Reading,

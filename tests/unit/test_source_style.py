@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ADAPTERS = {"langchain", "langgraph", "llama_index", "cli", "server"}
 COMMON_NAMES = {"__init__", "__main__", "base", "config"}
-TO_RENAME = {"fused", "result", "statements"}
+TO_RENAME = {"result", "statements"}
 """Names that two modules share still. No name may join them."""
 UNCOUNTED = {"COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER"}
 

@@ -7,7 +7,7 @@ from ecs_plugins.ranking import Ranking
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from ecs_plugins.shaping.signals import JointShift, QueryLikelihood, RankFused
 from ecs_plugins.shaping.signals.base import ScoringTask, UnitUtility
-from ecs_plugins.shaping.signals.fused import complementary_order, links
+from ecs_plugins.shaping.signals.combined import complementary_order, links
 
 
 def test_the_second_hop_comes_before_a_repetition_of_the_first():

@@ -13,7 +13,7 @@ from ecs_plugins.shaping.probability import (
     ProbabilityFit,
     without_evidence,
 )
-from ecs_plugins.shaping.signals.fused import places_of
+from ecs_plugins.shaping.signals.combined import places_of
 from tests.unit.shaping.outcomes import kept
 
 FIT = ProbabilityFit(-2.0, {"explained": 4.0, "shared_words": 3.0})

@@ -16,7 +16,6 @@ Ana: {QUESTION}
 Ben: {REPLY}
 Ana: I wash the dishes then.
 """
-EACH_ONCE = f"Ana: Hello all. {QUESTION}\nBen: {REPLY}\nCy: I bring the bread.\n"
 STAMPED = f"[10:01] Ana: {QUESTION}\n[10:02] Ben: {REPLY}\n[10:03] Ana: I wash the dishes.\n"
 WHATSAPP = f"""
 12/05/2024, 10:01 - Ana: {QUESTION}
@@ -32,7 +31,6 @@ ASKED_TWICE = f"Ana: {QUESTION}\nAna: Anyone?\nBen: {REPLY}\nAna: I wash the dis
 
 CHATS = {
     "names": NAMES,
-    "each once": EACH_ONCE,
     "stamped": STAMPED,
     "WhatsApp": WHATSAPP,
     "nicks": NICKS,

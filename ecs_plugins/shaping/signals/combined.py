@@ -27,16 +27,24 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ecs_plugins.common.text import terms
-from ecs_plugins.lm.base import ScoreResult
+from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.fused import Scored, Weight, fuse, shared_words, weights_of
+from ecs_plugins.ranking.fused import (
+    Scored,
+    Weight,
+    fuse,
+    shared_words,
+    weights_of,
+    z_scores,
+)
 from ecs_plugins.shaping.signals.base import ScoringTask, Signal, SignalAround, UnitUtility
+from ecs_plugins.tokens import TokenLedger
 
 Links: TypeAlias = npt.NDArray[np.float64]
 
@@ -134,6 +142,50 @@ class RankFused(SignalAround):
         for index, value in zip(finite, values, strict=True):
             placed[index] = value
         return placed
+
+
+@dataclass(frozen=True)
+class RankOnly:
+    """Signal that asks no model: the worth of a passage is a ranker's score.
+
+    Attributes:
+        ranker: Scores the passages that are compared.
+        complements: True to order passages so that they complement each other.
+    """
+
+    ranker: Ranker
+    complements: bool = False
+    unit: ClassVar[str] = "points"
+    needs_answer: ClassVar[bool] = False
+    threshold: ClassVar[float | None] = None
+
+    @property
+    def name(self) -> str:
+        """Return the ranker's."""
+        return self.ranker.name
+
+    def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
+        """Nothing to prepare."""
+        del model, ledger
+        return task
+
+    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
+        """None."""
+        del task, layout
+        return []
+
+    def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
+        """Return the ranker's scores; their order complements each other as in `RankFused`."""
+        del results
+        compared = (*task.passages, *task.unscored)
+        scores = self.ranker.rank(task.query, compared).scores[: len(task.passages)]
+        orders = z_scores(scores)
+        if self.complements and orders:
+            words = by_word(task.query, task.passages, task.unscored)
+            orders = complemented(task, task.passages, orders, words)
+        return [
+            UnitUtility(score, order_by=order) for score, order in zip(scores, orders, strict=True)
+        ]
 
 
 _ANSWERED = {"signal": Weight(1.0), "bm25": Weight(0.5), "answer": Weight(0.5)}
