@@ -24,7 +24,7 @@ from benchmarks.infinite_room.worlds import (
     stream,
 )
 from ecs_plugins.memory import MemoryConfig
-from ecs_plugins.memory.contest import replay
+from ecs_plugins.memory.consolidation import replay
 
 STEPS = 1500
 SEEDS = (0, 1)

@@ -36,7 +36,7 @@ def test_sixteen_users_at_once_see_no_error_and_nothing_of_each_other(tmp_path):
     latencies: dict[str, list[float]] = {name: [] for name in ("message", "recall", "put", "get")}
 
     with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder(), config=config) as memory:
-        store = EntropicStore(memory, messages_under=("chats",))
+        store = EntropicStore(memory)
         store.put(("warm", "up"), "k", {"text": "up"})
         before = threading.active_count(), open_files()
         end = time.monotonic() + SECONDS
@@ -53,14 +53,14 @@ def test_sixteen_users_at_once_see_no_error_and_nothing_of_each_other(tmp_path):
             try:
                 while n < 12 or time.monotonic() < end:
                     words = " ".join(random.choice(WORDS, 6))
-                    said = {"role": "user", "content": f"user{user}x says {words}"}
-                    timed("message", store.put, mine, f"m{n}", said)
-                    found = timed("recall", store.search, mine, query=words, limit=5)
+                    said = f"user{user}x says {words}"
+                    timed("message", memory.add, said, namespace=mine)
+                    found = timed("recall", memory.recall, words, namespace=mine, k=5)
                     timed("put", store.put, notes, f"k{n % 20}", {"text": words, "n": n})
                     item = timed("get", store.get, notes, f"k{n % 20}")
-                    strangers = [i for i in found if f"user{user}x" not in i.value["content"]]
-                    if strangers or item.value["n"] != n:
-                        problems.append(f"{user}: {strangers} {item}")
+                    others = [i for i in found if f"user{user}x" not in i.text]
+                    if others or item.value["n"] != n:
+                        problems.append(f"{user}: {others} {item}")
                     n += 1
             except BaseException as error:
                 problems.append(f"{user}: {error!r}")

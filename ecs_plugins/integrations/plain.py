@@ -1,14 +1,40 @@
-"""Values of frameworks as JSON; one odd value does not lose the others."""
+"""Messages and values of frameworks: turns, and JSON where one odd value loses no other."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from pydantic_core import to_jsonable_python
 
 from ecs_plugins.common.text import well_formed
+
+MessageT = TypeVar("MessageT")
+
+
+def last_index(
+    messages: Sequence[MessageT],
+    wanted: Callable[[MessageT], bool],
+) -> int | None:
+    """Return the index of the last message that is wanted, such as the user's latest."""
+    for index in reversed(range(len(messages))):
+        if wanted(messages[index]):
+            return index
+    return None
+
+
+def turns(
+    messages: Sequence[MessageT],
+    begins: Callable[[MessageT], bool],
+) -> list[list[int]]:
+    """Return the indices of messages by turn; tool calls stay with their results."""
+    cut: list[list[int]] = []
+    for index, message in enumerate(messages):
+        if not cut or begins(message):
+            cut.append([])
+        cut[-1].append(index)
+    return cut
 
 
 def as_json(value: Any) -> Any:

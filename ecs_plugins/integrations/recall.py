@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from bisect import bisect_left
@@ -15,7 +14,6 @@ from pydantic import BeforeValidator, Field
 from ecs_plugins.common.config import Config, StrictFields
 from ecs_plugins.common.inert import inert
 from ecs_plugins.common.text import sentence_spans
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.namespace_templates import Labels
 from ecs_plugins.integrations.notes import Note, TextLength, block_of, notes_of
 from ecs_plugins.integrations.tracing import TracedDocument, span
@@ -36,15 +34,6 @@ _MOST_MISSES = 8  # sentences that do not fit any more before the search for sma
 _WORD_END = re.compile(r"\S(?=\s|$)")
 
 
-def _writable(condition: Filter) -> Filter:
-    """Return a filter; refuse one with NaN or infinity, which JSON does not have."""
-    try:
-        json.dumps(checked_filter(condition), default=dict, allow_nan=False)
-    except ValueError as error:
-        raise InvalidInputError(f"a filter among settings holds JSON values: {error}") from None
-    return condition
-
-
 _K = Field(default=8, ge=1, description="How many recollections at most.")
 _THRESHOLD = Field(default=None, ge=-1, le=1, description="Minimum score; None: the memory's own.")
 _SHAPER = Field(
@@ -59,7 +48,7 @@ class RecallOptions(Config):
     k: int = _K
     threshold: float | None = _THRESHOLD
     max_tokens: int = _MAX_TOKENS
-    filter: Annotated[Filter, BeforeValidator(_writable)] | None = Field(
+    filter: Annotated[Filter, BeforeValidator(checked_filter)] | None = Field(
         default=None, description="Metadata that a recollection must have."
     )
     also: tuple[Labels, ...] = Field(

@@ -19,7 +19,6 @@ from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.integrations.conversation import last_index
 from ecs_plugins.integrations.fields import (
     METADATA_KEY,
     RESTORABLE,
@@ -27,6 +26,7 @@ from ecs_plugins.integrations.fields import (
     RESTORE_TOOL,
     restored,
 )
+from ecs_plugins.integrations.plain import last_index
 from ecs_plugins.langchain.compressor import ECSDocumentCompressor
 from ecs_plugins.langchain.messages import is_user, text_of
 from ecs_plugins.langchain.tool_results import (

@@ -20,7 +20,6 @@ from typing_extensions import override
 
 from ecs_plugins.common.aio import bridged, run_memory, run_sync
 from ecs_plugins.errors import ConfigurationError, MissingExtraError, ModelNotFoundError
-from ecs_plugins.integrations.conversation import last_index
 from ecs_plugins.integrations.namespace_templates import check_template, fill_namespace
 from ecs_plugins.integrations.notes import (
     NoteSource,
@@ -29,6 +28,7 @@ from ecs_plugins.integrations.notes import (
     notes_again,
     without_notes,
 )
+from ecs_plugins.integrations.plain import last_index
 from ecs_plugins.integrations.recall import RecallOptions, recall
 from ecs_plugins.langchain.messages import (
     REMEMBERED,
@@ -50,6 +50,7 @@ from ecs_plugins.langchain.turns import (
     turn_of,
 )
 from ecs_plugins.memory.entropic import EntropicMemory
+from ecs_plugins.memory.outdating import ChatModelJudge as ChatModelJudge
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.types import Namespace
 

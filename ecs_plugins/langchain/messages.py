@@ -12,6 +12,7 @@ from ecs_plugins.common.inert import without_marks
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.integrations.fields import METADATA_KEY
 from ecs_plugins.integrations.notes import TextLength, without_notes
+from ecs_plugins.memory import drafts
 
 UNMARKED = "unmarked"
 """Key of a message's ``ecs`` metadata for its text before marks were put into it."""
@@ -48,15 +49,7 @@ def is_user(message: BaseMessage) -> bool:
 
 def text_of(message: BaseMessage) -> str:
     """Return the text of a message, its blocks of text separated by spaces."""
-    content = message.content
-    if isinstance(content, str):
-        return content
-    texts = []
-    for block in content:
-        text = block if isinstance(block, str) else block.get("text")
-        if isinstance(text, str):
-            texts.append(text)
-    return " ".join(texts)
+    return str(drafts.text_of(message.content))
 
 
 def own_words(message: BaseMessage) -> str | None:

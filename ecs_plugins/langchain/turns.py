@@ -13,9 +13,8 @@ from typing import NamedTuple, TypedDict
 
 from langchain_core.messages import AIMessage, AnyMessage
 
-from ecs_plugins.integrations.conversation import last_index
 from ecs_plugins.integrations.notes import NoteSource
-from ecs_plugins.integrations.plain import as_json
+from ecs_plugins.integrations.plain import as_json, last_index
 from ecs_plugins.langchain.messages import REMEMBERED, is_user, own_words, role_of
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import Memory

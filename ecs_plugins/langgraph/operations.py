@@ -9,36 +9,27 @@ from typing import Any
 
 from langgraph.store.base import (
     GetOp,
-    Item,
     ListNamespacesOp,
     MatchCondition,
     Op,
     PutOp,
-    SearchItem,
     SearchOp,
     get_text_at_path,
     validate_op_namespace,
 )
-from typing_extensions import override
 
 from ecs_plugins.common.config import unknown
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.integrations.conversation import Entry
-from ecs_plugins.memory.drafts import role_named, text_of
-from ecs_plugins.memory.filters import JOINTS, Filter, checked_filter
-from ecs_plugins.memory.records import Memory
+from ecs_plugins.memory.filters import Filter, checked_filter
 from ecs_plugins.memory.store.items import NewItem, StoredItem
 from ecs_plugins.memory.store.namespaces import checked as checked_namespace
 from ecs_plugins.memory.types import Namespace
 
 MINUTE = 60
 _MOST_MINUTES = 1e10  # some 19,000 years
-_TEXT_KEYS = ("content", "text")
 _FILTER_KEY = re.compile(r"[\w .-]+")
 _OPERATIONS = (GetOp, SearchOp, PutOp, ListNamespacesOp)
-
-Stored = StoredItem | Memory
 
 
 def checked(op: Op) -> Op:
@@ -120,8 +111,7 @@ def _check_extent(op: SearchOp | ListNamespacesOp) -> None:
 def _check_filter(condition: Filter) -> None:
     checked_filter(condition)
     for key in condition:
-        is_key = _FILTER_KEY.fullmatch(str(key))  # LangGraph's stores put them into SQL
-        if not is_key and key not in JOINTS:
+        if not _FILTER_KEY.fullmatch(str(key)):  # LangGraph's stores put them into SQL
             raise InvalidInputError(f"Invalid filter key: {key!r}; use words, dots and hyphens")
 
 
@@ -168,39 +158,6 @@ def new_item(op: PutOp, fields: Sequence[str]) -> NewItem:
     return NewItem(op.namespace, op.key, value, texts, ttl)
 
 
-def new_entry(op: PutOp) -> Entry | None:
-    """Return the message of a put, or None to delete it; refuse a value that is no message."""
-    if op.value is None:
-        return None
-    value = dict(op.value)
-    text_key = next((name for name in _TEXT_KEYS if _says_something(value.get(name))), None)
-    if text_key is None:
-        raise InvalidInputError(
-            "a message in a conversation is a mapping with 'content' (or 'text'), and optionally "
-            f"'role'; got {value!r:.80}. Put other values outside of messages_under"
-        )
-    text = text_of(value[text_key])
-    is_all = value[text_key] == text
-    role = role_named(value.get("role"))
-    ttl = seconds(op.ttl)
-    NewItem(op.namespace, op.key, value, ttl=ttl)
-    return Entry(
-        value=value,
-        text=text,
-        role=role if isinstance(role, str) else "user",
-        text_key=text_key if is_all else None,
-        metadata={name: part for name, part in value.items() if name != text_key},
-        key=op.key,
-        ttl=ttl,
-    )
-
-
-def _says_something(content: object) -> bool:
-    """Return True if a content has text, as it is or in its parts."""
-    text = text_of(content)
-    return isinstance(text, str) and bool(text.strip())
-
-
 def seconds(minutes: float | None) -> float | None:
     """Return a time to live in seconds."""
     if minutes is None:
@@ -211,51 +168,12 @@ def seconds(minutes: float | None) -> float | None:
     return minutes * MINUTE
 
 
-def as_item(stored: Stored) -> Item:
-    """Return a stored item or memory as LangGraph's item."""
-    return Item(**_fields(stored))
-
-
-def as_hit(stored: StoredItem, score: float | None) -> SearchItem:
-    """Return a hit as LangGraph's item."""
-    return SearchItem(**_fields(stored), score=score)
-
-
-class RecalledItem(SearchItem):
-    """Hit of a search below ``messages_under``: the item as it was put, and its memory.
-
-    Attributes:
-        recollection: All fields of the `Memory`, JSON types only.
-    """
-
-    __slots__ = ("recollection",)
-
-    def __init__(
-        self, recollection: Memory, stored: Stored, value: dict[str, Any] | None = None
-    ) -> None:
-        super().__init__(**_fields(stored, value), score=recollection.score)
-        self.recollection = recollection.to_dict()
-
-    @override
-    def dict(self) -> dict[str, Any]:
-        """Return the item and its memory as JSON types."""
-        return {**super().dict(), "recollection": self.recollection}
-
-
-def _fields(stored: Stored, value: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the arguments of LangGraph's item; ``value`` replaces that of a memory."""
-    if isinstance(stored, StoredItem):
-        key = stored.key
-        value = stored.value
-        updated = stored.updated
-    else:
-        key = stored.id
-        value = value or {**stored.metadata, "content": stored.text}
-        updated = stored.changed
+def item_fields(stored: StoredItem) -> dict[str, Any]:
+    """Return the arguments of LangGraph's item."""
     return {
         "namespace": stored.namespace,
-        "key": key,
-        "value": value,
+        "key": stored.key,
+        "value": stored.value,
         "created_at": datetime.fromtimestamp(stored.created, UTC),
-        "updated_at": datetime.fromtimestamp(updated, UTC),
+        "updated_at": datetime.fromtimestamp(stored.updated, UTC),
     }

@@ -1,8 +1,7 @@
 """Entropic Memory as a LangGraph store.
 
-Operations become reads and writes of a memory file. Items that are put by
-key stay verbatim until they are deleted or expire; messages that are put below
-``messages_under`` become a conversation, which hot tier, sleep phases and cold tier consolidate.
+Operations become reads and writes of a memory file. Items stay verbatim until they are deleted or
+expire.
 """
 
 from __future__ import annotations
@@ -35,23 +34,17 @@ from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.integrations.conversation import Entry
-from ecs_plugins.langgraph.conversations import Conversations
 from ecs_plugins.langgraph.operations import (
     MINUTE,
-    as_hit,
-    as_item,
     check_settings,
     checked,
     is_match,
-    new_entry,
+    item_fields,
     new_item,
 )
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import matches
 from ecs_plugins.memory.store.items import Address, ItemView, NewItem, StoredItem
-from ecs_plugins.memory.store.namespaces import checked as checked_namespace
-from ecs_plugins.memory.store.search import Shaper
 from ecs_plugins.memory.types import Namespace, Vector
 from ecs_plugins.ranking.embedder import as_embedder
 
@@ -61,29 +54,6 @@ _log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 StoreT = TypeVar("StoreT", bound="EntropicStore")
-
-
-@dataclass
-class _Writes:
-    """Writes of a batch; a message without an entry is deleted."""
-
-    items: list[NewItem] = field(default_factory=list)
-    deletes: list[Address] = field(default_factory=list)
-    messages: list[tuple[PutOp, Entry | None]] = field(default_factory=list)
-
-    def texts(self) -> list[str]:
-        """Return the texts of all items that are put, to embed them together."""
-        texts: list[str] = []
-        for item in self.items:
-            texts += item.texts.values()
-        return texts
-
-    def namespaces(self) -> set[Namespace]:
-        """Return the namespaces of all writes."""
-        changed = {item.namespace for item in self.items}
-        changed.update(namespace for namespace, _ in self.deletes)
-        changed.update(op.namespace for op, _ in self.messages)
-        return changed
 
 
 @dataclass
@@ -208,11 +178,6 @@ class EntropicStore(BaseStore):
             ``$`` is all.
         ttl: LangGraph's settings for times to live, in minutes. Expired items are never returned;
             every write, and `sweep_ttl`, erases them.
-        messages_under: What is put into namespaces below this one is a message, a mapping with
-            ``content`` (or ``text``) and optionally ``role``. None: there are no messages.
-        threshold: Minimum score of what a search below ``messages_under`` recalls; None is
-            `MemoryConfig.threshold`.
-        shaper: A second stage that orders what such a search recalls.
 
     Raises:
         ConfigurationError: A setting is unknown.
@@ -226,9 +191,6 @@ class EntropicStore(BaseStore):
         *,
         index: Mapping[str, Any] | None = None,
         ttl: TTLConfig | None = None,
-        messages_under: Sequence[str] | None = None,
-        threshold: float | None = None,
-        shaper: Shaper | None = None,
     ) -> None:
         if not isinstance(memory, EntropicMemory):
             raise ConfigurationError(
@@ -245,8 +207,6 @@ class EntropicStore(BaseStore):
         self.ttl_config = ttl
         self._fields = tuple(fields)
         self._items = memory.items
-        prefix = None if messages_under is None else checked_namespace(messages_under)
-        self._conversations = Conversations(memory, prefix, threshold=threshold, shaper=shaper)
         self._sweeper = Sweeper(lambda: memory.closed)
         self._owned = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -355,16 +315,10 @@ class EntropicStore(BaseStore):
         if self._is_in_loop():
             raise asyncio.InvalidStateError("the event loop would wait; await the async methods")
         ops = [checked(op) for op in ops]
-        writes = self._writes(ops)
+        puts, deletes = self._writes(ops)
         reads = self._read(ops)
-        if writes.messages:
-            texts = writes.texts() + self._conversations.foreseen(writes.messages)
-            touched = {item.namespace for item in reads.touched}
-            with self._items.together(texts, touched | writes.namespaces()):
-                self._write_items(writes, reads)
-                self._conversations.put(writes.messages)
-        else:
-            self._write_items(writes, reads)
+        if puts or deletes or reads.touched:
+            self._items.write(puts, deletes=deletes, touched=reads.touched)
         return reads.results
 
     @override
@@ -399,42 +353,29 @@ class EntropicStore(BaseStore):
         """
         return self._as_called(lambda: self._sweeper.stop(timeout))
 
-    def _writes(self, ops: Sequence[Op]) -> _Writes:
+    def _writes(self, ops: Sequence[Op]) -> tuple[list[NewItem], list[Address]]:
         """Return the last put of each key; refuse bad values before anything is written."""
-        puts: dict[Address, PutOp] = {}
+        last: dict[Address, PutOp] = {}
         for op in ops:
             if isinstance(op, PutOp):
-                puts[op.namespace, op.key] = op
-        writes = _Writes()
-        for address, op in puts.items():
-            if self._conversations.hold(op.namespace):
-                entry = new_entry(op)
-                writes.messages.append((op, entry))
-            elif op.value is None:
-                writes.deletes.append(address)
-            else:
-                item = new_item(op, self._fields)
-                writes.items.append(item)
-        return writes
+                last[op.namespace, op.key] = op
+        puts = [new_item(op, self._fields) for op in last.values() if op.value is not None]
+        deletes = [address for address, op in last.items() if op.value is None]
+        return puts, deletes
 
     def _read(self, ops: Sequence[Op]) -> _Reads:
         """Return the results of all operations, on one state."""
-        searches = [op for op in ops if isinstance(op, SearchOp) and op.query]
-        remembered = {id(op): self._conversations.search(op) for op in searches}
         reads = _Reads()
-        for search in searches:
-            assert search.query is not None
-            reads.vectors[search.query] = self._items.embed_query(search.query)
-        with self._items.view(search=bool(searches)) as view:
+        for op in ops:
+            if isinstance(op, SearchOp) and op.query:
+                reads.vectors[op.query] = self._items.embed_query(op.query)
+        with self._items.view(search=bool(reads.vectors)) as view:
             for op in ops:
                 result: Result = None
                 if isinstance(op, GetOp):
                     result = self._get(view, op, reads)
                 elif isinstance(op, SearchOp):
-                    hits = self._search(view, op, reads)
-                    hits += remembered.get(id(op), [])
-                    hits = _by_score(hits)
-                    result = hits[op.offset : op.offset + op.limit]
+                    result = self._search(view, op, reads)
                 elif isinstance(op, ListNamespacesOp):
                     result = self._namespaces(view, op)
                 reads.results.append(result)
@@ -442,18 +383,13 @@ class EntropicStore(BaseStore):
 
     def _get(self, view: ItemView, op: GetOp, reads: _Reads) -> Item | None:
         item = view.get(op.namespace, op.key)
-        if item is not None:
-            if op.refresh_ttl:
-                reads.touch([item])
-            return as_item(item)
-        # A search may find under a key that nobody put: a memory, or a merged message.
-        remembered = self._conversations.get(op)
-        if remembered is None:
+        if item is None:
             return None
-        return as_item(remembered)
+        if op.refresh_ttl:
+            reads.touch([item])
+        return Item(**item_fields(item))
 
     def _search(self, view: ItemView, op: SearchOp, reads: _Reads) -> list[SearchItem]:
-        """Return the first ``offset + limit`` items; a query finds none of conversations."""
         condition = None
         if op.filter:
             condition = partial(matches, condition=op.filter)
@@ -462,32 +398,16 @@ class EntropicStore(BaseStore):
         pairs: list[tuple[StoredItem, float | None]]
         if op.query:
             vector = reads.vectors[op.query]
-            search = partial(view.search, prefix, op.query, vector, condition=condition)
-            pairs = self._without_conversations(search(limit=stop))
-            if len(pairs) < stop and self._conversations.prefix is not None:
-                pairs = self._without_conversations(search())
+            pairs = view.search(prefix, op.query, vector, condition=condition, limit=stop)
         else:
             items = view.find(prefix, condition=condition, limit=stop)
             pairs = [(item, None) for item in items]
-        pairs = pairs[:stop]
         if op.refresh_ttl:
             reads.touch(item for item, _ in pairs)
-        return [as_hit(item, score) for item, score in pairs]
-
-    def _without_conversations(
-        self, pairs: Iterable[tuple[StoredItem, float | None]]
-    ) -> list[tuple[StoredItem, float | None]]:
-        """Return the items that are no messages; messages are recalled."""
-        hold = self._conversations.hold
-        return [(item, score) for item, score in pairs if not hold(item.namespace)]
-
-    def _write_items(self, writes: _Writes, reads: _Reads) -> None:
-        if writes.items or writes.deletes or reads.touched:
-            self._items.write(writes.items, deletes=writes.deletes, touched=reads.touched)
+        return [SearchItem(**item_fields(item), score=score) for item, score in pairs[op.offset :]]
 
     def _namespaces(self, view: ItemView, op: ListNamespacesOp) -> list[Namespace]:
         namespaces = set(view.namespaces())
-        namespaces.update(self._conversations.namespaces())
         for condition in op.match_conditions or ():
             namespaces = {each for each in namespaces if is_match(condition, each)}
         if op.max_depth is not None:
@@ -495,11 +415,3 @@ class EntropicStore(BaseStore):
         ordered = sorted(namespaces)
         stop = op.offset + op.limit
         return ordered[op.offset : stop]
-
-
-def _by_score(hits: list[SearchItem]) -> list[SearchItem]:
-    """Return hits of several sources, best first; those without a score come last."""
-    scored = [hit for hit in hits if hit.score is not None]
-    others = [hit for hit in hits if hit.score is None]
-    scored.sort(key=lambda hit: hit.score or 0.0, reverse=True)
-    return scored + others

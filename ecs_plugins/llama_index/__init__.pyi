@@ -1,6 +1,6 @@
 from .chains import RoutedChain as RoutedChain
 from .evaluator import ECSCheckEvaluator as ECSCheckEvaluator
-from .judge import ChatModelJudge as ChatModelJudge
+from .memory import ChatModelJudge as ChatModelJudge
 from .memory import EntropicChatMemory as EntropicChatMemory
 from .memory import EntropicMemoryBlock as EntropicMemoryBlock
 from .postprocessor import ECSPostprocessor as ECSPostprocessor

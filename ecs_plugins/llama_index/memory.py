@@ -16,16 +16,9 @@ from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory, run_sync
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.integrations.conversation import (
-    SESSION,
-    Session,
-    known_path,
-    last_index,
-    memory_of,
-    turns,
-)
 from ecs_plugins.integrations.namespace_templates import Labels, fill_namespace
 from ecs_plugins.integrations.notes import Note, TextLength
+from ecs_plugins.integrations.plain import last_index, turns
 from ecs_plugins.integrations.recall import (
     RecallFields,
     RecallOptions,
@@ -38,13 +31,13 @@ from ecs_plugins.llama_index.messages import (
     remembered,
     speaker_metadata,
     text_of,
-    to_entry,
-    to_message,
     visible_texts,
     with_note,
     without_marks_in,
 )
+from ecs_plugins.llama_index.sessions import SESSION, Session, known_path, memory_of, to_message
 from ecs_plugins.memory.entropic import EntropicMemory
+from ecs_plugins.memory.outdating import ChatModelJudge as ChatModelJudge
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.types import Namespace
@@ -144,7 +137,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
 
     @property
     def _session(self) -> Session:
-        return Session(self.memory, self.namespace, self.session_id, "llama_index")
+        return Session(self.memory, self.namespace, self.session_id)
 
     @override
     def get(
@@ -199,8 +192,8 @@ class EntropicChatMemory(RecallFields, BaseMemory):
     @override
     def put_messages(self, messages: Sequence[ChatMessage]) -> None:
         """Log messages in order."""
-        entries = [to_entry(message) for message in messages]
-        self._session.append(entries)
+        if messages:
+            self._session.append(messages)
 
     @override
     def set(self, messages: Sequence[ChatMessage]) -> None:
@@ -217,8 +210,8 @@ class EntropicChatMemory(RecallFields, BaseMemory):
                 break
             same += 1
         session.drop(entries[same:])
-        new = [to_entry(message) for message in messages[same:]]
-        session.append(new)
+        if messages[same:]:
+            session.append(messages[same:])
 
     @override
     def reset(self) -> None:

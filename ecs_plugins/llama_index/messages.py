@@ -1,11 +1,9 @@
-"""Messages of LlamaIndex: authors, texts for a model, and entries of a log."""
+"""Messages of LlamaIndex: authors, and texts for a model."""
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from llama_index.core.base.llms.types import (
     ChatMessage,
@@ -18,12 +16,7 @@ from llama_index.core.base.llms.types import (
 
 from ecs_plugins.common.inert import without_marks
 from ecs_plugins.common.text import well_formed
-from ecs_plugins.integrations.conversation import Entry
 from ecs_plugins.integrations.notes import without_notes
-from ecs_plugins.integrations.plain import as_json
-from ecs_plugins.memory.store.items import StoredItem
-
-_log = logging.getLogger(__name__)
 
 _ASSISTANT = (MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL)
 
@@ -117,65 +110,6 @@ def speaker_metadata(message: ChatMessage, role: str) -> dict[str, object]:
     if isinstance(name, str) and name:
         metadata["name"] = well_formed(name)
     return metadata
-
-
-def to_entry(message: ChatMessage) -> Entry:
-    """Return a message as an entry of a log."""
-    role, text = remembered(message)
-    role = role or "other"
-    data = _data_of(message)
-    value: dict[str, Any] = {"data": data}
-    text_key = None
-    if text is not None and len(data["blocks"]) == 1:
-        block = data["blocks"][0]
-        is_text = block.get("block_type") == "text"
-        if is_text and block.get("text") == text:
-            # The text is stored once, so that changing the message changes the entry.
-            value["content"] = block.pop("text")
-            text_key = "content"
-    return Entry(
-        value=value,
-        text=text or "",
-        role=role,
-        text_key=text_key,
-        metadata=speaker_metadata(message, role),
-    )
-
-
-def _data_of(message: ChatMessage) -> dict[str, Any]:
-    """Return the fields of a message in JSON types."""
-    try:
-        data: dict[str, Any] = as_json(message.model_dump(mode="json"))
-    except (ValueError, RecursionError):  # pydantic knows no form for something in it
-        fields: dict[str, Any] = {
-            "additional_kwargs": _carried(message.additional_kwargs),
-            "blocks": [_plain_block(block) for block in message.blocks],
-        }
-        plain = message.model_copy(update=fields)
-        data = as_json(plain.model_dump(mode="json"))
-    return data
-
-
-def _plain_block(block: ContentBlock) -> ContentBlock:
-    if not isinstance(block, ToolCallBlock):
-        return block
-    return block.model_copy(update={"tool_kwargs": _carried(block.tool_kwargs)})
-
-
-def _carried(value: Any) -> Any:
-    try:
-        return as_json(value)
-    except RecursionError:
-        _log.warning("a message holds itself and is logged without what it carries")
-        return {}
-
-
-def to_message(item: StoredItem) -> ChatMessage:
-    """Return the message of an entry."""
-    data = item.value["data"]
-    if "content" in item.value:
-        data["blocks"][0]["text"] = item.value["content"]
-    return ChatMessage.model_validate(data)
 
 
 def all_text(message: ChatMessage) -> str:

@@ -142,11 +142,6 @@ class StoreConfig(Config):
         gt=0,
         description="Seconds that all summaries of one sleep phase may take together.",
     )
-    on_summary_error: Literal["extractive", "raise"] = Field(
-        default="extractive",
-        description="When the language model fails: take the text from the cluster, or leave the "
-        "tiers as they were and raise.",
-    )
     seed: int = Field(
         default=0, description="Base seed; every sleep phase derives its own and records it."
     )

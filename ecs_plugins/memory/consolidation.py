@@ -1,7 +1,8 @@
 """The sleep phase: cluster the hot store, propose, let proposals compete, decide (paper, A.1).
 
-:func:`consolidate` is a pure function. It writes nothing and reads no clock: what it returns is
-a plan, which the caller carries out in one transaction.
+:func:`consolidate` is a pure function. It writes nothing and reads no clock: it returns a plan,
+which the caller carries out in one transaction. A candidate competes with the weakest memory and
+replaces it with probability ``min(1, exp(-(F(c) - F(v)) / T))`` (paper, section 2).
 """
 
 from __future__ import annotations
@@ -9,24 +10,34 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import compress, product
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ecs_plugins.common.text import as_reply, asks
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.admission import merged, moved_centroid
+from ecs_plugins.memory.admission import joined, merged, moved_centroid
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.contest import ColdContest
-from ecs_plugins.memory.energy import Energies, cluster_variance, embedding_entropy
+from ecs_plugins.memory.energy import (
+    Energies,
+    acceptance_probability,
+    cluster_variance,
+    embedding_entropy,
+    scaled_temperature,
+)
 from ecs_plugins.memory.near_texts import difference
 from ecs_plugins.memory.types import (
     ColdMemory,
+    DecisionKind,
     Evidence,
+    FreeEnergy,
     HotItem,
     Matrix,
     Proposal,
     QueryEvent,
+    SleepDecision,
     SleepPlan,
     Summarise,
     UtilityFunction,
@@ -50,9 +61,12 @@ def consolidate(
 ) -> SleepPlan:
     """Return the plan of a sleep phase.
 
+    By the default rule, where the cold store has room for every hot item nothing competes, and no
+    free energy is computed.
+
     Args:
         hot: The hot store, oldest first.
-        cold: The cold store.
+        cold: The cold store; where it has room for every hot item, those that one may repeat.
         config: The settings.
         step: Number of the latest message in the namespace.
         seed: Seed of this sleep phase; it stands in every decision.
@@ -61,51 +75,23 @@ def consolidate(
         summarise: Writes the text of a proposal and embeds it, or leaves it; an exception
             that it raises passes through, and nothing has changed then.
 
-    Returns:
-        The plan.
-
     Raises:
         InvalidInputError: If vectors disagree in shape or are not finite, or the utility returns
             a wrong number of values or a value that is not finite.
     """
     vectors = _checked_matrix(hot, cold)
-    proposals, supported = _proposals(hot, vectors, config, seed, summarise)
-    terms = free_energies(
-        [*cold, *(proposal.memory for proposal in proposals)],
-        config=config,
-        step=step,
-        queries=queries,
-        utility=utility,
-    )
+    proposals = _proposals(hot, vectors[: len(hot)], config, seed, summarise)
+    terms = None
+    has_room = len(hot) + len(cold) <= config.cold_capacity
+    if config.rule == "paper" or not has_room:
+        memories = [*cold, *(proposal.memory for proposal in proposals)]
+        terms = free_energies(memories, config=config, step=step, queries=queries, utility=utility)
     contest = ColdContest(
         cold, proposals, terms, vectors=vectors[len(hot) :], config=config, seed=seed
     )
     contest.shrink()
     for number in range(len(proposals)):
-        contest.judge(number, supported=number < supported)
-    return contest.plan(hot)
-
-
-def fill(
-    hot: Sequence[HotItem],
-    near: Sequence[ColdMemory],
-    *,
-    config: MemoryConfig,
-    seed: int,
-    summarise: Summarise | None = None,
-) -> SleepPlan:
-    """Return the plan of a sleep phase with room for every hot item in the cold store.
-
-    Nothing competes, and no free energy is computed; ``near`` are the memories that a hot item may
-    repeat. For the other arguments see `consolidate`.
-    """
-    vectors = _checked_matrix(hot, near)
-    proposals, supported = _proposals(hot, vectors, config, seed, summarise)
-    contest = ColdContest(
-        near, proposals, None, vectors=vectors[len(hot) :], config=config, seed=seed
-    )
-    for number in range(len(proposals)):
-        contest.judge(number, supported=number < supported)
+        contest.judge(number)
     return contest.plan(hot)
 
 
@@ -115,15 +101,33 @@ def _proposals(
     config: MemoryConfig,
     seed: int,
     summarise: Summarise | None,
-) -> tuple[list[Proposal], int]:
-    """Return the proposals of the clusters, supported ones first, and the number of these."""
-    supported, unsupported = _split(hot, vectors[: len(hot)], config, seed)
-    if config.rule == "default":
-        proposed = sum(len(members) for members in supported)
-        unsupported = _leaving(unsupported, len(hot) - proposed, config)
-    proposals = [_propose(each, config, seed, summarise) for each in supported]
-    proposals += [_propose(each, config, seed, None) for each in unsupported]
-    return proposals, len(supported)
+) -> list[Proposal]:
+    """Return the proposals of the clusters, those with enough support first.
+
+    By the default rule a cluster whose items have all been judged and have gained nothing since is
+    not proposed, and one of too little support waits in the hot store for a repeat; the oldest of
+    these, which may leave it before the next sleep phase, are proposed.
+    """
+    texts = [as_reply(item.text, item.asked) for item in hot]
+    attestations = [item.evidence.attestations for item in hot]
+    proposals = []
+    waiting: list[list[HotItem]] = []
+    leaving = len(hot) + config.sleep_every - config.hot_capacity
+    for rows in cluster(vectors, texts, config, seed):
+        members = [hot[row] for row in rows]
+        has_gained = any(attestations[row] > hot[row].judged for row in rows)
+        if config.rule == "default" and not has_gained:
+            continue
+        if sum(attestations[row] for row in rows) < config.min_support:
+            waiting.append(members)
+            continue
+        proposals.append(_propose(members, config, seed, summarise))
+        leaving -= len(members)
+    for members in waiting:
+        if config.rule == "paper" or leaving > 0:
+            proposals.append(_propose(members, config, seed, None))
+            leaving -= len(members)
+    return proposals
 
 
 def free_energies(
@@ -153,48 +157,6 @@ def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matri
     if not np.isfinite(vectors).all():
         raise InvalidInputError("A memory's vector holds NaN or infinity; re-embed its text.")
     return vectors
-
-
-def _split(
-    hot: Sequence[HotItem], vectors: Matrix, config: MemoryConfig, seed: int
-) -> tuple[list[list[HotItem]], list[list[HotItem]]]:
-    """Return the clusters to be proposed, and those with less than the support needed.
-
-    A cluster whose items have all been judged and have gained nothing since is in neither; under
-    the paper's rule, what was judged is judged again.
-    """
-    supported: list[list[HotItem]] = []
-    unsupported: list[list[HotItem]] = []
-    texts = [as_reply(item.text, item.asked) for item in hot]
-    attestations = [item.evidence.attestations for item in hot]
-    for rows in cluster(vectors, texts, config, seed):
-        members = [hot[row] for row in rows]
-        gained = any(attestations[row] > hot[row].judged for row in rows)
-        if config.rule == "default" and not gained:
-            continue
-        if sum(attestations[row] for row in rows) >= config.min_support:
-            supported.append(members)
-        else:
-            unsupported.append(members)
-    return supported, unsupported
-
-
-def _leaving(
-    unsupported: list[list[HotItem]], occupied: int, config: MemoryConfig
-) -> list[list[HotItem]]:
-    """Return the oldest clusters, those that may overflow before the next sleep phase.
-
-    The others lose nothing by waiting: a repeat may still come.
-    """
-    excess = occupied + config.sleep_every - config.hot_capacity
-    leaving = []
-    older = 0
-    for members in unsupported:
-        if older >= excess:
-            break
-        leaving.append(members)
-        older += len(members)
-    return leaving
 
 
 def _propose(
@@ -270,6 +232,245 @@ def _representative(members: Sequence[HotItem], nearest: HotItem) -> HotItem:
     if not statements:
         return nearest
     return max(statements, key=lambda item: item.evidence.last_seen)
+
+
+# The contest
+
+
+class ColdContest:
+    """The cold store during a sleep phase; :meth:`plan` returns the decisions.
+
+    Memories and proposals stand side by side, the memories first, and keep their positions; so do
+    their free energies, ``terms``. A proposal is *there* once it is inserted; a displaced memory no
+    longer is. Without ``terms`` there is room for every proposal, and nothing competes.
+    """
+
+    def __init__(
+        self,
+        cold: Sequence[ColdMemory],
+        proposals: Sequence[Proposal],
+        terms: Energies | None,
+        *,
+        vectors: Matrix,
+        config: MemoryConfig,
+        seed: int,
+    ) -> None:
+        self._config = config
+        self._seed = seed
+        self._version = config.version
+        self._rng = np.random.default_rng(seed)
+        self._cold = cold
+        self._proposals = proposals
+        self._memories = [*cold, *(proposal.memory for proposal in proposals)]
+        proposed = [proposal.memory.vector for proposal in proposals]
+        self._vectors = np.concatenate([vectors, np.array(proposed)]) if proposed else vectors
+        self._terms = terms
+        self._there = np.arange(len(self._memories)) < len(cold)
+        self._pinned = np.array([memory.pinned for memory in self._memories], dtype=bool)
+        is_default = config.rule == "default"
+        weak = [is_default and self._is_weak(memory) for memory in self._memories]
+        self._weak = np.array(weak, dtype=bool)
+        self._temperature = 0.0 if terms is None else self._temperature_of(terms)
+        self._decisions: list[SleepDecision] = []
+        self._changed: set[int] = set()
+        self._consumed: set[str] = set()
+        self._judged: set[str] = set()
+
+    def _temperature_of(self, terms: Energies) -> float:
+        """Return T; by the default rule it is in standard deviations of F over the cold store."""
+        config = self._config
+        if config.rule == "paper":
+            return config.temperature
+        return scaled_temperature(config.temperature, terms.totals[: len(self._cold)])
+
+    def shrink(self) -> None:
+        """Evict the weakest memories while the store exceeds its capacity."""
+        while self._there.sum() > self._config.cold_capacity:
+            weakest = self._weakest(self._there)
+            if weakest is None:
+                return
+            self._there[weakest] = False
+            victim = self._terms_of(weakest)
+            self._record("evict", None, target_id=self._memories[weakest].id, victim=victim)
+
+    def judge(self, number: int) -> None:
+        """Let a proposal reinforce the memory that it repeats, fill the store, or compete.
+
+        One of too little support is discarded by the paper's rule. By the default it competes with
+        the older memories that have no more support than itself; without one it waits in the hot
+        store, which is no decision.
+        """
+        by_paper = self._config.rule == "paper"
+        is_supported = not self._is_weak(self._proposals[number].memory)
+        if by_paper and not is_supported:
+            self._record("discard", number, candidate=None)
+            return
+        if is_supported and not by_paper and self._reinforce(number):
+            return
+        if self._terms is None or self._there.sum() < self._config.cold_capacity:
+            self._insert(number)
+            self._record("insert", number)
+            return
+        rivals = self._there
+        if not is_supported:
+            rivals = self._weak & (np.arange(len(rivals)) < len(self._cold))
+        weakest = self._weakest(rivals)
+        if is_supported or weakest is not None:
+            self._judged.update(self._proposals[number].sources)
+        if weakest is not None:
+            self._compete(number, weakest)
+        elif is_supported:
+            self._record("reject", number)
+
+    def plan(self, hot: Sequence[HotItem]) -> SleepPlan:
+        """Return everything that was decided. Under the paper's rule the hot items stay."""
+        count = len(self._cold)
+        stays = self._there[:count]
+        changed = [at for at in sorted(self._changed) if at < count and stays[at]]
+        moving = [] if self._config.rule == "paper" else hot
+        consumed = [item.id for item in moving if item.id in self._consumed]
+        judged = []
+        for item in moving:
+            if item.id in self._judged and item.id not in self._consumed:
+                attestations = item.evidence.attestations
+                judged.append(replace(item, judged=attestations))
+        return SleepPlan(
+            decisions=tuple(self._decisions),
+            inserted=tuple(compress(self._memories[count:], self._there[count:])),
+            updated=tuple(self._memories[at] for at in changed),
+            removed=tuple(compress(self._cold, ~stays)),
+            consumed=tuple(consumed),
+            judged=tuple(judged),
+            temperature=self._temperature,
+            seed=self._seed,
+            config_version=self._version,
+        )
+
+    def _terms_of(self, at: int) -> FreeEnergy | None:
+        return None if self._terms is None else self._terms[at]
+
+    def _is_weak(self, memory: ColdMemory) -> bool:
+        return memory.evidence.attestations < self._config.min_support
+
+    def _weakest(self, among: NDArray[np.bool_]) -> int | None:
+        """Return the position of the victim, of too little support first; None without one."""
+        free = among & self._there & ~self._pinned
+        weak = free & self._weak
+        positions = np.flatnonzero(weak if weak.any() else free)
+        if not len(positions) or self._terms is None:
+            return None
+        by_paper = self._config.rule == "paper"
+        weakness = self._terms.energies if by_paper else self._terms.totals
+        return int(positions[np.argmax(weakness[positions])])
+
+    def _insert(self, number: int) -> None:
+        self._consumed.update(self._proposals[number].sources)
+        self._there[len(self._cold) + number] = True
+
+    def _reinforce(self, number: int) -> bool:
+        """Let a proposal join the memory that it repeats; return False if there is none."""
+        target = self._repeated(number)
+        if target is None:
+            return False
+        at, similarity = target
+        proposal = self._proposals[number]
+        memory = self._memories[at]
+        self._record("reinforce", number, target_id=memory.id, similarity=similarity)
+        evidence = merged(memory.evidence, proposal.memory.evidence)
+        memory = joined(memory, proposal.memory, evidence, self._config)
+        self._memories[at] = memory
+        self._vectors[at] = memory.vector
+        own = len(self._cold) + number
+        if self._terms is not None and self._terms.totals[own] < self._terms.totals[at]:
+            self._terms.take(at, own)
+        self._weak[at] = self._is_weak(memory)
+        self._changed.add(at)
+        self._consumed.update(proposal.sources)
+        return True
+
+    def _repeated(self, number: int) -> tuple[int, float] | None:
+        """Return the nearest memory that says the same, with its cosine; None if none is near."""
+        proposal = self._proposals[number].memory
+        cosines = self._vectors @ proposal.vector
+        is_near = cosines >= self._config.merge_threshold
+        near = np.flatnonzero(self._there & is_near)
+        nearest_first = near[np.argsort(-cosines[near], kind="stable")]
+        for at in nearest_first.tolist():
+            memory = self._memories[at]
+            if difference(proposal.text, memory.text) is None:
+                return at, float(cosines[at])
+        return None
+
+    def _compete(self, number: int, at: int) -> None:
+        """Let a proposal compete with the memory at a position."""
+        assert self._terms is not None
+        victim = self._terms[at]
+        candidate = self._terms[len(self._cold) + number]
+        delta = candidate.total - victim.total
+        probability = acceptance_probability(delta, self._temperature)
+        draw = float(self._rng.random())
+        won = draw < probability
+        if won:
+            self._there[at] = False
+            self._insert(number)
+        self._record(
+            "replace" if won else "reject",
+            number,
+            target_id=self._memories[at].id,
+            victim=victim,
+            delta=delta,
+            probability=probability,
+            draw=draw,
+        )
+
+    def _record(self, kind: DecisionKind, number: int | None, **rest: Any) -> None:
+        """Note a decision about a proposal; about none if ``number`` is None."""
+        about: dict[str, Any] = {"candidate_id": "", "members": (), "support": 0}
+        if number is not None:
+            proposal = self._proposals[number]
+            about = {
+                "candidate_id": proposal.memory.id,
+                "members": proposal.members,
+                "support": proposal.memory.evidence.support,
+                "candidate": self._terms_of(len(self._cold) + number),
+            }
+        decision = SleepDecision(
+            index=len(self._decisions),
+            kind=kind,
+            seed=self._seed,
+            config_version=self._version,
+            entropy_weight=self._config.entropy_weight,
+            temperature=self._temperature,
+            **(about | rest),
+        )
+        self._decisions.append(decision)
+
+
+def replay(decision: SleepDecision) -> SleepDecision:
+    """Return the decision as it follows from the free energies recorded in it.
+
+    It equals the one given, unless that was altered; without a draw it is returned as it is.
+    """
+    if decision.candidate is None or decision.victim is None or decision.draw is None:
+        return decision
+    candidate = _added_up(decision.candidate, decision.entropy_weight)
+    victim = _added_up(decision.victim, decision.entropy_weight)
+    delta = candidate.total - victim.total
+    probability = acceptance_probability(delta, decision.temperature)
+    won: DecisionKind = "insert" if decision.target_id is None else "replace"
+    return replace(
+        decision,
+        kind=won if decision.draw < probability else "reject",
+        candidate=candidate,
+        victim=victim,
+        delta=delta,
+        probability=probability,
+    )
+
+
+def _added_up(terms: FreeEnergy, entropy_weight: float) -> FreeEnergy:
+    total = terms.energy + entropy_weight * terms.entropy
+    return replace(terms, total=total)
 
 
 # Clusters: linked at a threshold, or the paper's k-means

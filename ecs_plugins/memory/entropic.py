@@ -10,40 +10,62 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.memory.adding import Adder
 from ecs_plugins.memory.admin import MemoryAdmin
-from ecs_plugins.memory.arguments import check_outdated, check_wanted, listed, searched_tiers
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.drafts import Draft, drafted
 from ecs_plugins.memory.filters import Filter, checked_filter
 from ecs_plugins.memory.outdating import OutdatingJudge, OutdatingRunner
-from ecs_plugins.memory.reader import MemoryReader
 from ecs_plugins.memory.records import (
     ErasureReceipt,
+    Explanation,
     Memories,
     Memory,
+    RecordedDecision,
+    ReplayedDecision,
     SleepReport,
 )
 from ecs_plugins.memory.relevance import SAME, read
 from ecs_plugins.memory.sleep import SleepRunner
-from ecs_plugins.memory.store import changes, erasing, namespaces, search
+from ecs_plugins.memory.store import (
+    additions,
+    changes,
+    erasing,
+    inspection,
+    intake,
+    namespaces,
+    search,
+    sleeps,
+)
+from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.embedder_epoch import RecordedEmbedder
 from ecs_plugins.memory.store.engines import open_engine
 from ecs_plugins.memory.store.items import Items
-from ecs_plugins.memory.store.memory_store import MemoryStore
+from ecs_plugins.memory.store.memory_store import FLUSH_AT, MemoryStore
 from ecs_plugins.memory.store.namespaces import checked
+from ecs_plugins.memory.store.outdated import outdating_ids
+from ecs_plugins.memory.store.provenance import Origin
 from ecs_plugins.memory.store.queries import Observation, write_observation
 from ecs_plugins.memory.store.recalled import RecallRequest
 from ecs_plugins.memory.store.reembedding import Progress
 from ecs_plugins.memory.store.search import Shaper
-from ecs_plugins.memory.types import DEFAULT_NAMESPACE, UtilityFunction
+from ecs_plugins.memory.types import (
+    DEFAULT_NAMESPACE,
+    TIERS,
+    Namespace,
+    Tier,
+    UtilityFunction,
+)
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
+from ecs_plugins.storage.base import Connection
 from ecs_plugins.storage.sqlite import MEMORY
 
 if TYPE_CHECKING:
@@ -53,11 +75,15 @@ if TYPE_CHECKING:
 DEFAULT_K = 3
 """Memories that a recall returns at most (the paper's top 3)."""
 
+_FAR = 1e12  # seconds; beyond any date
+_TIERS: Mapping[str, tuple[Tier, ...]] = {"both": TIERS, "hot": ("hot",), "cold": ("cold",)}
 
-class EntropicMemory(MemoryReader):
+
+class EntropicMemory:
     """A bounded long-term memory. Thread-safe; several processes may use one file.
 
-    Every method that computes or waits has an async form with an ``a`` before its name.
+    Every method that computes or waits has an async form with an ``a`` before its name. A
+    namespace given beside an id is whose item it must be: anybody else's is not found.
 
     Attributes:
         admin: Operations on the whole file: export, import, checks, statistics.
@@ -79,13 +105,13 @@ class EntropicMemory(MemoryReader):
         utility: UtilityFunction | None = None,
         judge: OutdatingJudge | None = None,
     ) -> None:
-        super().__init__(store, utility)
+        self._store = store
+        self._utility = utility
         store.forget_read = getattr(model, "clear_cache", store.forget_read)
         self._outdating = None if judge is None else OutdatingRunner(store, judge)
         self._sleeper = SleepRunner(store, model, utility, self._outdating)
         self.admin = MemoryAdmin(store, self._sleeper.background, self._sleeper.judging)
         self.items = Items(store, self._sleeper.background.submit)
-        self._adder = Adder(store, self._sleeper, self._outdating)
 
     @classmethod
     def open(
@@ -228,7 +254,38 @@ class EntropicMemory(MemoryReader):
         drafts = drafted(messages, role=role, metadata=metadata, writer=writer, at=at, ttl=ttl)
         if not drafts:
             return []
-        return self._adder.add(namespace, drafts, key=idempotency_key, pinned=pinned)
+        store = self._store
+        if self._outdating is not None:
+            self._outdating.follow(namespace)
+        key = idempotency_key
+        request = None if key is None else additions.request(key, drafts)
+        while True:
+            batch = intake.prepared(store, namespace, drafts, request, pinned=pinned)
+            try:
+                while batch.messages:
+                    since = intake.add(store, namespace, batch)
+                    self._sleep_if_due(namespace, since)
+            except additions.OvertakenError:
+                continue  # others stored a part of it meanwhile: add the rest
+            self._sleeper.judge_later(namespace)
+            self._tend()
+            return batch.ids
+
+    def _sleep_if_due(self, namespace: Namespace, since: int) -> None:
+        """Sleep after the transaction if enough messages came since the last sleep phase."""
+        is_due = since >= self.config.sleep_every
+        if is_due and self._store.settings.sleep != "manual":
+            asleep = partial(self._sleeper.fall_asleep, namespace, since)
+            self._store.database.on_end(asleep)
+
+    def _tend(self) -> None:
+        """Hand work that no caller waits for to the background thread."""
+        submit = self._sleeper.background.submit
+        store = self._store
+        for index in store.indexes.take_worn():
+            submit(f"rebuilding index {id(index)}", index.rebuild)
+        for namespace in store.pending.namespaces(FLUSH_AT):  # a recall waits for no writer
+            submit(f"writing hits in {namespace}", partial(self._sleeper.write_hits, namespace))
 
     def recall(
         self,
@@ -276,11 +333,16 @@ class EntropicMemory(MemoryReader):
             StorageError: The file could not be read, or is damaged.
         """
         namespaces = [checked(namespace)]
-        namespaces += [checked(each) for each in listed(also, "also")]
+        namespaces += [checked(each) for each in _listed(also, "also")]
         config = self._store.config
-        check_wanted(k, threshold, at)
-        searched = searched_tiers(tiers, config)
-        excluded = frozenset(listed(exclude, "exclude"))
+        _check_wanted(k, threshold, at)
+        if tiers is None:
+            tiers = "cold" if config.rule == "paper" else "both"
+        if tiers not in _TIERS:
+            raise InvalidInputError(f"tiers is 'both', 'hot' or 'cold', got {tiers!r}")
+        if outdated not in ("mark", "hide"):
+            raise InvalidInputError(f"outdated is 'mark' or 'hide', got {outdated!r:.80}")
+        excluded = frozenset(_listed(exclude, "exclude"))
         vector = self._store.embed_query(query)
         request = RecallRequest(
             query=query,
@@ -288,16 +350,16 @@ class EntropicMemory(MemoryReader):
             vector=vector,
             k=DEFAULT_K if k is None else int(k),
             threshold=config.threshold if threshold is None else float(threshold),
-            tiers=searched,
+            tiers=_TIERS[tiers],
             condition=None if filter is None else checked_filter(filter),
             now=time.time(),
             exclude=excluded,
             at=at,
             scale=self._store.scale,
-            hides_outdated=check_outdated(outdated) == "hide",
+            hides_outdated=outdated == "hide",
         )
         recalled = search.recall(self._store, namespaces, request, record=record, shaper=shaper)
-        self._adder.tend()
+        self._tend()
         return Memories(recalled)
 
     def observe(
@@ -327,7 +389,7 @@ class EntropicMemory(MemoryReader):
             raise InvalidInputError("observe needs the answer that was given")
         ids = None
         if used is not None:
-            ids = [well_formed(each) for each in listed(used, "used")]
+            ids = [well_formed(each) for each in _listed(used, "used")]
         text = well_formed(query)
         vector = self._store.embed_query(text)
         event = Observation(vector, text, well_formed(answer), ids)
@@ -420,7 +482,131 @@ class EntropicMemory(MemoryReader):
         condition = None if filter is None else checked_filter(filter)
         return erasing.forget(self._store, checked(namespace), condition, below=below)
 
+    # Read
+
+    def get(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Memory | None:
+        """Return a message of the log, or the live version of a memory; None if there is none."""
+        own = self._own(item_id, namespace)
+        if own is None:
+            return None
+        with self._store.database.read() as connection:
+            message = log.get(connection, own)
+            if message is not None:
+                return None if _has_expired(message) else _marked(connection, message)
+            versions = inspection.history(connection, own)
+        live = next((each for each in versions if each.live), None)
+        if live is None or live.expires is None:
+            return live
+        # Something behind it may have expired: what is left of it is what is recalled.
+        for memory in self.memories(live.namespace):
+            if memory.id == own:
+                return memory
+        return None
+
+    def history(self, memory_id: str, *, namespace: Sequence[str] | None = None) -> list[Memory]:
+        """Return every stored version of a memory, oldest first."""
+        own = self._own(memory_id, namespace)
+        if own is None:
+            return []
+        with self._store.database.read() as connection:
+            return inspection.history(connection, own)
+
+    def messages(
+        self,
+        namespace: Sequence[str] = DEFAULT_NAMESPACE,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> list[Memory]:
+        """Return the newest ``limit`` messages with a step below ``before``, oldest first."""
+        with self._store.reading(checked(namespace)) as (connection, space):
+            if space is None:
+                return []
+            return log.log(connection, space.id, now=time.time(), limit=limit, before=before)
+
+    def memories(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[Memory]:
+        """Return the cold tier, oldest memory first."""
+        with self._store.reading(checked(namespace)) as (connection, space):
+            if space is None:
+                return []
+            return inspection.cold(connection, space, self._store)
+
+    def explain(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Explanation:
+        """Return everything on record about a memory or a message.
+
+        Raises:
+            InvalidInputError: Nothing of this id is stored.
+        """
+        item_id = self._required(item_id, namespace)
+        with self._store.database.read() as connection:
+            return inspection.explain(connection, item_id, self._store, self._utility)
+
+    def namespaces(self, prefix: Sequence[str] | None = None) -> list[Namespace]:
+        """Return all namespaces, or those equal to ``prefix`` or below it, label by label."""
+        above = None if prefix is None else checked(prefix)
+        with self._store.database.read() as connection:
+            spaces = namespaces.list_spaces(connection, above)
+        return [space.namespace for space in spaces]
+
+    def sleeps(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[SleepReport]:
+        """Return the reports of a namespace's sleep phases, newest first."""
+        with self._store.reading(checked(namespace)) as (connection, space):
+            if space is None:
+                return []
+            return sleeps.reports(connection, space.id)
+
+    def decisions(
+        self,
+        namespace: Sequence[str] = DEFAULT_NAMESPACE,
+        *,
+        sleep_id: int | None = None,
+        item_id: str | None = None,
+        limit: int | None = None,
+    ) -> list[RecordedDecision]:
+        """Return decisions, the newest sleep phase first; of one sleep phase or item if given."""
+        with self._store.reading(checked(namespace)) as (connection, space):
+            if space is None:
+                return []
+            return sleeps.decisions(
+                connection,
+                space.id,
+                sleep=sleep_id,
+                item=item_id,
+                limit=limit,
+            )
+
+    def replay(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[ReplayedDecision]:
+        """Recompute every decision of a namespace from its record."""
+        return sleeps.replayed(self.decisions(namespace))
+
+    def _own(self, item_id: str, namespace: Sequence[str] | None) -> str | None:
+        """Return an id in valid Unicode; None if it belongs to another namespace."""
+        if not isinstance(item_id, str):
+            raise InvalidInputError(f"an id is a text, got {item_id!r:.80}")
+        item_id = well_formed(item_id)
+        if namespace is None:
+            return item_id
+        with self._store.reading(checked(namespace)) as (connection, space):
+            if space is not None and inspection.stands_in(connection, item_id, space):
+                return item_id
+        return None
+
+    def _required(self, item_id: str, namespace: Sequence[str] | None) -> str:
+        own = self._own(item_id, namespace)
+        if own is None:
+            raise erasing.unknown(item_id)
+        return own
+
     aclose = bridged(close)
+    aget = bridged(get)
+    ahistory = bridged(history)
+    amessages = bridged(messages)
+    amemories = bridged(memories)
+    aexplain = bridged(explain)
+    anamespaces = bridged(namespaces)
+    asleeps = bridged(sleeps)
+    adecisions = bridged(decisions)
+    areplay = bridged(replay)
     aadd = bridged(add)
     arecall = bridged(recall)
     aobserve = bridged(observe)
@@ -429,3 +615,29 @@ class EntropicMemory(MemoryReader):
     aupdate = bridged(update)
     adelete = bridged(delete)
     aforget = bridged(forget)
+
+
+def _marked(connection: Connection, message: Memory) -> Memory:
+    """Return a message with the id of the one that outdates it, if a judge says so."""
+    newer = outdating_ids(connection, {message.id: Origin((message.id,))}, time.time())
+    return replace(message, outdated_by=newer.get(message.id))
+
+
+def _has_expired(message: Memory) -> bool:
+    return message.expires is not None and message.expires <= time.time()
+
+
+def _check_wanted(k: int | None, threshold: float | None, at: float | None) -> None:
+    """Refuse arguments of a recall that are out of range."""
+    if k is not None and not (isinstance(k, Integral) and k >= 1):
+        raise InvalidInputError(f"k is {k!r:.80}; it must be a number of at least 1")
+    for name, value, limit in (("threshold", threshold, 1.0), ("at", at, _FAR)):
+        if value is not None and not (isinstance(value, Real) and -limit <= value <= limit):
+            raise InvalidInputError(f"{name} is {value!r:.80}; it must be a number up to {limit:g}")
+
+
+def _listed(values: Collection[Any], name: str) -> Collection[Any]:
+    """Return a collection as it is; refuse anything else, and a bare text."""
+    if isinstance(values, str) or not isinstance(values, Collection):
+        raise InvalidInputError(f"{name} is a collection, got {values!r:.80}; write [...]")
+    return values

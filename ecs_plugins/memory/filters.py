@@ -1,16 +1,16 @@
-"""Metadata filters: equality, or LangGraph's comparison operators, evaluated in Python.
+"""Metadata filters: equality and LangGraph's comparison operators, evaluated in Python.
 
 ``{"lang": "en", "year": {"$gte": 2020}}``: every key must match, nested objects key by key and
 lists element by element. ``"user.name"`` is ``name`` of ``user``, unless there is a key of that
-very name. A key that is missing matches only ``$ne`` and ``$nin``. ``$and`` and ``$or`` stand in
-place of a key and hold lists of filters. Numbers, also those written as text, are ordered as
-numbers and other texts as texts; anything else does not match.
+very name. A key that is missing matches only ``$ne``. Numbers, also those written as text, are
+ordered as numbers and other texts as texts; anything else does not match.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ecs_plugins.errors import InvalidInputError
@@ -41,35 +41,23 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[object, object], 
     return test
 
 
-def _is_among(value: object, wanted: Any) -> bool:
-    return value in wanted
-
-
 _OPERATORS: Mapping[str, Callable[[object, object], bool]] = {
-    "$eq": lambda value, wanted: value == wanted,
-    "$ne": lambda value, wanted: value != wanted,
-    "$gt": _ordered(lambda value, wanted: value > wanted),
-    "$gte": _ordered(lambda value, wanted: value >= wanted),
-    "$lt": _ordered(lambda value, wanted: value < wanted),
-    "$lte": _ordered(lambda value, wanted: value <= wanted),
-    "$in": _is_among,
-    "$nin": lambda value, wanted: not _is_among(value, wanted),
+    "$eq": operator.eq,
+    "$ne": operator.ne,
+    "$gt": _ordered(operator.gt),
+    "$gte": _ordered(operator.ge),
+    "$lt": _ordered(operator.lt),
+    "$lte": _ordered(operator.le),
 }
-
-
-_OF_LISTS = ("$in", "$nin")
-
-JOINTS: Mapping[str, Callable[[Iterable[bool]], bool]] = {"$and": all, "$or": any}
-"""What stands in place of a key and joins the filters of a list."""
 
 
 def checked_filter(condition: Filter) -> Filter:
     """Return the filter; refuse one that cannot match as written.
 
     Raises:
-        InvalidInputError: An unknown operator, one of a list without one, a mapping that mixes
-            operators and keys, or what is no JSON value or no valid Unicode, which no metadata
-            could hold. NaN and infinity may be compared with.
+        InvalidInputError: An unknown operator, a mapping that mixes operators and keys, or a value
+            that is no JSON or no valid Unicode, which no metadata could hold. NaN and infinity may
+            be compared with.
     """
     if not isinstance(condition, Mapping):
         raise InvalidInputError(f"a filter is a mapping of metadata keys, got {condition!r}")
@@ -83,58 +71,22 @@ def checked_filter(condition: Filter) -> Filter:
 
 def _check_operators(condition: Filter) -> None:
     for key, wanted in condition.items():
-        if key in JOINTS:
-            _check_parts(key, wanted)
-        elif str(key).startswith("$"):
-            joints = ", ".join(JOINTS)
-            raise InvalidInputError(f"unknown operator {key!r} in place of a key; use {joints}")
-        elif not isinstance(wanted, Mapping):
+        if str(key).startswith("$"):
+            raise InvalidInputError(f"operator {key!r} stands in place of a key")
+        if not isinstance(wanted, Mapping):
             continue
-        elif _has_operators(wanted):
-            _check_operands(key, wanted)
-        else:
+        if not _has_operators(wanted):
             _check_operators(wanted)
-
-
-def _check_operands(key: str, wanted: Mapping[Any, object]) -> None:
-    """Refuse operators that there are not, and those of a list that have none."""
-    for name, operand in wanted.items():
-        if name not in _OPERATORS:
-            operators = ", ".join(_OPERATORS)
-            raise InvalidInputError(
-                f"unknown operator {name!r} for {key!r}; use one of {operators}"
-            )
-        if name in _OF_LISTS and not isinstance(operand, list | tuple):
-            raise InvalidInputError(f"{name} for {key!r} holds a list, got {operand!r:.80}")
-
-
-def _check_parts(joint: str, parts: object) -> None:
-    """Refuse anything but a list of filters."""
-    refused = f"{joint} holds a list of filters, got"
-    if not isinstance(parts, list | tuple) or not parts:
-        raise InvalidInputError(f"{refused} {parts!r:.80}")
-    for part in parts:
-        if not isinstance(part, Mapping):
-            raise InvalidInputError(f"{refused} {part!r:.80} in it")
-        _check_operators(part)
-
-
-def without_joints(condition: Filter) -> Filter:
-    """Return the conditions of a filter on single keys."""
-    return {key: wanted for key, wanted in condition.items() if key not in JOINTS}
+            continue
+        for name in wanted:
+            if name not in _OPERATORS:
+                names = ", ".join(_OPERATORS)
+                raise InvalidInputError(f"unknown operator {name!r} for {key!r}; use {names}")
 
 
 def matches(metadata: Mapping[str, object], condition: Filter) -> bool:
     """Return True if metadata meet every condition of a checked filter."""
-    return all(_holds(metadata, key, wanted) for key, wanted in condition.items())
-
-
-def _holds(metadata: Mapping[str, object], key: str, wanted: Any) -> bool:
-    """Return True if metadata meet one condition of a filter."""
-    joint = JOINTS.get(key)
-    if joint is not None:
-        return joint(matches(metadata, part) for part in wanted)
-    return _meets(_at(metadata, key), wanted)
+    return all(_meets(_at(metadata, key), wanted) for key, wanted in condition.items())
 
 
 def _at(metadata: object, key: str) -> object:
@@ -149,23 +101,14 @@ def _at(metadata: object, key: str) -> object:
 
 def _meets(value: object, wanted: object) -> bool:
     if isinstance(wanted, Mapping):
-        return _meets_mapping(value, wanted)
+        if _has_operators(wanted):
+            return all(_OPERATORS[name](value, operand) for name, operand in wanted.items())
+        return isinstance(value, Mapping) and matches(value, wanted)
     if not isinstance(wanted, list | tuple):
         return value == wanted
     if not isinstance(value, list | tuple) or len(value) != len(wanted):
         return False
     return all(map(_meets, value, wanted))
-
-
-def _meets_mapping(value: object, wanted: Mapping[str, object]) -> bool:
-    """Return True if a value meets every operator, or a nested object every condition."""
-    if not _has_operators(wanted):
-        return isinstance(value, Mapping) and matches(value, wanted)
-    for name, operand in wanted.items():
-        holds = _OPERATORS[name]
-        if not holds(value, operand):
-            return False
-    return True
 
 
 def _has_operators(wanted: Mapping[Any, object]) -> bool:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, runtime_checkable
 
 from pydantic import BaseModel, Field, ValidationError
 
+from ecs_plugins.common.aio import run_within
 from ecs_plugins.common.inert import inert
 from ecs_plugins.common.text import asks_only
 from ecs_plugins.errors import ModelError
@@ -68,7 +67,7 @@ class OutdatedStatement(BaseModel):
 
     number: int = Field(description="The number of the older statement.")
     probability: float = Field(
-        description="Probability, from 0 to 1, that it is not true any more."
+        ge=0, le=1, description="Probability, from 0 to 1, that it is not true any more."
     )
 
 
@@ -79,10 +78,6 @@ class OutdatingVerdict(BaseModel):
         default_factory=list, description="Empty if all of them can still be true."
     )
 
-
-AskModel = Callable[[str, type[OutdatingVerdict]], Any]
-"""Sends a prompt to a chat model and returns its structured output: an `OutdatingVerdict`, a
-mapping or JSON of one."""
 
 _PROMPT = """\
 You maintain the memory of an assistant. Below are older statements, numbered, and a new statement.
@@ -100,18 +95,22 @@ New statement:
 
 
 class ChatModelJudge:
-    """Judge that asks a chat model, once per new statement.
+    """Judge that asks a chat model of LangChain or an LLM of LlamaIndex, once per new statement.
 
-    The packages for LangChain and LlamaIndex make one of a chat model or an LLM of theirs.
+    ```python
+    memory = EntropicMemory.open("agent.db", judge=ChatModelJudge(model))
+    ```
+
+    The model answers in structured output. A LangChain model without tools is asked for JSON.
 
     Args:
-        ask: Sends the prompt and returns the structured output.
-        name: Recorded with every verdict.
+        model: The chat model or LLM.
+        name: Recorded with every verdict; None is the class of the model.
     """
 
-    def __init__(self, ask: AskModel, *, name: str = "chat model") -> None:
-        self._ask = ask
-        self.name = name
+    def __init__(self, model: Any, *, name: str | None = None) -> None:
+        self._model = model
+        self.name = name or type(model).__name__
 
     def judge(self, new: Statement, older: Sequence[Statement], /) -> Sequence[float]:
         """Return for each older statement the probability that the new one outdates it.
@@ -122,29 +121,37 @@ class ChatModelJudge:
         lines = [f"{number}. {_line(each)}" for number, each in enumerate(older, start=1)]
         prompt = _PROMPT.format(older="\n".join(lines), new=_line(new))
         try:
-            answer = self._ask(prompt, OutdatingVerdict)
+            answer = _structured_answer(self._model, prompt)
         except Exception as error:
             raise ModelError(f"the judge {self.name} failed: {type(error).__name__}") from error
         verdict = _parsed(answer, self.name)
         probabilities = [0.0] * len(older)
         for each in verdict.outdated:
-            if not 1 <= each.number <= len(older) or not 0.0 <= each.probability <= 1.0:
+            if not 1 <= each.number <= len(older):
                 raise ModelError(f"the judge {self.name} answered out of range")
             probabilities[each.number - 1] = each.probability
         return probabilities
 
 
+def _structured_answer(model: Any, prompt: str) -> Any:
+    """Return the answer of a model: an `OutdatingVerdict`, a mapping or JSON of one."""
+    if hasattr(model, "as_structured_llm"):  # LlamaIndex
+        return model.as_structured_llm(OutdatingVerdict).complete(prompt).raw
+    try:
+        return model.with_structured_output(OutdatingVerdict).invoke(prompt)
+    except NotImplementedError:  # a model of LangChain without tools
+        schema = json.dumps(OutdatingVerdict.model_json_schema())
+        text = model.invoke(f"{prompt}\nAnswer with JSON of this schema alone:\n{schema}").text
+        return text[text.find("{") : text.rfind("}") + 1]
+
+
 def _parsed(answer: Any, name: str) -> OutdatingVerdict:
     """Return a model's answer as a verdict, or raise a ModelError."""
     try:
-        if isinstance(answer, OutdatingVerdict):
-            return answer
         if isinstance(answer, str | bytes):
-            answer = json.loads(answer)
-        if not isinstance(answer, Mapping):
-            raise TypeError
+            return OutdatingVerdict.model_validate_json(answer)
         return OutdatingVerdict.model_validate(answer)
-    except (TypeError, ValueError, ValidationError):
+    except ValidationError:
         raise ModelError(f"the judge {name} gave no verdict: {type(answer).__name__}") from None
 
 
@@ -245,27 +252,18 @@ class OutdatingRunner:
 
     def _asked(self, new: Statement, older: Sequence[Statement]) -> list[float]:
         """Return the judge's probabilities; raise a ModelError without them in time."""
-        result: Future[Sequence[float]] = Future()
-
-        def ask() -> None:
-            try:
-                result.set_result(self._judge.judge(new, older))
-            except BaseException as error:
-                result.set_exception(error)
-
-        # A thread of its own: a model that hangs cannot be stopped, only left behind.
-        threading.Thread(target=ask, name="ecs-outdating", daemon=True).start()
         seconds = self._store.settings.summary_deadline
         try:
-            probabilities = [float(each) for each in result.result(seconds)]
+            given = run_within(seconds, lambda: self._judge.judge(new, older))
+            probabilities = [float(each) for each in given]
         except ModelError:
             raise
-        except TimeoutError:
-            raise ModelError(f"the judge {self._name} gave no verdict within {seconds} s") from None
         except Exception as error:
             kind = type(error).__name__
             raise ModelError(f"the judge {self._name} failed: {kind}") from error
-        if len(probabilities) != len(older) or not all(map(_is_probability, probabilities)):
+        if len(probabilities) != len(older) or not all(
+            0.0 <= each <= 1.0 for each in probabilities
+        ):
             raise ModelError(f"the judge {self._name} gave no probability per statement")
         return probabilities
 
@@ -278,10 +276,6 @@ class OutdatingRunner:
             if [text for (text,) in texts.fetchall()] == [message.text]:
                 outdated.write_edges(connection, edges)
             outdated.mark_judged(connection, space.id, message.step)
-
-
-def _is_probability(number: float) -> bool:
-    return math.isfinite(number) and 0.0 <= number <= 1.0
 
 
 @dataclass(frozen=True, slots=True)

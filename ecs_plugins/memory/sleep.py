@@ -19,9 +19,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from ecs_plugins.common.aio import run_within
 from ecs_plugins.errors import EcsPluginsError, ModelError
 from ecs_plugins.lm.base import Generation, LanguageModel, Segment, Segments
-from ecs_plugins.memory.consolidation import consolidate, fill
+from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.outdating import OutdatingRunner
 from ecs_plugins.memory.records import SleepReport
 from ecs_plugins.memory.store import sleeps
@@ -109,7 +110,6 @@ class SleepRunner:
         self._model = model
         self._utility = utility
         self._outdating = outdating
-        self._competes = utility is not None
         self._retention_due = 0.0
         self.judging = BackgroundThread()
         self.background = BackgroundThread()
@@ -166,12 +166,12 @@ class SleepRunner:
             if attempts <= _OPTIMISTIC_ATTEMPTS:
                 plan = self._decide(view, summariser)
             elif summariser is not None:
-                summariser.may_generate = False
+                summariser.stop()
             with store.writing_to(namespace, flush=False) as (connection, space):
                 if space is None:
                     return None
                 if plan is None:
-                    view = sleeps.view(store, connection, space, competes=self._competes)
+                    view = sleeps.view(store, connection, space)
                     plan = self._decide(view, summariser)
                 elif view.space.revision != space.revision:
                     continue  # others wrote since: nothing has changed
@@ -191,8 +191,6 @@ class SleepRunner:
         hot = [row.hot for row in view.hot]
         cold = [*view.cold.values()]
         number = int.from_bytes(digest[:6])
-        if view.has_room:
-            return fill(hot, cold, config=config, seed=number, summarise=summariser)
         return consolidate(
             hot,
             cold,
@@ -208,7 +206,7 @@ class SleepRunner:
         with self._store.reading(namespace) as (connection, space):
             if space is None:
                 return None
-            return sleeps.view(self._store, connection, space, competes=self._competes)
+            return sleeps.view(self._store, connection, space)
 
     def _since(self, namespace: Namespace) -> int:
         with self._store.reading(namespace) as (_, space):
@@ -263,23 +261,23 @@ class SleepRunner:
 class Summariser:
     """Writes one sentence per cluster; made anew for each sleep phase.
 
-    What a cluster says is data: each message goes into the prompt as an untrusted segment on a line
-    of its own, so that no marker in it can end a turn, the prompt says so, and the instruction
-    comes last. The model gets a deadline for a whole sleep phase; when it raises, hangs, returns
-    nothing or more than was asked for, the text is taken from the cluster instead, or the sleep
-    phase is given up, as configured.
+    A cluster is data: each message goes into the prompt as an untrusted segment on a line of its
+    own, so that no marker in it can end a turn, the prompt says so, and the instruction comes last.
+    The model gets a deadline for a whole sleep phase; when it raises, hangs, returns nothing or
+    more than was asked for, the text is taken from the cluster instead.
     """
 
     def __init__(self, store: MemoryStore, model: LanguageModel) -> None:
         self._store = store
         self._model = model
-        self._deadline = store.settings.summary_deadline
-        self._until = time.monotonic() + self._deadline
+        self._until = time.monotonic() + store.settings.summary_deadline
         self._summaries: dict[tuple[str, ...], tuple[str, Vector] | None] = {}
-        self.problems: list[str] = []
-        self.tokens = (0, 0)
-        self.may_generate = True
-        """Set to False where nothing may take long; unknown clusters are then not summarised."""
+        self._problems: list[str] = []
+        self._tokens = (0, 0)
+
+    def stop(self) -> None:
+        """Generate nothing from now on."""
+        self._until = 0.0
 
     def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector] | None:
         """Return the sentence and its vector; None after a failure."""
@@ -292,25 +290,18 @@ class Summariser:
         try:
             return self._written(cluster)
         except Exception as error:
-            if self._store.settings.on_summary_error == "raise":
-                raise ModelError(
-                    f"a cluster of {len(cluster)} could not be summarised ({error}); the hot and "
-                    "cold tiers are as they were. Retry, or set on_summary_error='extractive'"
-                ) from error
             # A report outlives what it is about: of an unknown exception, whose message may quote
             # the cluster, it keeps the type only.
             reason = error if isinstance(error, ModelError) else "see the log"
             kind = type(error).__name__
-            self.problems.append(
+            self._problems.append(
                 f"a cluster of {len(cluster)} was not summarised "
                 f"({kind}: {reason}); its text was taken from the cluster"
             )
             return None
 
     def _written(self, cluster: Sequence[HotItem]) -> tuple[str, Vector]:
-        """The sentence that the model writes, and its vector; a `ModelError` if it is none."""
-        if not self.may_generate:
-            raise ModelError("others wrote while it was being made")
+        """Return the sentence that the model writes, and its vector; raise if it is none."""
         generation = self._generate(cluster)
         text = " ".join(generation.text.split())
         if not text:
@@ -323,7 +314,7 @@ class Summariser:
 
     def reported(self, report: SleepReport) -> SleepReport:
         """Return the report with problems and tokens of the summaries."""
-        return replace(report, problems=tuple(self.problems), summary_tokens=self.tokens)
+        return replace(report, problems=tuple(self._problems), summary_tokens=self._tokens)
 
     def _prompt(self, cluster: Sequence[HotItem]) -> Segments:
         layout = self._model.layout
@@ -338,34 +329,17 @@ class Summariser:
         return tuple(segments)
 
     def _generate(self, cluster: Sequence[HotItem]) -> Generation:
-        remaining = self._until - time.monotonic()
-        if remaining <= 0:
-            raise ModelError(f"the deadline of {self._deadline} s has passed")
-        prompt = self._prompt(cluster)
-        result: Future[Generation] = Future()
-
-        def generate() -> None:
-            try:
-                (written,) = self._model.generate(
-                    [prompt],
-                    max_new_tokens=MAX_TOKENS,
-                    temperature=TEMPERATURE,
-                    seed=self._store.settings.seed,
-                )
-                result.set_result(written)
-            except BaseException as error:
-                result.set_exception(error)
-
-        # A thread of its own: a model that hangs cannot be stopped, only left behind.
-        threading.Thread(target=generate, name="ecs-summary", daemon=True).start()
-        try:
-            outcome = result.result(remaining)
-        except TimeoutError:
-            if result.done():  # the model's own
-                raise
-            raise ModelError(f"no answer within the deadline of {self._deadline} s") from None
-        read, written = self.tokens
-        read += outcome.prompt_tokens
-        written += outcome.completion_tokens
-        self.tokens = (read, written)
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise ModelError("its deadline has passed")
+        generate = partial(
+            self._model.generate,
+            [self._prompt(cluster)],
+            max_new_tokens=MAX_TOKENS,
+            temperature=TEMPERATURE,
+            seed=self._store.settings.seed,
+        )
+        (outcome,) = run_within(left, generate)
+        read, written = self._tokens
+        self._tokens = (read + outcome.prompt_tokens, written + outcome.completion_tokens)
         return outcome

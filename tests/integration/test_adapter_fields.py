@@ -8,7 +8,6 @@ from ecs_plugins.integrations.recall import RecallOptions
 from ecs_plugins.langchain import (
     ECSContextMiddleware,
     ECSDocumentCompressor,
-    EntropicChatMessageHistory,
     EntropicMemoryMiddleware,
     EntropicMemoryRetriever,
 )
@@ -27,20 +26,15 @@ def chat_memory(memory, **fields):
     return made
 
 
-def history(memory, session_id="s1", **fields):
-    return EntropicChatMessageHistory(memory, session_id=session_id, **fields)
-
-
 REMEMBERING = {
-    "history": history,
     "middleware": EntropicMemoryMiddleware,
     "retriever": lambda memory, **fields: EntropicMemoryRetriever(memory=memory, **fields),
     "block": lambda memory, **fields: EntropicMemoryBlock(memory=memory, **fields),
     "chat memory": chat_memory,
-    "store": lambda memory, namespace, **f: EntropicStore(memory, messages_under=namespace, **f),
     "options": lambda memory, namespace, **fields: RecallOptions(also=(namespace,), **fields),
 }
 MAKE = REMEMBERING | {
+    "store": lambda memory, namespace, **fields: EntropicStore(memory, **fields),
     "shaping": lambda memory, namespace, **fields: ECSContextMiddleware(**fields),
     "context": lambda memory, namespace, **f: FrontierContext(strategy="full_context", **f),
 }
@@ -78,7 +72,6 @@ def test_an_unknown_field_is_refused_by_its_name_and_the_nearest_known_one(
         ("options", {"max_tokens": 0}),
         ("options", {"filter": {"n": {"$near": 1}}}),
         ("shaping", {"tools": "search"}),
-        ("history", {"session_id": ""}),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused(make, field, memory):

@@ -6,7 +6,7 @@ import pytest
 from blockbuster import BlockingError, blockbuster_ctx
 from langchain.agents import create_agent
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import HumanMessage
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.schema import NodeWithScore, TextNode
 
@@ -14,7 +14,6 @@ from ecs_plugins.common import files
 from ecs_plugins.langchain import (
     ECSContextMiddleware,
     ECSDocumentCompressor,
-    EntropicChatMessageHistory,
     EntropicMemoryMiddleware,
     EntropicMemoryRetriever,
     create_memory_tool,
@@ -42,9 +41,9 @@ async def test_a_blocking_call_is_noticed(strict):
 async def test_a_store(strict, tmp_path):
     index = {"dims": 64, "embed": FakeEmbedder(64)}
     place = str(tmp_path / "m.db")
-    async with EntropicStore.from_conn_string(place, index=index, messages_under=("c",)) as store:
+    async with EntropicStore.from_conn_string(place, index=index) as store:
         await store.aput(("a",), "k", {"text": "bees"}, ttl=5)
-        await store.aput(("c", "u"), "m", {"role": "user", "content": FACT})
+        await store.aput(("c", "u"), "m", {"content": FACT})
         assert (await store.aget(("a",), "k")).value == {"text": "bees"}
         assert await store.asearch(("c",), query=QUESTION)
         assert await store.alist_namespaces()
@@ -69,13 +68,6 @@ async def test_a_retriever(strict, memory):
     await memory.aadd(FACT, namespace=USER)
     retriever = EntropicMemoryRetriever(memory=memory, namespace=USER)
     assert await retriever.ainvoke(QUESTION)
-
-
-async def test_a_history(strict, memory):
-    history = EntropicChatMessageHistory(memory, USER, "s")
-    await history.aadd_messages([HumanMessage(FACT), AIMessage("Noted.")])
-    assert len(await history.aget_messages()) == 2
-    await history.aclear()
 
 
 async def test_a_chat_memory(strict, memory):

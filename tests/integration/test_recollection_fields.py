@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from ecs_plugins.cli import app
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.langchain import EntropicMemoryRetriever
-from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory, Memory
 from tests.integration.scripted_model import FACT, QUESTION
 
@@ -49,14 +48,6 @@ def test_it_is_in_the_metadata_of_a_retrievers_document(memory):
     renamed = {"id", "text", "score", "metadata"}
     names = {each.name for each in fields(Memory)}
     assert names - renamed <= set(document.metadata)
-
-
-def test_it_is_beside_the_item_of_a_store(memory):
-    store = EntropicStore(memory, messages_under=USER)
-    (item,) = store.search(USER, query=QUESTION)
-    assert item.recollection["mood"] == "glad"
-    assert item.dict()["recollection"] == item.recollection
-    assert item.value == {"content": FACT}
 
 
 def test_it_is_on_the_command_line(memory, monkeypatch):

@@ -14,7 +14,7 @@ from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.conformance.tenancy import TenancyConformance
 from tests.integration.scripted_model import ScriptedModel, asked
-from tests.integration.test_session_memories import ChatMemory, History
+from tests.integration.test_session_memories import ChatMemory
 from tests.unit.memory.factories import contents
 
 BOTH_ENGINES = True
@@ -61,10 +61,10 @@ class Retriever(Direct):
         return "\n".join(document.page_content for document in documents)
 
 
-class Histories(Direct):
-    """The session memories of both frameworks."""
+class ChatMemories(Direct):
+    """Chat memories of LlamaIndex."""
 
-    kind = History()
+    kind = ChatMemory()
 
     def log(self, user, session="s1"):
         space = self.space(user)
@@ -88,18 +88,6 @@ class Histories(Direct):
         asyncio.run(self.kind.aclear(log))
 
 
-class ChatMemories(Histories):
-    kind = ChatMemory()
-
-    def recall(self, user, question):
-        texts = [super().recall(user, question)]
-        for session in ("s1", "s2"):
-            log = self.log(user, session)
-            view = log.get(question)
-            texts += map(self.kind.text, view)
-        return "\n".join(texts)
-
-
 class Middleware(Direct):
     def remember(self, user, text):
         self.recall(user, text)
@@ -120,7 +108,7 @@ class Middleware(Direct):
 class StoreItems(Direct):
     def __init__(self, memory):
         super().__init__(memory)
-        self.store = EntropicStore(memory, messages_under=("chats",))
+        self.store = EntropicStore(memory)
 
     def remember(self, user, text):
         space = self.space(user)
@@ -140,15 +128,6 @@ class StoreItems(Direct):
         space = self.space(user)
         self.memory.sleep(space)
         self.store.delete(space, text)
-
-
-class StoreMessages(StoreItems):
-    def space(self, user):
-        return ("chats", user)
-
-    def remember(self, user, text):
-        value = {"role": "user", "content": text}
-        self.store.put(self.space(user), text, value)
 
 
 class Block(Direct):
@@ -178,11 +157,9 @@ class Block(Direct):
     [
         Direct,
         Retriever,
-        Histories,
         ChatMemories,
         Middleware,
         StoreItems,
-        StoreMessages,
         Block,
     ],
 )

@@ -18,7 +18,6 @@ from ecs_plugins.langchain import (
     EntropicMemoryMiddleware,
     EntropicMemoryRetriever,
 )
-from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import ECSPostprocessor, EntropicChatMemory
 from ecs_plugins.lm import FakeLanguageModel
 from tests.integration.scripted_model import FACT, QUESTION, ScriptedModel, call
@@ -89,11 +88,7 @@ def chat(memory):
     EntropicChatMemory.from_defaults(memory, namespace=USER).get(QUESTION)
 
 
-def look_up(memory):
-    EntropicStore(memory, messages_under=USER).search(USER, query=QUESTION)
-
-
-@pytest.mark.parametrize("recall", [retrieve, remember, chat, look_up])
+@pytest.mark.parametrize("recall", [retrieve, remember, chat])
 @pytest.mark.parametrize("installed", [True, False])
 def test_a_recall_is_a_span_of_a_retriever(recall, installed, memory, spans, monkeypatch):
     (name,) = memory.add(FACT, namespace=USER)

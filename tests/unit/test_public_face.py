@@ -58,7 +58,7 @@ SHAPERS = list(INTEGRATIONS)[:2]
 KEPT = """
 from ecs_plugins import FakeEmbedder
 index = {"dims": 8, "embed": FakeEmbedder(8)}
-with EntropicStore.from_conn_string(":memory:", index=index, messages_under=("c",)) as store:
+with EntropicStore.from_conn_string(":memory:", index=index) as store:
     store.put(("c", "u"), "k", {"content": "bees"})
     assert store.search((), query="bees")
 """

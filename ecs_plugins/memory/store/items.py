@@ -24,7 +24,7 @@ import numpy as np
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.relevance import QueryReading, read
-from ecs_plugins.memory.store import intake, rereading, tiers
+from ecs_plugins.memory.store import intake
 from ecs_plugins.memory.store.item_index import ItemIndex, ItemIndexes, Submit
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import NewMessage, seconds_of
@@ -158,12 +158,6 @@ class ItemView:
         items = self._select("i.namespace = ? AND i.key = ?", (encode(namespace), key))
         return next(items, None)
 
-    def of_messages(self, ids: Sequence[str]) -> dict[str, StoredItem]:
-        """Return the items that belong to messages, by message id."""
-        among = "i.message IN (SELECT value FROM json_each(?))"
-        found = self._select(among, (json.dumps(list(ids)),))
-        return {item.message: item for item in found if item.message is not None}
-
     def find(
         self, prefix: Namespace, *, condition: Condition | None = None, limit: int | None = None
     ) -> list[StoredItem]:
@@ -274,23 +268,9 @@ class Items:
         self.embed_query = store.embed_query
         self.together = store.together
 
-    def foreseen(
-        self,
-        namespace: Namespace,
-        messages: Sequence[NewMessage] = (),
-        erased: Sequence[str] = (),
-    ) -> list[str]:
-        """Return the texts that adding or erasing messages embeds, for `together`.
-
-        Args:
-            namespace: Where messages are added.
-            messages: What is added.
-            erased: Ids of messages or memories that are erased.
-        """
-        texts = intake.foreseen(self._store, namespace, messages)
-        with self._store.database.read() as connection:
-            texts += rereading.foreseen(connection, tiers.with_behind(connection, erased))
-        return texts
+    def foreseen(self, namespace: Namespace, messages: Sequence[NewMessage]) -> list[str]:
+        """Return the texts that adding messages embeds, for `together`."""
+        return intake.foreseen(self._store, namespace, messages)
 
     @contextmanager
     def view(self, *, search: bool = False, kind: str = "") -> Iterator[ItemView]:

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from ecs_plugins.common.text import as_reply
-from ecs_plugins.memory.filters import Filter, matches, without_joints
+from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.relevance import demands
 from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
@@ -280,7 +280,7 @@ def _above(scored: Ranked, request: RecallRequest) -> Ranked:
 
 def _matching(store: MemoryStore, connection: Connection, space: Space, condition: Filter) -> Rows:
     """The rows whose metadata match; the database leaves out what lacks what they need."""
-    needed, values = store.indexes.needed(space, without_joints(condition))
+    needed, values = store.indexes.needed(space, condition)
     sql = f"SELECT row, metadata FROM tiers WHERE namespace = ? AND live = 1{needed}"
     passing: dict[str, bool] = {}
     rows = []

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.contest import replay
+from ecs_plugins.memory.consolidation import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.memory_store import MemoryStore
@@ -38,14 +38,12 @@ class SleepView:
 
     Attributes:
         cold: Cold memories by row number; with room for every hot item, only those near to one.
-        has_room: Whether the cold tier has room for every hot item.
     """
 
     space: Space
     hot: Sequence[TierRow]
     cold: Mapping[int, ColdMemory]
     queries: Sequence[QueryEvent]
-    has_room: bool = False
 
 
 DECISION = TypeAdapter(SleepDecision)
@@ -115,27 +113,14 @@ def _tier(store: MemoryStore, connection: Connection, space: Space, tier: Tier) 
     return rows
 
 
-def view(
-    store: MemoryStore, connection: Connection, space: Space, *, competes: bool = False
-) -> SleepView:
-    """Return the hot tier, the cold memories that matter, and the recent queries of a namespace.
-
-    Args:
-        store: The memory.
-        connection: In a transaction.
-        space: The namespace.
-        competes: Whether free energies are computed even if there is room.
-    """
+def view(store: MemoryStore, connection: Connection, space: Space) -> SleepView:
+    """Return the hot tier, the cold memories that matter, and the recent queries of a namespace."""
     config = store.config
     hot = _tier(store, connection, space, "hot")
     hot.sort(key=lambda each: (each.item.evidence.created, each.row))
-    has_room = (
-        config.rule == "default"
-        and not competes
-        and space.count["cold"] + len(hot) <= config.cold_capacity
-    )
-    if has_room:
-        return SleepView(space, hot, _near(store, connection, space, hot), (), has_room=True)
+    has_room = space.count["cold"] + len(hot) <= config.cold_capacity
+    if has_room and config.rule == "default":
+        return SleepView(space, hot, _near(store, connection, space, hot), ())
     cold: dict[int, Any] = {row.row: row.item for row in _tier(store, connection, space, "cold")}
     return SleepView(space, hot, cold, recent_queries(connection, space.id))
 

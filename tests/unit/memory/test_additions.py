@@ -4,7 +4,6 @@ import pytest
 
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
-from ecs_plugins.memory.adding import Adder
 from ecs_plugins.memory.store import additions, intake
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
@@ -25,7 +24,7 @@ def test_an_addition_that_raised_after_its_commit_is_repeated_and_stored_once(
         raise StorageError("the connection is lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Adder, "tend", lost)
+        patched.setattr(EntropicMemory, "_tend", lost)
         with pytest.raises(StorageError, match="lost"):
             memory.add(TEXTS, idempotency_key="first")
     ids = memory.add(TEXTS, idempotency_key="first")

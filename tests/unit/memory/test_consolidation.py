@@ -11,8 +11,13 @@ from scipy.sparse.csgraph import connected_components
 from benchmarks.infinite_room.entropic import apply_plan
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.consolidation import cluster, consolidate, kmeans_labels, link_labels
-from ecs_plugins.memory.contest import replay
+from ecs_plugins.memory.consolidation import (
+    cluster,
+    consolidate,
+    kmeans_labels,
+    link_labels,
+    replay,
+)
 from ecs_plugins.memory.store.sleeps import DECISION
 from tests.unit.memory.factories import axis, cold, hot
 

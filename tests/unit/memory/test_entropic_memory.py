@@ -10,7 +10,6 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.admin import MemoryAdmin
 from ecs_plugins.memory.prior import worth
-from ecs_plugins.memory.reader import MemoryReader
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -282,7 +281,7 @@ def test_half_of_a_surrogate_pair_is_no_crash(open_memory):
             verb("\ud800")
 
 
-@pytest.mark.parametrize("kind", [EntropicMemory, MemoryReader, MemoryAdmin])
+@pytest.mark.parametrize("kind", [EntropicMemory, MemoryAdmin])
 def test_every_method_has_an_async_form(kind):
     methods = {
         name

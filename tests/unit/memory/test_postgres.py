@@ -10,7 +10,6 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier import ReuseLedger
-from ecs_plugins.integrations.conversation import Entry, append
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import sleeps
@@ -364,9 +363,8 @@ def test_writers_of_other_namespaces_do_not_wait(open_memory):
     one.add("the boat is blue", namespace=a)
     with one._store.writing_to(a):
         other.add("snow falls", namespace=b)
-        append(other, b, [Entry({"said": 1}, "snow melts", "user", key="m")])
-        other.items.write([NewItem(b, "key", {})], deletes=[(b, "m")])
-        EntropicStore(other, messages_under=b).put(b, "n", {"content": "snow stays"})
+        EntropicStore(other).put(b, "n", {"content": "snow stays"})
+        other.items.write([NewItem(b, "key", {})], deletes=[(b, "n")])
         assert other.recall("boat", namespace=a)
         with pytest.raises(StorageError, match="busy_timeout"):
             other.add("more", namespace=a)

@@ -81,11 +81,10 @@ def test_a_recall_equals_scoring_everything(open_memory, monkeypatch, candidates
     texts = sentences(150)
     drafts = []
     for number, text in enumerate(texts):
-        drafts.append({"text": text, "metadata": {"n": number}})
+        drafts.append({"text": text, "metadata": {"of": number % 7}})
     ids = memory.add(drafts)
-    every_seventh = list(range(0, 60, 7))
-    filtered = {"n": {"$in": every_seventh}}
-    chosen = [texts[number] for number in every_seventh]
+    filtered = {"of": 0}
+    chosen = texts[::7]
     all_but_five = ids[5:]
     for query in ("red bees of the mill", "a ferry at noon?", "tower 17", "nothing of it"):
         scores = one_by_one(texts, query)

@@ -276,15 +276,16 @@ def seen_of_both_tiers(memory):
     """Both tiers as a sleep phase sees them, and as they are stored."""
     store = memory._store
     with store.reading(("default",)) as (connection, space):
-        view = sleeps.view(store, connection, space, competes=True)
+        view = sleeps.view(store, connection, space)
         stored = [*tiers.tier_rows(connection, space.id, "hot", store.dimension)]
         cold = tiers.tier_rows(connection, space.id, "cold", store.dimension)
     return (list(view.hot), view.cold), (stored, {row.row: row.item for row in cold})
 
 
 def test_a_sleep_phase_sees_changes_of_another_opening(open_memory):
-    first = open_memory()
-    second = open_memory()
+    config = MemoryConfig(cold_capacity=3)
+    first = open_memory(config=config)
+    second = open_memory(config=config)
     names = first.add(["the boat is blue", "the mill is red", "cats chase birds"])
     first.sleep()
     first.add(["snow falls", "a ferry sails"])
