@@ -14,10 +14,10 @@ from ecs_plugins.common.aio import run_memory
 from ecs_plugins.common.inert import inert
 from ecs_plugins.errors import InvalidInputError, QuotaError
 from ecs_plugins.integrations.namespace_templates import check_template, fill_namespace
-from ecs_plugins.integrations.notes import Note, statements_behind
+from ecs_plugins.integrations.notes import Note
 from ecs_plugins.integrations.recall import traced_recall
 from ecs_plugins.langchain.memory_middleware import NamespaceSource
-from ecs_plugins.memory.entropic import EntropicMemory
+from ecs_plugins.memory.entropic import EntropicMemory, statements_behind
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.types import Namespace

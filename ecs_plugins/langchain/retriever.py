@@ -15,9 +15,8 @@ from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory, run_sync
 from ecs_plugins.common.inert import inert
-from ecs_plugins.integrations.notes import texts_behind
 from ecs_plugins.integrations.recall import RecallFields, as_metadata, traced_recall
-from ecs_plugins.memory.entropic import EntropicMemory
+from ecs_plugins.memory.entropic import EntropicMemory, texts_behind
 
 
 class EntropicMemoryRetriever(RecallFields, BaseRetriever):

@@ -32,6 +32,8 @@ from ecs_plugins.memory.records import (
     RecordedDecision,
     ReplayedDecision,
     SleepReport,
+    Statement,
+    statement_of,
 )
 from ecs_plugins.memory.relevance import SAME, read
 from ecs_plugins.memory.sleep import SleepRunner
@@ -75,6 +77,8 @@ if TYPE_CHECKING:
 DEFAULT_K = 3
 """Memories that a recall returns at most (the paper's top 3)."""
 
+_LATEST = 8  # messages behind a recollection that are looked at, besides the first
+_STATEMENTS = 3  # different texts that are shown of one recollection
 _FAR = 1e12  # seconds; beyond any date
 _TIERS: Mapping[str, tuple[Tier, ...]] = {"both": TIERS, "hot": ("hot",), "cold": ("cold",)}
 
@@ -641,3 +645,30 @@ def _listed(values: Collection[Any], name: str) -> Collection[Any]:
     if isinstance(values, str) or not isinstance(values, Collection):
         raise InvalidInputError(f"{name} is a collection, got {values!r:.80}; write [...]")
     return values
+
+
+def statements_behind(memory: EntropicMemory, recollection: Memory) -> list[Statement]:
+    """Return the different messages behind a recollection, oldest first.
+
+    A recollection of several messages has the text of one of them. The first and the latest
+    messages tell more.
+    """
+    ids = recollection.provenance
+    if len(ids) < 2:
+        return [statement_of(recollection)]
+    records = [memory.get(id) for id in (ids[0], *ids[1:][-_LATEST:])]
+    present = sorted(filter(None, records), key=lambda record: record.created)
+    different: dict[tuple[str, str], Statement] = {}
+    for record in present:
+        statement = statement_of(record)
+        different.setdefault((statement.speaker, statement.text), statement)
+    statements = list(different.values()) or [statement_of(recollection)]
+    if len(statements) > _STATEMENTS:
+        statements = [statements[0], *statements[1 - _STATEMENTS :]]
+    return statements
+
+
+def texts_behind(memory: EntropicMemory, recollection: Memory) -> list[str]:
+    """Return the different texts of `statements_behind`."""
+    texts = [each.text for each in statements_behind(memory, recollection)]
+    return list(dict.fromkeys(texts))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
 from ecs_plugins.common.rendering import folded, preformatted
+from ecs_plugins.common.text import one_line
 from ecs_plugins.memory.types import FreeEnergy, Namespace, SleepDecision, Tier
 
 ERASED = "erased"
@@ -107,6 +108,29 @@ class Memory(Record):
     def _repr_html_(self) -> str:
         """Return the memory as a notebook shows it."""
         return preformatted(self.shown())
+
+
+class Statement(NamedTuple):
+    """Text of a message, with who said it and when."""
+
+    id: str
+    text: str
+    speaker: str
+    role: str
+    at: float
+    asked: str
+    is_outdated: bool
+
+
+def statement_of(record: Memory) -> Statement:
+    """Return the text of a record with who said it and when."""
+    role = one_line(str(record.metadata.get("role") or record.role))
+    name = record.metadata.get("name")
+    speaker = f"{role} {one_line(name)}".strip() if isinstance(name, str) else role
+    # A recollection of one message has the id of that message in its provenance.
+    id = record.provenance[0] if len(record.provenance) == 1 else record.id
+    is_outdated = record.outdated_by is not None
+    return Statement(id, record.text, speaker, role, record.created, record.asked, is_outdated)
 
 
 class Memories(list[Memory]):

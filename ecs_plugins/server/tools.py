@@ -24,8 +24,8 @@ from ecs_plugins import __version__
 from ecs_plugins.common.aio import run_memory
 from ecs_plugins.common.inert import inert, inert_values
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError
-from ecs_plugins.integrations.notes import statements_behind
 from ecs_plugins.memory import EntropicMemory, Memory
+from ecs_plugins.memory.entropic import statements_behind
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.server.access import LOCAL_CLIENT, LOOPBACK, Callers
 from ecs_plugins.server.requests import (
