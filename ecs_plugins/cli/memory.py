@@ -76,19 +76,17 @@ def recall(
 def backup(
     db: Db,
     to: Annotated[Path, typer.Argument(help="The memory file to write; a new one.")],
-    as_json: JsonOption = False,
 ) -> None:
     """Copy the file as of now, also while it is used; the copy is a memory file too."""
     with _read(db) as memory:
         memory.admin.backup(to)
-    _print({"file": str(to)}, as_json, [f"a copy as of now in {to}"])
+    typer.echo(printable(f"a copy as of now in {to}"))
 
 
 @app.command()
 def restore(
     db: Db,
     backup: Annotated[Path, typer.Argument(help="A copy that `backup` wrote.")],
-    as_json: JsonOption = False,
 ) -> None:
     """Put a copy in the place of a memory file that nobody has open, its log included."""
     from ecs_plugins.memory.store.engines import restore as put_back
@@ -96,7 +94,7 @@ def restore(
     if is_address(db):
         raise InvalidInputError("a server's tables are restored with the server's own tools")
     put_back(backup, db)
-    _print({"file": str(db)}, as_json, [f"{db} is as it was in {backup}"])
+    typer.echo(printable(f"{db} is as it was in {backup}"))
 
 
 @app.command()
@@ -123,12 +121,11 @@ def export(
     db: Db,
     to: Annotated[Path, typer.Argument(help="The JSON lines file to write.")],
     namespace: Space = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write everything, or a namespace and those below it, to JSON lines."""
     with _open_to_erase(db) as memory:
         lines = memory.admin.export(to, namespace=_namespace(namespace) if namespace else None)
-    _print({"file": str(to), "lines": lines}, as_json, [f"{lines} lines in {to}"])
+    typer.echo(printable(f"{lines} lines in {to}"))
 
 
 @app.command("import")

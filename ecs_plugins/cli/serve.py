@@ -72,12 +72,6 @@ AllowHost = Annotated[
         "--allow-host", help="A name by which it is called, without a port; repeat it for more."
     ),
 ]
-AllowOrigin = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-origin", help="An origin of web pages, such as https://example.org; repeat it."
-    ),
-]
 MaxWaiting = Annotated[
     int, typer.Option(help="Requests at once; one more is answered with 503.", min=1)
 ]
@@ -91,10 +85,8 @@ def serve(
     port: Port = 8080,
     tokens: Tokens = None,
     allow_host: AllowHost = None,
-    allow_origin: AllowOrigin = None,
     max_waiting: MaxWaiting = 256,
     request_timeout: RequestTimeout = 60.0,
-    max_documents: Annotated[int, typer.Option(help="Documents of a request.", min=1)] = 1000,
     pool_size: Annotated[
         int, typer.Option(help="Documents that the model scores; the others only rank.", min=1)
     ] = 40,
@@ -122,8 +114,6 @@ def serve(
         loading,
         tokens=clients,
         hosts=allow_host or (),
-        origins=allow_origin or (),
-        max_documents=max_documents,
         bounds=Bounds(requests=max_waiting, seconds=request_timeout),
     )
     run(app, host, port, loading)
@@ -181,7 +171,6 @@ def mcp(
     port: Port = 8081,
     tokens: Tokens = None,
     allow_host: AllowHost = None,
-    allow_origin: AllowOrigin = None,
     max_waiting: MaxWaiting = 256,
     request_timeout: RequestTimeout = 60.0,
     max_items: Annotated[
@@ -218,7 +207,6 @@ def mcp(
             mcp_server(memory, shaper, turns=turns),
             clients,
             hosts=allow_host or (),
-            origins=allow_origin or (),
             bounds=Bounds(requests=max_waiting, seconds=request_timeout),
             turns=turns,
         )

@@ -82,19 +82,12 @@ class Callers:
     Attributes:
         tokens: Clients by bearer token; None answers this machine alone.
         hosts: Further host names of the server, without a port.
-        origins: Origins of web pages that may call it, such as ``https://example.org``.
         any_host: True if a client with a token may use any host name.
     """
 
     tokens: Mapping[str, str] | None = None
     hosts: Sequence[str] = ()
-    origins: Sequence[str] = ()
     any_host: bool = False
-
-    @property
-    def known_hosts(self) -> list[str]:
-        """Host names of the server."""
-        return [*LOOPBACK, *self.hosts]
 
     def refusal(self, scope: Scope) -> Response | None:
         """Return a refusal, or None; then the client's name is in the scope's state."""
@@ -113,21 +106,16 @@ class Callers:
         if self.any_host and self.tokens and not self.hosts:
             return None
         host = _without_port(headers.get("host", ""))
-        if host in self.known_hosts:
+        if host in (*LOOPBACK, *self.hosts):
             return None
         detail = f"{host!r} is no host name of this server; start it with --allow-host {host}"
         return JSONResponse({"detail": detail}, 421)
 
     def _refused_origin(self, headers: Headers) -> Response | None:
         origin = headers.get("origin")
-        if origin is None or origin in self.origins:
+        if origin is None or _without_port(urlsplit(origin).netloc) in LOOPBACK:
             return None
-        if _without_port(urlsplit(origin).netloc) in LOOPBACK:
-            return None
-        detail = (
-            f"pages of {origin} may not call this server; start it with --allow-origin {origin}"
-        )
-        return JSONResponse({"detail": detail}, 403)
+        return JSONResponse({"detail": f"pages of {origin} may not call this server"}, 403)
 
     def _client(self, headers: Headers) -> str | None:
         """Return the client whose token was sent."""

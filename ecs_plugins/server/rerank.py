@@ -90,7 +90,6 @@ def rerank_app(
     *,
     tokens: Mapping[str, str] | None = None,
     hosts: Sequence[str] = (),
-    origins: Sequence[str] = (),
     max_documents: int = 1000,
     bounds: Bounds | None = None,
 ) -> Service:
@@ -102,7 +101,6 @@ def rerank_app(
         tokens: Clients by bearer token (`read_tokens`); None answers this machine alone.
         hosts: Host names that clients may use, besides those of this machine; with tokens and
             without any, all of them.
-        origins: Origins of web pages that may call it.
         max_documents: Most documents of one request.
         bounds: Limits of requests.
     """
@@ -117,7 +115,7 @@ def rerank_app(
     return Service(
         Starlette(routes=routes),
         "rerank",
-        Callers(tokens, hosts, origins, any_host=True),
+        Callers(tokens, hosts, any_host=True),
         bounds,
         turns,
         is_ready=lambda: loading.ready,

@@ -27,7 +27,7 @@ from ecs_plugins.errors import EcsPluginsError, InvalidInputError
 from ecs_plugins.memory import EntropicMemory, Memory
 from ecs_plugins.memory.entropic import statements_behind
 from ecs_plugins.memory.store.messages import NewMessage
-from ecs_plugins.server.access import LOCAL_CLIENT, LOOPBACK, Callers
+from ecs_plugins.server.access import LOCAL_CLIENT, Callers
 from ecs_plugins.server.requests import (
     LONGEST_ANSWER,
     LONGEST_QUERY,
@@ -327,29 +327,21 @@ def mcp_app(
     tokens: Mapping[str, str] | None = None,
     *,
     hosts: Sequence[str] = (),
-    origins: Sequence[str] = (),
     bounds: Bounds | None = None,
     turns: Turns | None = None,
 ) -> Service:
     """Return the tools over streamable HTTP, at ``/mcp``, as an ASGI application.
 
     Every request stands alone, so no client can take up the session of another. It is called by
-    the names of this machine and by ``hosts``, and by pages of this machine and of ``origins``; the
-    protection of the SDK is on.
+    the names of this machine and by ``hosts``, and by pages of this machine: `Callers` checks both
+    in place of the SDK.
     """
     bounds = bounds or Bounds()
-    callers = Callers(tokens, hosts, origins)
-    security = TransportSecuritySettings(
-        allowed_hosts=[form for host in callers.known_hosts for form in (host, f"{host}:*")],
-        allowed_origins=[
-            *origins,
-            *(form for host in LOOPBACK for form in (f"http://{host}", f"http://{host}:*")),
-        ],
-    )
     app = server.streamable_http_app(
         stateless_http=True,
         json_response=True,
         max_request_body_size=bounds.bytes,
-        transport_security=security,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
+    callers = Callers(tokens, hosts)
     return Service(app, "mcp", callers, bounds, turns or Turns(), is_ready=server.is_ready)

@@ -190,7 +190,7 @@ def test_a_query_that_is_too_long_costs_nothing():
 
 def test_a_page_of_another_site_cannot_drive_a_server_without_tokens():
     body = json.dumps({"query": QUESTION, "texts": TEXTS})
-    client = calling(app(origins=["https://mine.example"]))
+    client = calling(app())
 
     def status(**headers):
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -200,7 +200,7 @@ def test_a_page_of_another_site_cannot_drive_a_server_without_tokens():
     assert status(origin="https://evil.example") == 403
     assert status(origin="null") == 403
     assert status(origin="http://localhost:3000") == 200
-    assert status(origin="https://mine.example", content_type="application/json") == 200
+    assert status(content_type="application/json") == 200
     stranger = calling(app(), "http://testserver")
     assert post(stranger, texts=TEXTS).status_code == 421
     named = calling(app(hosts=["ecs"]), "http://ecs")

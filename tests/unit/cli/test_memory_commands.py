@@ -80,7 +80,7 @@ def test_inspect_explains_an_item(run, add):
 def test_a_backup_holds_the_same_and_can_be_restored(run, add, tmp_path):
     add("the boat is blue")
     copy = tmp_path / "copy.db"
-    assert run("backup", str(copy), "--json") == {"file": str(copy)}
+    assert str(copy) in run("backup", str(copy))
     _, *of_copy = run("inspect", file="copy.db").splitlines()
     _, *of_original = run("inspect").splitlines()
     assert of_copy == of_original
