@@ -27,7 +27,7 @@ from ecs_plugins.server.access import Callers
 from ecs_plugins.server.service import Bounds, Service
 from ecs_plugins.server.turns import Turns
 from ecs_plugins.shaping import Attribution, ContextShaper, ShapedContext
-from ecs_plugins.shaping.attribution.page import checked_pieces
+from ecs_plugins.shaping.attribution.attributed import checked_pieces
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'",

@@ -23,7 +23,7 @@ from ecs_plugins.integrations.fields import (
 from ecs_plugins.integrations.plain import as_json
 from ecs_plugins.integrations.tracing import TracedDocument, span
 from ecs_plugins.lm.local import as_model
-from ecs_plugins.shaping.attribution.result import Attribution
+from ecs_plugins.shaping.attribution.attributed import Attribution
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.shaper import ContextShaper
 

@@ -13,10 +13,9 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.citing import Attributed
 from ecs_plugins.integrations.fields import METADATA_KEY
 from ecs_plugins.langchain.messages import UNMARKED
-from ecs_plugins.shaping.attribution.cited import AttributedStatement
-from ecs_plugins.shaping.attribution.cited import Citation as Evidence
-from ecs_plugins.shaping.attribution.marks import Edit, edited, moved
-from ecs_plugins.shaping.attribution.result import Attribution
+from ecs_plugins.shaping.attribution.attributed import AttributedStatement, Attribution
+from ecs_plugins.shaping.attribution.attributed import Citation as Evidence
+from ecs_plugins.shaping.attribution.statements import Edit, edited, moved
 
 
 def as_message(answer: object) -> AIMessage:

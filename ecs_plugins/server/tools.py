@@ -37,7 +37,7 @@ from ecs_plugins.server.requests import (
 from ecs_plugins.server.service import Bounds, Service
 from ecs_plugins.server.turns import Turns
 from ecs_plugins.shaping import ContextShaper
-from ecs_plugins.shaping.attribution.result import Attribution
+from ecs_plugins.shaping.attribution.attributed import Attribution
 
 PREFIX = "mcp"
 """First label of every client's namespace; the second is its name."""

@@ -1,4 +1,4 @@
-from .attribution.result import Attribution as Attribution
+from .attribution.attributed import Attribution as Attribution
 from .config import ShapingConfig as ShapingConfig
 from .diagnostics import LabelledExample as LabelledExample
 from .diagnostics import ModelDiagnostics as ModelDiagnostics

@@ -33,9 +33,8 @@ from ecs_plugins.shaping.acceptance import (
     Scorer,
     Sizes,
 )
-from ecs_plugins.shaping.attribution.attributing import attribute_answer
-from ecs_plugins.shaping.attribution.judging import as_judge
-from ecs_plugins.shaping.attribution.result import Attribution
+from ecs_plugins.shaping.attribution.attributed import Attribution
+from ecs_plugins.shaping.attribution.attributing import as_judge, attribute_answer
 from ecs_plugins.shaping.choosing import Beyond, Budget, prune_kept
 from ecs_plugins.shaping.config import (
     SEED,

@@ -14,7 +14,7 @@ from itertools import filterfalse
 from typing import Final
 
 from ecs_plugins.common.text import sentence_spans
-from ecs_plugins.shaping.attribution.quantities import Kind, Value, values_of
+from ecs_plugins.shaping.attribution.quantities import Value, values_of
 from ecs_plugins.shaping.attribution.wording import (
     Span,
     Word,
@@ -163,7 +163,7 @@ class Sentence:
         content = _outside(_content_of(self.text), values)
         magnitudes: set[float] = set()
         for value in values:
-            magnitudes.update(value.magnitudes)
+            magnitudes.update(value.numbers, value.written)
         read = {
             "words": tuple(words_of(self.text)),
             "content": content,
@@ -183,8 +183,7 @@ class Sentence:
 
     def has_value(self, value: Value) -> bool:
         """Return True if the sentence has the value, in any unit."""
-        is_literal = value.kind not in (Kind.CLOCK, Kind.DECADE)
-        if is_literal and self.magnitudes.isdisjoint(value.magnitudes):
+        if self.magnitudes.isdisjoint((*value.numbers, *value.written)):
             return False
         return any(map(value.is_same, self.values))
 

@@ -1,7 +1,10 @@
-"""Statements of an answer, each with the sentence it needs to be understood.
+"""Statements of an answer, each with the sentence it needs, and marks such as ``[1]``.
 
 Sentences, list items and table rows are statements; questions, code and refusals state nothing. A
 refusal at the start of a sentence leaves the rest of it. Marks of citations are not read.
+
+A mark of the answer that numbers passages would be read as one of ours, so these are removed as
+soon as there are some of ours. Other brackets stay: years, notes, links, lists of sources, code.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from ecs_plugins.shaping.sentences import Piece, pieces_of
 
 MARK = re.compile(r"\s?\[\^?\d{1,3}(?:\s*[,;–-]\s*\^?\d{1,3})*\]")
 """A mark of a citation, with the white space before it."""
+_LITERAL = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]+`|\b\w+://\S+", re.DOTALL)
+"""Code, and addresses."""
+_NUMBER = re.compile(r"\d+")
 _SPACE = re.compile(r"\s+")
 _ITEM = re.compile(r"\s*(?:[-*•+‣]|\d{1,3}[.)])\s+")
 _CODE = re.compile(r"\s*(?:```|~~~)")
@@ -37,6 +43,21 @@ _REFUSAL = re.compile(
         |unanswerable)""",
     re.VERBOSE | re.IGNORECASE,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A span of an answer, and the text that replaces it.
+
+    Attributes:
+        start: Its first character.
+        end: One past its last; equal to ``start`` for an insertion.
+        text: The replacement.
+    """
+
+    start: int
+    end: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +148,55 @@ def _lead(answer: str, pieces: Sequence[Piece], piece: Piece) -> str:
         if text:
             texts.append(text)
     return " ".join(texts)
+
+
+def edited(text: str, edits: Sequence[Edit]) -> str:
+    """Return a text after its edits, which are in reading order."""
+    parts: list[str] = []
+    end = 0
+    for edit in edits:
+        parts.append(text[end : edit.start])
+        parts.append(edit.text)
+        end = edit.end
+    parts.append(text[end:])
+    return "".join(parts)
+
+
+def moved(place: int, edits: Sequence[Edit]) -> int:
+    """Return where a place of a text is after its edits; insertions there follow it."""
+    shift = 0
+    for edit in edits:
+        if edit.start >= place:
+            break
+        gone = min(edit.end, place) - edit.start
+        shift += len(edit.text) - gone
+    return place + shift
+
+
+def old_marks(answer: str, passages: int) -> list[Edit]:
+    """Return edits that remove the marks of the answer that number passages."""
+    literal = [match.span() for match in _LITERAL.finditer(answer)]
+    edits: list[Edit] = []
+    for mark in MARK.finditer(answer):
+        start, end = mark.span()
+        is_literal = any(first <= start < last for first, last in literal)
+        if is_literal or _is_other_bracket(answer, mark):
+            continue
+        if _numbers_passages(mark.group(), passages):
+            edits.append(Edit(start, end, ""))
+    return edits
+
+
+def _numbers_passages(mark: str, passages: int) -> bool:
+    """Return True if there is a passage for every number of a mark."""
+    numbers = [int(digits) for digits in _NUMBER.findall(mark)]
+    return min(numbers) >= 1 and max(numbers) <= passages
+
+
+def _is_other_bracket(answer: str, mark: re.Match[str]) -> bool:
+    """Return True for a link of Markdown, or a mark that begins a line of sources."""
+    behind = mark.end()
+    if answer.startswith(("(", ":"), behind):
+        return True
+    _, _, line = answer[:behind].rpartition("\n")
+    return line.lstrip() == mark.group().lstrip()

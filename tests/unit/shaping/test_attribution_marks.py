@@ -6,10 +6,8 @@ import pytest
 
 from ecs_plugins import ContextShaper, FakeLanguageModel
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.shaping.attribution.cited import AttributedStatement, Citation
-from ecs_plugins.shaping.attribution.marks import Edit, edited, moved
-from ecs_plugins.shaping.attribution.result import Attribution
-from ecs_plugins.shaping.attribution.statements import statements_of
+from ecs_plugins.shaping.attribution.attributed import AttributedStatement, Attribution, Citation
+from ecs_plugins.shaping.attribution.statements import Edit, edited, moved, statements_of
 
 QUESTION = "Who built the Eiffel Tower?"
 PASSAGES = [
@@ -82,7 +80,7 @@ def test_page_underlines_the_words_that_decided(shaper):
     assert re.search(r'class="decides"[^>]*title="unverified">Bob<', page)
     assert page.index("passage 2<") < page.index("passage 1<")
     quote = attribution.statements[0].citations[0].quote
-    assert re.search(rf'style="background: hsl\(214[^>]*>{re.escape(quote)}</span>', passages)
+    assert re.search(rf'style="background: hsl\(\d+ [^>]*>{re.escape(quote)}</span>', passages)
     assert 'href="#p1"' in page
     assert 'id="p1"' in page
 

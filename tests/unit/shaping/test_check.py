@@ -159,6 +159,25 @@ def test_statement_is_compared_with_its_sentence(answer, check):
     assert checked(answer).check == check
 
 
+@pytest.mark.parametrize(
+    ("answer", "passage", "check"),
+    [
+        ("Refunds take a week.", "Refunds take five business days.", "unverified"),
+        ("Refunds take 5 days.", "Refunds take five business days.", "unverified"),
+        ("Refunds take 5 working days.", "Refunds take 5 business days.", "unverified"),
+        ("Refunds take 7 business days.", "Refunds take five business days.", "conflict"),
+        ("Refunds take 5 business days.", "Refunds take five business days.", "consistent"),
+        ("Storage costs 3 cubic metres.", "Storage costs 3 square metres.", "unverified"),
+        ("The trial lasts a month.", "The trial lasts 30 days.", "unverified"),
+        ("The trial lasts a month.", "The trial lasts 60 days.", "conflict"),
+        ("The trial lasts a quarter of an hour.", "The trial lasts 15 minutes.", "consistent"),
+        ("The trail is 1234567.1 km long.", "The trail is 1234567.9 km long.", "conflict"),
+    ],
+)
+def test_amounts_are_compared_by_unit_and_its_qualifier(answer, passage, check):
+    assert checked(answer, [passage], answer).check == check
+
+
 @pytest.mark.parametrize("number", [1, 4, 20])
 def test_irrelevant_passages_change_no_check(number):
     others = (IRRELEVANT * 5)[:number]
