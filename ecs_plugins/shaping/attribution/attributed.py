@@ -170,7 +170,11 @@ class Attribution:
         for index in (*self.cited, *others):
             spans = [each for each in self.citations if each.passage == index]
             pieces = _cut(passages[index], spans)
-            card: dict[str, object] = {"index": index, "number": self.numbers.get(index), "pieces": pieces}
+            card: dict[str, object] = {
+                "index": index,
+                "number": self.numbers.get(index),
+                "pieces": pieces,
+            }
             cards.append(card)
         deciding = chain.from_iterable(each.decided_by for each in self.statements)
         return rendered(
