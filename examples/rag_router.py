@@ -24,7 +24,7 @@ from ecs_plugins.frontier import (
 from ecs_plugins.frontier.answering import as_answer_model
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.langchain import FrontierRouter
-from ecs_plugins.langchain.context import as_context
+from ecs_plugins.langchain.chains import as_context
 from ecs_plugins.lm import LocalLM
 
 DATA = Path(__file__).parent / "data"

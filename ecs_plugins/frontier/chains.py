@@ -14,6 +14,7 @@ import contextvars
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass, field
@@ -28,8 +29,9 @@ from ecs_plugins.common.files import as_path, private, write_atomically
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.cost import ConfigValue, PointKey, config_json, label_of
+from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.identity import fingerprint
-from ecs_plugins.frontier.strategies.base import AnsweringStrategy
+from ecs_plugins.frontier.strategies.base import Answered, AnsweringStrategy, Prepared
 from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, ModelCall, reported_usage
 from ecs_plugins.tokens import Stage, TokenLedger
 
@@ -97,6 +99,7 @@ class CallCounter:
         tokens: Of all calls.
         calls: Each of them.
         unknown: Calls that neither reported their tokens nor could be counted.
+        started: When the count began, by `time.perf_counter`.
     """
 
     stage: Stage
@@ -104,6 +107,7 @@ class CallCounter:
     tokens: TokenLedger = field(default_factory=TokenLedger)
     calls: list[ModelCall] = field(default_factory=list)
     unknown: int = 0
+    started: float = field(default_factory=time.perf_counter)
 
     def add_call(self, prompt: str, reply: str, message: object = None) -> None:
         """Count one call: as it reports, else by ``count_tokens``."""
@@ -126,8 +130,9 @@ class CallCounter:
         self.calls += cost.calls
         self.unknown += cost.unknown
 
-    def cost(self, seconds: float) -> ContextCost:
-        """Return the count as the cost of a context."""
+    def cost(self) -> ContextCost:
+        """Return the count until now as the cost of a context."""
+        seconds = time.perf_counter() - self.started
         return ContextCost(self.tokens, tuple(self.calls), seconds, self.unknown)
 
     def check(self, label: str) -> None:
@@ -427,24 +432,68 @@ class RoutedChain:
         Raises:
             ConfigurationError: The adapter of its framework is not loaded.
         """
-        for fits, measured in _adapters:
-            if fits(self.answer):
-                return measured(self)
+        for adapter in _adapters:
+            if adapter.fits(self.answer):
+                return MeasuredChain(self, adapter)
         raise ConfigurationError(
             f"{self.label} is of a framework whose adapter is not loaded; import RoutedChain from "
             "ecs_plugins.langchain or ecs_plugins.llama_index"
         )
 
 
-_Adapter = tuple[Callable[[object], bool], Callable[[RoutedChain], AnsweringStrategy]]
-_adapters: list[_Adapter] = []
+class ChainAdapter(NamedTuple):
+    """Functions by which a framework runs the chains of a user.
+
+    Attributes:
+        fits: Returns True for an answer that the framework runs.
+        prepare: Runs stage 1 of a chain for a context.
+        answer: Answers a question from a chain's preparation, and counts the calls.
+    """
+
+    fits: Callable[[object], bool]
+    prepare: Callable[[RoutedChain, Context], ChainPreparation]
+    answer: Callable[[RoutedChain, Prepared, str, CallCounter], Any]
 
 
-def register_adapter(
-    fits: Callable[[object], bool], measured: Callable[[RoutedChain], AnsweringStrategy]
-) -> None:
+_adapters: list[ChainAdapter] = []
+
+
+def register_adapter(adapter: ChainAdapter) -> None:
     """Let a framework measure the chains whose answer it runs."""
-    _adapters.append((fits, measured))
+    _adapters.append(adapter)
+
+
+class MeasuredChain:
+    """A `RoutedChain` as a strategy that answers by itself."""
+
+    def __init__(self, chain: RoutedChain, adapter: ChainAdapter) -> None:
+        self.name = chain.name
+        self.config: Mapping[str, ConfigValue] = dict(chain.settings or {})
+        self.routable = chain.routable
+        self._chain = chain
+        self._adapter = adapter
+
+    def prepare(self, context: Context) -> Prepared:
+        """Run stage 1, always anew: its cost is measured."""
+        if self._chain.prepare is None:
+            return Prepared(context)
+        made = self._adapter.prepare(self._chain, context)
+        cost = made.cost
+        return Prepared(context, "", cost.tokens, cost.seconds, value=made.value, calls=cost.calls)
+
+    def answer(self, prepared: Prepared, question: str) -> Answered:
+        """Run stage 2."""
+        counter = CallCounter(Stage.QUERY, self._chain.count_tokens)
+        text = self._adapter.answer(self._chain, prepared, question, counter)
+        counter.check(self._chain.label)
+        cost = counter.cost()
+        return Answered(
+            text,
+            cost.tokens,
+            cost.seconds,
+            calls=max(1, len(cost.calls)),
+            answer_field=self._chain.answer_field,
+        )
 
 
 def _runs(part: object, *names: str) -> bool:

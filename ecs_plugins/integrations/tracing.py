@@ -91,21 +91,6 @@ def trace_attributes(values: Mapping[str, Any], prefix: str = "ecs_plugins.front
             trace.get_current_span().set_attribute(f"{prefix}.{name}", value)
 
 
-def record_metrics(values: Mapping[str, float], label: str) -> None:
-    """Record values in histograms, by the chosen strategy."""
-    if _opentelemetry() is None:
-        return
-    for name, value in values.items():
-        _histogram(f"ecs_plugins.frontier.{name}").record(value, {"label": label})
-
-
-@cache
-def _histogram(name: str) -> Any:
-    from opentelemetry import metrics
-
-    return metrics.get_meter("ecs_plugins").create_histogram(name)
-
-
 @cache
 def _opentelemetry() -> Any:
     # Looked for once: a package that is not there is sought anew at every import.

@@ -1,12 +1,13 @@
-"""Chains of your own as LangChain Runnables: a stage 1 once per context, and its answer.
+"""First steps of routed chains: a measured strategy's context, or a preparation of one's own.
 
-A translation only: `ecs_plugins.frontier.chains` keeps the preparations.
+A translation only: `ecs_plugins.frontier` prepares, builds and keeps. The cost of a step is a
+custom event, which a `FrontierRouter` counts.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -19,15 +20,25 @@ from langchain_core.callbacks import (
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, RunnableSequence
+from langchain_core.runnables import (
+    Runnable,
+    RunnableConfig,
+    RunnableLambda,
+    RunnableSequence,
+    RunnableSerializable,
+)
 from langchain_core.runnables.base import coerce_to_runnable
-from langchain_core.runnables.config import patch_config, run_in_executor
+from langchain_core.runnables.config import run_in_executor
+from pydantic import Field
 from typing_extensions import override
 
-from ecs_plugins.frontier.building import building
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.answering import TokenCounter
+from ecs_plugins.frontier.building import ContextBuilder, building
 from ecs_plugins.frontier.chains import (
     NOTHING_PAID,
     CallCounter,
+    ChainAdapter,
     ChainPreparation,
     ContextCost,
     CountsCalls,
@@ -36,147 +47,219 @@ from ecs_plugins.frontier.chains import (
     run_coroutine,
 )
 from ecs_plugins.frontier.chains import RoutedChain as RoutedChain
-from ecs_plugins.frontier.cost import ConfigValue, config_json
+from ecs_plugins.frontier.cost import PointKey, config_json
 from ecs_plugins.frontier.data import Context
-from ecs_plugins.frontier.strategies.base import Answered, Prepared
-from ecs_plugins.langchain.answering import AnsweringRunnable
-from ecs_plugins.langchain.compressor import WritableFields
-from ecs_plugins.langchain.context import CONTEXT_EVENT, as_context, namespace_of, question_of
+from ecs_plugins.frontier.data import Document as ContextDocument
+from ecs_plugins.frontier.strategies.base import Prepared
+from ecs_plugins.integrations.routers import tenant_of
+from ecs_plugins.langchain.compressor import WritableFields, checked_documents
 from ecs_plugins.tokens import Stage
 
+CONTEXT_EVENT = "frontier_context"
+"""Name of the custom event with the tokens of preparing and building a context."""
 
-class ChainRunnable(WritableFields, AnsweringRunnable):
-    """A `RoutedChain` that prepares its context and answers, as a traced run.
+
+class FrontierContext(WritableFields, RunnableSerializable[Any, Any]):
+    """Builds the context of one strategy: ``{question, documents} -> {question, context}``.
+
+    Other keys of the input are passed on, so a prompt behind it may use them.
 
     Attributes:
-        chain: Its two stages.
+        strategy: Name of the strategy.
+        config: Its configuration.
+        llm: Writes compressions.
+        scorer: The local model of ECS: a `LanguageModel`, a name, or None for the bundled one.
+        embedder: An `Embedder` or LangChain ``Embeddings``, for dense retrieval and ECS.
+        cache_dir: Where compressions are kept; None keeps them for the life of the process.
+        count_tokens: Tokens of each text, for an ``llm`` that does not report them.
+        builder: What builds, where several share it.
+    """
+
+    strategy: str
+    config: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
+    llm: Any = None
+    scorer: Any = None
+    embedder: Any = None
+    cache_dir: str | None = None
+    count_tokens: TokenCounter | None = None
+    builder: ContextBuilder = Field(default=None, exclude=True, repr=False)  # type: ignore[assignment]
+
+    @override
+    def model_post_init(self, context: Any, /) -> None:
+        """Make the builder, unless it is shared."""
+        if self.builder is None:
+            self.builder = ContextBuilder(
+                self.llm,
+                scorer=self.scorer,
+                embedder=self.embedder,
+                cache_dir=self.cache_dir,
+                count_tokens=self.count_tokens,
+            )
+
+    @override
+    def invoke(
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Build the context as a traced run.
+
+        Raises:
+            InvalidInputError: The input has no question or no documents.
+        """
+        built: dict[str, Any] = self._call_with_config(self._build, input, config, **kwargs)
+        return built
+
+    def _build(
+        self,
+        input: Any,
+        run_manager: CallbackManagerForChainRun,
+        config: RunnableConfig,
+    ) -> dict[str, Any]:
+        del run_manager
+        if not isinstance(input, Mapping) or "question" not in input or "documents" not in input:
+            raise InvalidInputError(
+                'a context strategy takes {"question": str, "documents": [Document, ...]}; give '
+                "the router documents=... or retriever=..., or put them into its input"
+            )
+        built = self.builder.build(
+            self.strategy,
+            self.config,
+            as_context(input["documents"]),
+            question_of(input),
+            namespace_of(config),
+        )
+        _report((self.strategy, config_json(self.config)), built.cost, config)
+        return {**input, "context": built.text}
+
+
+class ChainPreparer(RunnableSerializable[Any, Any]):
+    """Step of a `RoutedChain` that prepares the documents of an input under ``prepared``.
+
+    Attributes:
+        chain: The chain.
     """
 
     chain: Any
 
     @override
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """Prepare the context unless that is done, and answer.
+    def invoke(
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Prepare the documents unless that is done.
 
         Raises:
-            InvalidInputError: It prepares, and the input has no question.
+            InvalidInputError: The input has no question.
         """
-        return self._call_with_config(self._invoke, input, config, **kwargs)
+        return self._call_with_config(self._prepare, input, config)
 
-    def _invoke(
+    @override
+    async def ainvoke(
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """`invoke` off the event loop."""
+        return await self._acall_with_config(self._aprepare, input, config)
+
+    def _prepare(
         self,
         input: Any,
         run_manager: CallbackManagerForChainRun,
         config: RunnableConfig,
-        context_id: str = "",
-        **kwargs: Any,
     ) -> Any:
-        child = patch_config(config, callbacks=run_manager.get_child())
-        given = self._with_prepared(input, child, context_id)
-        return self.chain.answer.invoke(given, child, **kwargs)
+        del run_manager
+        given, documents, key = self._asked(input, config)
+        make = partial(_prepared, self.chain, documents, config)
+        return self._reported(given, self.chain.store.prepared(key, make), config)
 
-    async def _ainvoke(
+    async def _aprepare(
         self,
         input: Any,
         run_manager: AsyncCallbackManagerForChainRun,
         config: RunnableConfig,
-        context_id: str = "",
-        **kwargs: Any,
     ) -> Any:
-        child = patch_config(config, callbacks=run_manager.get_child())
-        given = await self._awith_prepared(input, child, context_id)
-        return await self.chain.answer.ainvoke(given, child, **kwargs)
-
-    def _stream(
-        self,
-        inputs: Iterator[Any],
-        run_manager: CallbackManagerForChainRun,
-        config: RunnableConfig,
-        context_id: str = "",
-        **kwargs: Any,
-    ) -> Iterator[Any]:
-        child = patch_config(config, callbacks=run_manager.get_child())
-        given = self._with_prepared(next(inputs), child, context_id)
-        yield from self.chain.answer.stream(given, child, **kwargs)
-
-    async def _astream(
-        self,
-        inputs: AsyncIterator[Any],
-        run_manager: AsyncCallbackManagerForChainRun,
-        config: RunnableConfig,
-        context_id: str = "",
-        **kwargs: Any,
-    ) -> AsyncIterator[Any]:
-        child = patch_config(config, callbacks=run_manager.get_child())
-        given = await self._awith_prepared(await anext(inputs), child, context_id)
-        async for chunk in self.chain.answer.astream(given, child, **kwargs):
-            yield chunk
-
-    def holds(self, documents: list[Document], context_id: str, namespace: tuple[str, ...]) -> bool:
-        """Return True if the preparation of a context is there."""
-        key = _key_of(self.chain, documents, context_id, namespace)
-        return bool(self.chain.store.holds(key))
-
-    def _with_prepared(self, input: Any, config: RunnableConfig, context_id: str) -> Any:
-        """Return the input with the preparation of its documents."""
-        if self.chain.prepare is None:
-            return input
-        given = _as_mapping(input)
-        documents = list(given.get("documents") or ())
-        key = self._key(given, documents, config, context_id)
-        kept = self.chain.store.prepared(key, lambda: _prepared(self.chain, documents, config))
-        self._report(kept, config)
-        return {**given, "prepared": kept.value}
-
-    async def _awith_prepared(self, input: Any, config: RunnableConfig, context_id: str) -> Any:
-        if self.chain.prepare is None:
-            return input
-        given = _as_mapping(input)
-        documents = list(given.get("documents") or ())
-        key = self._key(given, documents, config, context_id)
-
-        async def make() -> ChainPreparation:
-            return await _aprepared(self.chain, documents, config)
-
+        del run_manager
+        given, documents, key = self._asked(input, config)
+        make = partial(_aprepared, self.chain, documents, config)
         kept = await self.chain.store.aprepared(key, make)
-        await run_in_executor(config, self._report, kept, config)
+        return await run_in_executor(config, self._reported, given, kept, config)
+
+    def _asked(
+        self,
+        input: Any,
+        config: RunnableConfig,
+    ) -> tuple[Mapping[str, Any], list[Document], PreparationKey]:
+        # A chain may find its documents by itself.
+        given = input if isinstance(input, Mapping) else {"question": question_of(input)}
+        documents = list(given.get("documents") or ())
+        context_id = config.get("configurable", {}).get("context_id") or given.get("context_id")
+        key = _key_of(self.chain, documents, str(context_id or ""), namespace_of(config))
+        return given, documents, key
+
+    def _reported(
+        self,
+        given: Mapping[str, Any],
+        kept: ChainPreparation,
+        config: RunnableConfig,
+    ) -> dict[str, Any]:
+        _report(self.chain.key, NOTHING_PAID if kept.found else kept.cost, config)
         return {**given, "prepared": kept.value}
 
-    def _key(
-        self,
-        input: Mapping[str, Any],
-        documents: list[Document],
-        config: RunnableConfig,
-        context_id: str,
-    ) -> PreparationKey:
-        given = context_id or str(input.get("context_id") or "")
-        return _key_of(self.chain, documents, given, namespace_of(config))
 
-    def _report(self, kept: ChainPreparation, config: RunnableConfig) -> None:
-        cost = NOTHING_PAID if kept.found else kept.cost
-        event = {"strategy": self.chain.name, "config": dict(self.chain.settings), **cost.to_dict()}
-        dispatch_custom_event(CONTEXT_EVENT, event, config=config)
+def as_runnable(chain: RoutedChain | Runnable[Any, Any], **keywords: Any) -> Runnable[Any, Any]:
+    """Return a chain as a Runnable whose answer is called with some keywords."""
+    if not isinstance(chain, RoutedChain):
+        return chain.bind(**keywords)
+    answer: Runnable[Any, Any] = coerce_to_runnable(chain.answer).bind(**keywords)
+    return answer if chain.prepare is None else ChainPreparer(chain=chain) | answer
 
 
-def as_runnable(chain: object) -> object:
-    """Return a `RoutedChain` as a Runnable, and anything else as it is."""
-    return ChainRunnable(chain=chain) if isinstance(chain, RoutedChain) else chain
-
-
-def _as_mapping(input: Any) -> Mapping[str, Any]:
-    """Return an input with a question; a chain may find its documents by itself."""
-    return input if isinstance(input, Mapping) else {"question": question_of(input)}
+def is_prepared(
+    chain: RoutedChain | Runnable[Any, Any],
+    documents: list[Document],
+    context_id: str,
+    namespace: tuple[str, ...],
+) -> bool | None:
+    """Return True if stage 1 of a chain is there; None if it cannot be looked up."""
+    if isinstance(chain, RoutedChain):
+        if chain.prepare is None:
+            return None
+        return chain.store.holds(_key_of(chain, documents, context_id, namespace))
+    step = chain.first if isinstance(chain, RunnableSequence) else chain
+    if not isinstance(step, FrontierContext) or not documents:
+        return None
+    key = (step.strategy, config_json(step.config))
+    return step.builder.holds(key, as_context(documents), namespace)
 
 
 def _key_of(
-    chain: RoutedChain, documents: list[Document], context_id: str, namespace: tuple[str, ...]
+    chain: RoutedChain,
+    documents: list[Document],
+    context_id: str,
+    namespace: tuple[str, ...],
 ) -> PreparationKey:
     content = as_context(documents).id if documents else ""
     return chain.preparation_key(namespace, context_id, content)
 
 
+def _report(
+    key: PointKey,
+    cost: ContextCost,
+    config: RunnableConfig,
+) -> None:
+    dispatch_custom_event(CONTEXT_EVENT, {"point": key, **cost.to_dict()}, config=config)
+
+
 def _prepared(
-    chain: RoutedChain, documents: list[Document], config: RunnableConfig
+    chain: RoutedChain,
+    documents: list[Document],
+    config: RunnableConfig,
 ) -> ChainPreparation:
     """Run stage 1, and count its calls."""
     prepare = coerce_to_runnable(chain.prepare)
@@ -184,25 +267,23 @@ def _prepared(
         prepared: ChainPreparation = run_coroutine(_aprepared(chain, documents, config))
         return prepared
     counter = CallCounter(Stage.PREPARE, chain.count_tokens)
-    began = time.perf_counter()
+    counted = prepare.with_config(callbacks=[CallbackCounter(counter)])
     with building():  # so that the router does not count these calls as well
-        value = prepare.with_config(callbacks=[CallbackCounter(counter)]).invoke(
-            {"documents": documents}, config
-        )
-    return ChainPreparation(_plain(value), counter.cost(time.perf_counter() - began))
+        value = counted.invoke({"documents": documents}, config)
+    return ChainPreparation(_plain(value), counter.cost())
 
 
 async def _aprepared(
-    chain: RoutedChain, documents: list[Document], config: RunnableConfig
+    chain: RoutedChain,
+    documents: list[Document],
+    config: RunnableConfig,
 ) -> ChainPreparation:
     prepare = coerce_to_runnable(chain.prepare)
     counter = CallCounter(Stage.PREPARE, chain.count_tokens)
-    began = time.perf_counter()
+    counted = prepare.with_config(callbacks=[CallbackCounter(counter)])
     with building():
-        value = await prepare.with_config(callbacks=[CallbackCounter(counter)]).ainvoke(
-            {"documents": documents}, config
-        )
-    return ChainPreparation(_plain(value), counter.cost(time.perf_counter() - began))
+        value = await counted.ainvoke({"documents": documents}, config)
+    return ChainPreparation(_plain(value), counter.cost())
 
 
 def _is_only_async(runnable: Runnable[Any, Any]) -> bool:
@@ -211,51 +292,51 @@ def _is_only_async(runnable: Runnable[Any, Any]) -> bool:
     return isinstance(runnable, RunnableLambda) and not hasattr(runnable, "func")
 
 
-class MeasuredChain:
-    """A `RoutedChain` of Runnables as a strategy that answers by itself."""
-
-    def __init__(self, chain: RoutedChain) -> None:
-        self.name = chain.name
-        self.config: Mapping[str, ConfigValue] = dict(chain.settings or {})
-        self.routable = chain.routable
-        self._chain = chain
-
-    def prepare(self, context: Context) -> Prepared:
-        """Run stage 1, always anew: its cost is measured."""
-        if self._chain.prepare is None:
-            return Prepared(context)
-        made = _prepared(self._chain, _documents(context), {})
-        cost = made.cost
-        return Prepared(context, "", cost.tokens, cost.seconds, value=made.value, calls=cost.calls)
-
-    def answer(self, prepared: Prepared, question: str) -> Answered:
-        """Run stage 2."""
-        counter = CallCounter(Stage.QUERY, self._chain.count_tokens)
-        given: dict[str, Any] = {
-            "question": question,
-            "documents": _documents(prepared.context),
-            "context_id": prepared.context.id,
-        }
-        if self._chain.prepare is not None:
-            given["prepared"] = prepared.value
-        began = time.perf_counter()
-        config: RunnableConfig = {"callbacks": [CallbackCounter(counter)]}
-        if _is_only_async(self._chain.answer):
-            output = run_coroutine(self._chain.answer.ainvoke(given, config))
-        else:
-            output = self._chain.answer.invoke(given, config)
-        seconds = time.perf_counter() - began
-        counter.check(self._chain.label)
-        return Answered(
-            _plain(output),
-            counter.tokens,
-            seconds,
-            calls=max(1, len(counter.calls)),
-            answer_field=self._chain.answer_field,
-        )
+# Calibration.
 
 
-register_adapter(lambda answer: isinstance(answer, Runnable), MeasuredChain)
+def _prepare_context(chain: RoutedChain, context: Context) -> ChainPreparation:
+    return _prepared(chain, _documents(context), {})
+
+
+def _answer(
+    chain: RoutedChain,
+    prepared: Prepared,
+    question: str,
+    counter: CallCounter,
+) -> Any:
+    context = prepared.context
+    given: dict[str, Any] = {
+        "question": question,
+        "documents": _documents(context),
+        "context_id": context.id,
+    }
+    if chain.prepare is not None:
+        given["prepared"] = prepared.value
+    config: RunnableConfig = {"callbacks": [CallbackCounter(counter)]}
+    answer = coerce_to_runnable(chain.answer)
+    if _is_only_async(answer):
+        return _plain(run_coroutine(answer.ainvoke(given, config)))
+    return _plain(answer.invoke(given, config))
+
+
+def _documents(context: Context) -> list[Document]:
+    return [
+        Document(document.text, metadata={"title": document.title})
+        for document in context.documents
+    ]
+
+
+def _plain(output: Any) -> Any:
+    """Return the text of a message, and anything else as it is."""
+    return output.text if isinstance(output, BaseMessage) else output
+
+
+def _is_runnable(answer: object) -> bool:
+    return isinstance(answer, Runnable)
+
+
+register_adapter(ChainAdapter(_is_runnable, _prepare_context, _answer))
 
 
 class CallbackCounter(BaseCallbackHandler):
@@ -276,16 +357,33 @@ class CallbackCounter(BaseCallbackHandler):
 
     @override
     def on_llm_start(
-        self, serialized: dict[str, Any], prompts: list[str], *, run_id: UUID, **kwargs: Any
+        self,
+        serialized: dict[str, Any],
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        **kwargs: Any,
     ) -> None:
         self._prompts[run_id] = prompts
 
     @override
-    def on_llm_new_token(self, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
+    def on_llm_new_token(
+        self,
+        token: Any,
+        *,
+        run_id: UUID,
+        **kwargs: Any,
+    ) -> None:
         self._texts[run_id] = self._texts.get(run_id, "") + str(token)
 
     @override
-    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+    def on_llm_end(
+        self,
+        response: LLMResult,
+        *,
+        run_id: UUID,
+        **kwargs: Any,
+    ) -> None:
         prompts = self._prompts.pop(run_id, ())
         for prompt, generations in zip(prompts, response.generations, strict=False):
             if not generations:
@@ -298,7 +396,13 @@ class CallbackCounter(BaseCallbackHandler):
             self._query.add_call(prompt, generations[0].text, message)
 
     @override
-    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+    def on_llm_error(
+        self,
+        error: BaseException,
+        *,
+        run_id: UUID,
+        **kwargs: Any,
+    ) -> None:
         if isinstance(error, Exception):
             self._prompts.pop(run_id, None)  # the provider failed; nothing was answered
         else:
@@ -314,10 +418,16 @@ class CallbackCounter(BaseCallbackHandler):
             self._query.add_call(prompt, self._texts.get(run_id, ""))
 
     @override
-    def on_custom_event(self, name: str, data: Any, *, run_id: UUID, **kwargs: Any) -> None:
+    def on_custom_event(
+        self,
+        name: str,
+        data: Any,
+        *,
+        run_id: UUID,
+        **kwargs: Any,
+    ) -> None:
         if name == CONTEXT_EVENT:
-            key = (data["strategy"], config_json(data["config"]))
-            self._query.add_context(key, ContextCost.from_dict(data))
+            self._query.add_context(data["point"], ContextCost.from_dict(data))
 
     def _is_counted(self, response: LLMResult) -> bool:
         """Return True for a prompt of a batch whose tokens came with the first one."""
@@ -328,13 +438,35 @@ class CallbackCounter(BaseCallbackHandler):
         return self._has_batch_report and usage == {}
 
 
-def _documents(context: Context) -> list[Document]:
-    return [
-        Document(document.text, metadata={"title": document.title})
-        for document in context.documents
-    ]
+# Inputs.
 
 
-def _plain(output: Any) -> Any:
-    """Return the text of a message, and anything else as it is."""
-    return output.text if isinstance(output, BaseMessage) else output
+def namespace_of(config: RunnableConfig) -> tuple[str, ...]:
+    """Return the tenant of a run: ``config["configurable"]["namespace"]``, a name or several.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    return tenant_of(config.get("configurable", {}).get("namespace"))
+
+
+def as_context(documents: Sequence[Document]) -> Context:
+    """Return the engine's context of LangChain documents; their title is in ``metadata["title"]``.
+
+    Raises:
+        InvalidInputError: There is no document with text.
+    """
+    found = checked_documents(documents)
+    titles = [str(document.metadata.get("title") or "") for document in found]
+    texts = [document.page_content for document in found]
+    return Context(tuple(map(ContextDocument, texts, titles)))
+
+
+def question_of(input: Any) -> str:
+    """Return the question in an input: a text, or a mapping with one."""
+    question = input.get("question") if isinstance(input, Mapping) else input
+    if not isinstance(question, str) or not question.strip():
+        raise InvalidInputError(
+            f'give a question as text or {{"question": str, ...}}, got {question!r:.60}'
+        )
+    return question

@@ -1,7 +1,7 @@
 """The Efficiency Frontier as a LangChain router: a chain per strategy, chosen for every query.
 
 A translation only: `ecs_plugins.frontier` decides and settles. The run follows
-`RunnableBranch`: one traced run whose child carries the tag of what was chosen.
+`RunnableBranch`: one traced run whose child carries the tag of the choice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import (
 from contextlib import ExitStack, aclosing, closing
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Annotated, Any, Protocol, Self, cast
+from typing import Annotated, Any, Self, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForChainRun,
@@ -29,8 +29,12 @@ from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.messages import AIMessageChunk, BaseMessage
 from langchain_core.prompts import PromptTemplate
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, RunnableSequence
-from langchain_core.runnables.utils import ConfigurableFieldSpec, get_unique_config_specs
+from langchain_core.runnables import (
+    Runnable,
+    RunnableConfig,
+    RunnableLambda,
+    RunnableSerializable,
+)
 from pydantic import BeforeValidator
 from typing_extensions import override
 
@@ -39,33 +43,29 @@ from ecs_plugins.common.checks import check_several
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
 from ecs_plugins.frontier.building import ContextBuilder
-from ecs_plugins.frontier.cost import PointKey
+from ecs_plugins.frontier.chains import RoutedChain
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.reloading import check_frontier, chosen_name, open_frontier
 from ecs_plugins.frontier.strategies.base import Strategy
-from ecs_plugins.integrations.routed_query import RoutedQuery
-from ecs_plugins.integrations.router_fields import (
+from ecs_plugins.integrations.routers import (
     METADATA_KEY,
+    RoutedQuery,
     RoutingFields,
-    key_of_fallback,
+    by_label,
     named_fallback,
     settings_of,
 )
-from ecs_plugins.langchain.answering import AnsweringRunnable
 from ecs_plugins.langchain.chains import (
     CallbackCounter,
-    ChainRunnable,
-    RoutedChain,
-    as_runnable,
-)
-from ecs_plugins.langchain.compressor import WritableFields
-from ecs_plugins.langchain.context import (
     FrontierContext,
     as_context,
+    as_runnable,
+    is_prepared,
     namespace_of,
     question_of,
 )
+from ecs_plugins.langchain.compressor import WritableFields
 
 DECISION_EVENT = "frontier_decision"
 """Name of the custom event with the decision, before its chain runs."""
@@ -75,29 +75,10 @@ SETTLEMENT_EVENT = "frontier_settlement"
 
 SyncManager = CallbackManagerForChainRun
 AsyncManager = AsyncCallbackManagerForChainRun
+Chain = RoutedChain | Runnable[Any, Any]
 
 
-class _Keeper(Protocol):
-    """A chain whose preparations can be looked up."""
-
-    def holds(self, documents: list[Document], context_id: str, namespace: tuple[str, ...]) -> bool:
-        """Return True if the preparation of a context is there."""
-
-
-def _by_label(chains: object) -> object:
-    """Return chains by their labels, those of one's own as Runnables."""
-    if isinstance(chains, Mapping):
-        return {name: as_runnable(chain) for name, chain in chains.items()}
-    if not isinstance(chains, list | tuple):
-        return chains
-    if any(not isinstance(chain, RoutedChain) for chain in chains):
-        raise ConfigurationError(
-            "chains is a mapping from a label or strategy to a chain, or a list of RoutedChain"
-        )
-    return {chain.label: as_runnable(chain) for chain in chains}
-
-
-class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
+class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, Any]):
     """Runs the chain of the strategy that is right for this query's reuse and target.
 
     ```python
@@ -133,10 +114,10 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
         UnreachableTargetError: No query can reach the objective.
     """
 
-    chains: Annotated[dict[str, Runnable[Any, Any]], BeforeValidator(_by_label)]
+    chains: Annotated[dict[str, Chain], BeforeValidator(by_label)]
     documents: list[Document] | None = None
     retriever: Runnable[Any, Any] | None = None
-    fallback: Annotated[Runnable[Any, Any] | None, BeforeValidator(as_runnable)] = None
+    fallback: Chain | None = None
     count_tokens: TokenCounter | None = None
 
     @override
@@ -204,7 +185,7 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
             same_model=same_model,
         )
         answer = _answer_template(prompt) | llm
-        chains: dict[str, Runnable[Any, Any]] = {}
+        chains: dict[str, Chain] = {}
         for point in points:
             context = FrontierContext(
                 strategy=point.strategy,
@@ -223,7 +204,11 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
             **fields,
         )
 
-    def decide(self, input: Any, config: RunnableConfig | None = None) -> RoutingDecision:
+    def decide(
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+    ) -> RoutingDecision:
         """Return the choice for an input, without running or counting it.
 
         The decision explains itself: intervals, ties, and why not another one.
@@ -236,7 +221,12 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
         return self._routed(input, given, documents, count=False).decision
 
     @override
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+    def invoke(
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """Route, run, settle.
 
         Raises:
@@ -247,27 +237,77 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
         """
         return self._call_with_config(self._invoke, input, config, **kwargs)
 
+    @override
+    async def ainvoke(
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """`invoke` off the event loop."""
+        return await self._acall_with_config(self._ainvoke, input, config, **kwargs)
+
+    @override
+    def stream(
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Iterator[Any]:
+        """`invoke`, chunk by chunk."""
+        yield from self._transform_stream_with_config(iter([input]), self._stream, config, **kwargs)
+
+    @override
+    async def astream(
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[Any]:
+        """`stream` off the event loop."""
+
+        async def inputs() -> AsyncIterator[Any]:
+            yield input
+
+        chunks = self._atransform_stream_with_config(inputs(), self._astream, config, **kwargs)
+        # LangChain leaves it open when the stream is closed early.
+        async with aclosing(cast("AsyncGenerator[Any]", chunks)):
+            async for chunk in chunks:
+                yield chunk
+
     def _invoke(
-        self, input: Any, run_manager: SyncManager, config: RunnableConfig, **kwargs: Any
+        self,
+        input: Any,
+        run_manager: SyncManager,
+        config: RunnableConfig,
+        **kwargs: Any,
     ) -> Any:
         with _RoutedRun(self, input, run_manager, config, kwargs) as run:
-            output = run.chain.invoke(run.input, config)
+            output = run.chain.invoke(run.input, run.config)
         return _with_report(output, run.report)
 
     async def _ainvoke(
-        self, input: Any, run_manager: AsyncManager, config: RunnableConfig, **kwargs: Any
+        self,
+        input: Any,
+        run_manager: AsyncManager,
+        config: RunnableConfig,
+        **kwargs: Any,
     ) -> Any:
         async with _RoutedRun(self, input, run_manager, config, kwargs) as run:
-            output = await run.chain.ainvoke(run.input, config)
+            output = await run.chain.ainvoke(run.input, run.config)
         return _with_report(output, run.report)
 
     def _stream(
-        self, inputs: Iterator[Any], run_manager: SyncManager, config: RunnableConfig, **kwargs: Any
+        self,
+        inputs: Iterator[Any],
+        run_manager: SyncManager,
+        config: RunnableConfig,
+        **kwargs: Any,
     ) -> Iterator[Any]:
         chunk = None
         with ExitStack() as open_:
             run = open_.enter_context(_RoutedRun(self, next(inputs), run_manager, config, kwargs))
-            chunks = cast("Generator[Any]", run.chain.stream(run.input, config))
+            chunks = cast("Generator[Any]", run.chain.stream(run.input, run.config))
             for chunk in open_.enter_context(closing(chunks)):
                 yield chunk
         yield from _last_chunk(chunk, run.report)
@@ -281,28 +321,36 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
     ) -> AsyncIterator[Any]:
         chunk = None
         async with _RoutedRun(self, await anext(inputs), run_manager, config, kwargs) as run:
-            stream = cast("AsyncGenerator[Any]", run.chain.astream(run.input, config))
+            stream = cast("AsyncGenerator[Any]", run.chain.astream(run.input, run.config))
             async with aclosing(stream) as chunks:
                 async for chunk in chunks:
                     yield chunk
         for last in _last_chunk(chunk, run.report):
             yield last
 
-    def _given(self, input: Any) -> Any:
-        given = input.get("documents") if isinstance(input, Mapping) else None
-        return self.documents if given is None else given
-
-    def _documents(self, input: Any, config: RunnableConfig) -> Any:
+    def _documents(
+        self,
+        input: Any,
+        config: RunnableConfig,
+    ) -> Any:
         given = self._given(input)
         if given is None and self.retriever is not None:
             return self.retriever.invoke(question_of(input), config)
         return given
 
-    async def _adocuments(self, input: Any, config: RunnableConfig) -> Any:
+    async def _adocuments(
+        self,
+        input: Any,
+        config: RunnableConfig,
+    ) -> Any:
         given = self._given(input)
         if given is None and self.retriever is not None:
             return await self.retriever.ainvoke(question_of(input), config)
         return given
+
+    def _given(self, input: Any) -> Any:
+        given = input.get("documents") if isinstance(input, Mapping) else None
+        return self.documents if given is None else given
 
     def _routed(
         self,
@@ -318,42 +366,15 @@ class FrontierRouter(WritableFields, RoutingFields, AnsweringRunnable):
         if "context_id" not in asked and self.ledger is not None and context is not None:
             asked["context_id"] = context.id
         tenant = namespace_of(config)
-        query = self._decided(
-            asked,
-            namespace=tenant,
-            stored=self._stored(list(documents or ()), asked.get("context_id", ""), tenant),
-            count_tokens=self.count_tokens,
-            count=count,
-            names=self.chains,
-        )
+        context_id = asked.get("context_id", "")
+
+        def holds(chain: Chain) -> bool | None:
+            return is_prepared(chain, list(documents or ()), context_id, tenant)
+
+        query = self._decided(asked, tenant, self.chains, holds, count=count)
         if context is not None:
             query.whole = f"{context.text}\n\n{question_of(input)}"
         return query
-
-    def _stored(
-        self, documents: list[Document], context_id: str, namespace: tuple[str, ...]
-    ) -> dict[PointKey, bool]:
-        """Return the points whose preparations can be looked up, and whether they are there."""
-        stored = {}
-        for point in self.choices(self.chains).routable:
-            chain = self.chains[chosen_name(point, self.chains)]
-            keeper = chain.first if isinstance(chain, RunnableSequence) else chain
-            prepares = isinstance(keeper, ChainRunnable) and keeper.chain.prepare is not None
-            builds = isinstance(keeper, FrontierContext) and bool(documents)
-            if point.stage1 and (prepares or builds):
-                stored[point.key] = cast("_Keeper", keeper).holds(documents, context_id, namespace)
-        return stored
-
-    # Members of a Runnable.
-
-    @property
-    @override
-    def config_specs(self) -> list[ConfigurableFieldSpec]:
-        """Return the configurable fields of the chains."""
-        runnables = [*self.chains.values(), self.fallback, self.retriever]
-        return get_unique_config_specs(
-            spec for runnable in runnables if runnable is not None for spec in runnable.config_specs
-        )
 
     @property
     @override
@@ -386,7 +407,12 @@ class _RoutedRun:
         documents = await self.router._adocuments(self.input, self.config)
         return await run_sync(self._route, documents)
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self,
+        kind: object,
+        error: BaseException | None,
+        trace: object,
+    ) -> None:
         self.query.error = error or self.query.error
         self.counter.close()
         self.report = self.query.settle()
@@ -398,43 +424,40 @@ class _RoutedRun:
     def _route(self, documents: Sequence[Document] | None) -> Self:
         # Another attempt of `with_retry` is the same query.
         again = any(tag.startswith("retry:attempt:") for tag in self.manager.tags)
-        several = None
         if documents is not None:
-            several = list(check_several("documents", documents))
-        self.query = self.router._routed(self.input, self.config, several, count=not again)
-        if several is not None:
+            documents = list(check_several("documents", documents))
+        self.query = self.router._routed(self.input, self.config, documents, count=not again)
+        if documents is not None:
             rest = self.input if isinstance(self.input, Mapping) else {}
-            self.input = {**rest, "question": question_of(self.input), "documents": several}
+            self.input = {**rest, "question": question_of(self.input), "documents": documents}
         summary = self.query.decision.summary()
         dispatch_custom_event(DECISION_EVENT, summary, config=self.config)
         self.counter = CallbackCounter(self.query)
         chain = self._chosen()
         self.chain = chain.with_config(metadata={METADATA_KEY: summary}, callbacks=[self.counter])
+        configurable = {**self.config.get("configurable", {})}
+        configurable["context_id"] = self.query.context_id
+        self.config = {**self.config, "configurable": configurable}
         return self
 
     def _chosen(self) -> Runnable[Any, Any]:
         """Return the chain of the choice, with the fallback, unless its stream has begun."""
+        router = self.router
         decision = self.query.decision
-        chain = self.router.chains[chosen_name(decision, self.router.chains)]
-        if isinstance(chain, ChainRunnable):
-            self.query.count_tokens = self.router.count_tokens or chain.chain.count_tokens
-            chain = chain.bind(context_id=self.query.context_id or "")
-        chain = chain.bind(**self.keywords).with_config(tags=[f"strategy:{decision.label}"])
-        if self.router.fallback is None:
+        chosen = router.chains[chosen_name(decision, router.chains)]
+        own = chosen.count_tokens if isinstance(chosen, RoutedChain) else None
+        self.query.count_tokens = router.count_tokens or own
+        tags = [f"strategy:{decision.label}"]
+        chain = as_runnable(chosen, **self.keywords).with_config(tags=tags)
+        if router.fallback is None:
             return chain
         input = self.input
 
         def failed(given: dict[str, Any]) -> Any:
-            router = self.router
-            frontier = self.query.router.frontier
-            key = key_of_fallback(router.fallback, router.chains, frontier)
-            self.query.fail(given["error"], key)
+            self.query.fail(given["error"], router.fallback, router.chains)
             return input
 
-        fallback = self.router.fallback
-        if isinstance(fallback, ChainRunnable):
-            fallback = fallback.bind(context_id=self.query.context_id or "")
-        fallback = fallback.bind(**self.keywords).with_config(tags=["fallback"])
+        fallback = as_runnable(router.fallback, **self.keywords).with_config(tags=["fallback"])
         self.input = {"input": input}
         first: Runnable[Any, Any] = RunnableLambda(itemgetter("input")) | chain
         return first.with_fallbacks([RunnableLambda(failed) | fallback], exception_key="error")

@@ -1,40 +1,147 @@
-"""Chains of your own as LlamaIndex query engines: a stage 1 once per context, and its answer.
+"""Query engines of a router: a measured strategy's, and those of chains of one's own.
 
-A translation only: `ecs_plugins.frontier.chains` keeps the preparations.
+A translation only: `ecs_plugins.frontier` prepares, builds and keeps the preparations.
 """
 
 from __future__ import annotations
 
 import inspect
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
-from llama_index.core.base.response.schema import RESPONSE_TYPE
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.response.schema import RESPONSE_TYPE, Response
+from llama_index.core.llms import LLM
 from llama_index.core.prompts.mixin import PromptMixinType
-from llama_index.core.schema import BaseNode, QueryBundle, TextNode
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
+from ecs_plugins.frontier.building import ContextBuilder
 from ecs_plugins.frontier.chains import (
     NOTHING_PAID,
     CallCounter,
+    ChainAdapter,
     ChainPreparation,
     PreparationKey,
     register_adapter,
     run_coroutine,
 )
 from ecs_plugins.frontier.chains import RoutedChain as RoutedChain
-from ecs_plugins.frontier.cost import ConfigValue
-from ecs_plugins.frontier.data import Context
-from ecs_plugins.frontier.ledger import check_namespace
-from ecs_plugins.frontier.strategies.base import Answered, Prepared
-from ecs_plugins.llama_index.counting import as_context, counted, current_query
+from ecs_plugins.frontier.cost import StrategyPoint
+from ecs_plugins.frontier.data import Context, Document
+from ecs_plugins.frontier.strategies.base import Prepared
+from ecs_plugins.integrations.routers import RoutedQuery, tenant_of
+from ecs_plugins.llama_index.counting import counted, current_query
 from ecs_plugins.tokens import Stage
 
 
-class ChainEngine(BaseQueryEngine):
+class PreparedEngine(BaseQueryEngine):
+    """Base class of engines with a stage 1 that can be looked up.
+
+    Attributes:
+        count_tokens: Tokens of each text, for models that do not report them.
+    """
+
+    count_tokens: TokenCounter | None = None
+
+    def whole_context(self) -> Context | None:
+        """Return the whole context of every query, if it is known."""
+        raise NotImplementedError
+
+    def holds(
+        self,
+        context_id: str,
+        namespace: tuple[str, ...],
+    ) -> bool | None:
+        """Return True if stage 1 of the context is there; None if it cannot be looked up."""
+        raise NotImplementedError
+
+    @override
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return {}
+
+
+@dataclass(eq=False)
+class StrategyQueryEngine(PreparedEngine):
+    """Answers from the context that one measured strategy builds; the default engine."""
+
+    point: StrategyPoint
+    builder: ContextBuilder
+    llm: LLM
+    context: Context | None = None
+    retriever: BaseRetriever | None = None
+    prompt: str = ANSWER_PROMPT
+
+    def __post_init__(self) -> None:
+        super().__init__(None)
+
+    @override
+    def whole_context(self) -> Context | None:
+        """Return the context of all nodes, which a retriever does not know."""
+        return self.context
+
+    @override
+    def holds(
+        self,
+        context_id: str,
+        namespace: tuple[str, ...],
+    ) -> bool | None:
+        """Return True if stage 1 of the nodes is there; a retriever's nodes are not known."""
+        if self.context is None:
+            return None
+        return self.builder.holds(self.point, self.context, namespace)
+
+    @override
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        found = self.retriever.retrieve(query_bundle) if self.retriever else ()
+        context, prompt = self._build(found, query_bundle)
+        return self._response(context, self.llm.complete(prompt).text)
+
+    @override
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        found = await self.retriever.aretrieve(query_bundle) if self.retriever else ()
+        context, prompt = await run_sync(self._build, found, query_bundle)
+        return self._response(context, (await self.llm.acomplete(prompt)).text)
+
+    def _build(
+        self,
+        found: Sequence[NodeWithScore],
+        bundle: QueryBundle,
+    ) -> tuple[str, str]:
+        """Return the context of a question, and the prompt with both."""
+        context = self.context or as_context([node.node for node in found])
+        question = bundle.query_str
+        built = self.builder.build(
+            self.point.strategy,
+            self.point.config,
+            context,
+            question,
+            namespace_of(bundle),
+        )
+        query = current_query()
+        if query is not None:
+            query.add_context(self.point.key, built.cost)
+        if isinstance(query, RoutedQuery):
+            query.whole = f"{context.text}\n\n{question}"
+        return built.text, answer_prompt(built.text, question, self.prompt)
+
+    def _response(
+        self,
+        context: str,
+        text: str,
+    ) -> Response:
+        # One node, as the pieces of the text may be parts of several nodes.
+        node = TextNode(text=context, metadata={"strategy": self.point.label})
+        return Response(text, source_nodes=[NodeWithScore(node=node)])
+
+
+class ChainEngine(PreparedEngine):
     """A `RoutedChain` that prepares its context and answers.
 
     Args:
@@ -44,57 +151,61 @@ class ChainEngine(BaseQueryEngine):
     def __init__(self, chain: RoutedChain) -> None:
         super().__init__(None)
         self.chain = chain
+        self.count_tokens = chain.count_tokens
+
+    @override
+    def whole_context(self) -> Context | None:
+        """Return the context of the chain's nodes, as they are now."""
+        return as_context(self.chain.nodes) if self.chain.nodes else None
+
+    @override
+    def holds(
+        self,
+        context_id: str,
+        namespace: tuple[str, ...],
+    ) -> bool | None:
+        """Return True if the preparation of the nodes is there."""
+        if self.chain.prepare is None:
+            return None
+        return self.chain.store.holds(self._key(context_id, namespace))
 
     @override
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         chain = self.chain
         if chain.prepare is None:
-            return engine_of(chain, chain.nodes).query(query_bundle)
-        key = self._key(query_bundle)
-        kept = chain.store.prepared(key, lambda: prepared_of(chain, chain.nodes))
+            return _engine_of(chain, chain.nodes).query(query_bundle)
+        key = self._key_of(query_bundle)
+        kept = chain.store.prepared(key, partial(_prepared, chain, chain.nodes))
         return self._engine(kept).query(query_bundle)
 
     @override
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         chain = self.chain
         if chain.prepare is None:
-            engine = await run_sync(engine_of, chain, chain.nodes)
-            return await engine.aquery(query_bundle)
-        key = self._key(query_bundle)
-
-        async def make() -> ChainPreparation:
-            return await aprepared_of(chain, chain.nodes)
-
-        kept = await chain.store.aprepared(key, make)
-        engine = await run_sync(self._engine, kept)
+            engine = await run_sync(_engine_of, chain, chain.nodes)
+        else:
+            key = self._key_of(query_bundle)
+            kept = await chain.store.aprepared(key, partial(_aprepared, chain, chain.nodes))
+            engine = await run_sync(self._engine, kept)
         return await engine.aquery(query_bundle)
 
-    def holds(self, context_id: str | None, namespace: tuple[str, ...]) -> bool:
-        """Return True if the preparation of the context is there."""
-        return self.chain.store.holds(self._key_of(context_id, namespace))
+    def _key_of(self, bundle: QueryBundle) -> PreparationKey:
+        return self._key(getattr(bundle, "context_id", None) or "", namespace_of(bundle))
 
-    def _key(self, bundle: QueryBundle) -> PreparationKey:
-        return self._key_of(getattr(bundle, "context_id", None), namespace_of(bundle))
-
-    def _key_of(self, context_id: str | None, namespace: tuple[str, ...]) -> PreparationKey:
-        content = as_context(self.chain.nodes).id if self.chain.nodes else ""
-        return self.chain.preparation_key(namespace, context_id or "", content)
+    def _key(
+        self,
+        context_id: str,
+        namespace: tuple[str, ...],
+    ) -> PreparationKey:
+        context = self.whole_context()
+        content = "" if context is None else context.id
+        return self.chain.preparation_key(namespace, context_id, content)
 
     def _engine(self, kept: ChainPreparation) -> BaseQueryEngine:
         query = current_query()
         if query is not None:
             query.add_context(self.chain.key, NOTHING_PAID if kept.found else kept.cost)
-        return engine_of(self.chain, kept.value)
-
-    @override
-    def _get_prompt_modules(self) -> PromptMixinType:
-        return {}
-
-
-def namespace_of(bundle: object) -> tuple[str, ...]:
-    """Return the tenant of a query: the field ``namespace`` of a `FrontierQuery`."""
-    given = getattr(bundle, "namespace", None) or ()
-    return check_namespace((given,) if isinstance(given, str) else given)
+        return _engine_of(self.chain, kept.value)
 
 
 def as_engine(chain: Any) -> Any:
@@ -102,77 +213,57 @@ def as_engine(chain: Any) -> Any:
     return ChainEngine(chain) if isinstance(chain, RoutedChain) else chain
 
 
-def engine_of(chain: RoutedChain, value: Any) -> BaseQueryEngine:
+def _engine_of(chain: RoutedChain, value: Any) -> BaseQueryEngine:
     """Return the engine that answers from a preparation, or from nodes."""
     engine = chain.answer if isinstance(chain.answer, BaseQueryEngine) else chain.answer(value)
     assert isinstance(engine, BaseQueryEngine)
     return engine
 
 
-def prepared_of(chain: RoutedChain, nodes: Sequence[BaseNode]) -> ChainPreparation:
+def _prepared(chain: RoutedChain, nodes: Sequence[BaseNode]) -> ChainPreparation:
     """Run stage 1, and count its calls."""
-    prepared: ChainPreparation
     counter = CallCounter(Stage.PREPARE, chain.count_tokens)
-    began = time.perf_counter()
     with counted(counter):
         value = chain.prepare(nodes)
     if inspect.isawaitable(value):
-        prepared = run_coroutine(_awaited(chain, value))
+        prepared: ChainPreparation = run_coroutine(_awaited(value, counter))
         return prepared
-    return ChainPreparation(value, counter.cost(time.perf_counter() - began))
+    return ChainPreparation(value, counter.cost())
 
 
-async def aprepared_of(chain: RoutedChain, nodes: Sequence[BaseNode]) -> ChainPreparation:
+async def _aprepared(chain: RoutedChain, nodes: Sequence[BaseNode]) -> ChainPreparation:
     """Run stage 1 off the event loop, or as the coroutine that it is."""
     if inspect.iscoroutinefunction(chain.prepare):
-        return await _awaited(chain, chain.prepare(nodes))
-    return await run_sync(prepared_of, chain, nodes)
+        return await _awaited(chain.prepare(nodes), CallCounter(Stage.PREPARE, chain.count_tokens))
+    return await run_sync(_prepared, chain, nodes)
 
 
-async def _awaited(chain: RoutedChain, value: Any) -> ChainPreparation:
-    counter = CallCounter(Stage.PREPARE, chain.count_tokens)
-    began = time.perf_counter()
+async def _awaited(value: Any, counter: CallCounter) -> ChainPreparation:
     with counted(counter):
         made = await value
-    return ChainPreparation(made, counter.cost(time.perf_counter() - began))
+    return ChainPreparation(made, counter.cost())
 
 
-class MeasuredEngine:
-    """A `RoutedChain` of query engines as a strategy that answers by itself."""
+# Calibration.
 
-    def __init__(self, chain: RoutedChain) -> None:
-        self.name = chain.name
-        self.config: Mapping[str, ConfigValue] = dict(chain.settings or {})
-        self.routable = chain.routable
-        self._chain = chain
 
-    def prepare(self, context: Context) -> Prepared:
-        """Run stage 1, always anew: its cost is measured."""
-        if self._chain.prepare is None:
-            return Prepared(context, value=_nodes(context))
-        made = prepared_of(self._chain, _nodes(context))
-        cost = made.cost
-        return Prepared(context, "", cost.tokens, cost.seconds, value=made.value, calls=cost.calls)
+def _prepare_context(chain: RoutedChain, context: Context) -> ChainPreparation:
+    return _prepared(chain, _nodes(context))
 
-    def answer(self, prepared: Prepared, question: str) -> Answered:
-        """Run stage 2."""
-        engine = engine_of(self._chain, prepared.value)
-        counter = CallCounter(Stage.QUERY, self._chain.count_tokens)
-        began = time.perf_counter()
-        with counted(counter):
-            response = engine.query(question)
-            text = str(response)  # reads a stream to its end
-        seconds = time.perf_counter() - began
-        counter.check(self._chain.label)
-        answer = getattr(response, "response", None)
-        structured = answer is not None and not isinstance(answer, str)
-        return Answered(
-            answer if structured else text,
-            counter.tokens,
-            seconds,
-            calls=max(1, len(counter.calls)),
-            answer_field=self._chain.answer_field,
-        )
+
+def _answer(
+    chain: RoutedChain,
+    prepared: Prepared,
+    question: str,
+    counter: CallCounter,
+) -> Any:
+    value = _nodes(prepared.context) if chain.prepare is None else prepared.value
+    engine = _engine_of(chain, value)
+    with counted(counter):
+        response = engine.query(question)
+        text = str(response)  # reads a stream to its end
+    answer = getattr(response, "response", None)
+    return text if answer is None or isinstance(answer, str) else answer
 
 
 def _nodes(context: Context) -> list[BaseNode]:
@@ -183,9 +274,30 @@ def _nodes(context: Context) -> list[BaseNode]:
 
 
 def _makes_engines(answer: object) -> bool:
-    return isinstance(answer, BaseQueryEngine) or (
-        callable(answer) and not hasattr(answer, "invoke")
-    )
+    is_function = callable(answer) and not hasattr(answer, "invoke")
+    return is_function or isinstance(answer, BaseQueryEngine)
 
 
-register_adapter(_makes_engines, MeasuredEngine)
+register_adapter(ChainAdapter(_makes_engines, _prepare_context, _answer))
+
+
+# Inputs.
+
+
+def namespace_of(bundle: object) -> tuple[str, ...]:
+    """Return the tenant of a query: the field ``namespace`` of a `FrontierQuery`."""
+    return tenant_of(getattr(bundle, "namespace", None))
+
+
+def as_context(nodes: Sequence[BaseNode]) -> Context:
+    """Return LlamaIndex nodes as a context; their title is in ``metadata["title"]``.
+
+    Raises:
+        InvalidInputError: Something is no node, or there is no text.
+    """
+    for node in nodes:
+        if not isinstance(node, BaseNode):
+            raise InvalidInputError(f"nodes must be LlamaIndex nodes, got {type(node).__name__}")
+    texts = [node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
+    titles = [str(node.metadata.get("title") or "") for node in nodes]
+    return Context(tuple(map(Document, texts, titles)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -13,12 +13,9 @@ from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.instrumentation.events import llm as llm_events
-from llama_index.core.schema import BaseNode, MetadataMode
 from typing_extensions import override
 
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.chains import CountsCalls
-from ecs_plugins.frontier.data import Context, Document
 
 _START = (llm_events.LLMChatStartEvent, llm_events.LLMCompletionStartEvent)
 _PROGRESS = (llm_events.LLMChatInProgressEvent, llm_events.LLMCompletionInProgressEvent)
@@ -43,20 +40,6 @@ def current_query() -> CountsCalls | None:
     return _query.get()
 
 
-def as_context(nodes: Sequence[BaseNode]) -> Context:
-    """Return LlamaIndex nodes as a context; their title is in ``metadata["title"]``.
-
-    Raises:
-        InvalidInputError: Something is no node, or there is no text.
-    """
-    for node in nodes:
-        if not isinstance(node, BaseNode):
-            raise InvalidInputError(f"nodes must be LlamaIndex nodes, got {type(node).__name__}")
-    texts = [node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
-    titles = [str(node.metadata.get("title") or "") for node in nodes]
-    return Context(tuple(map(Document, texts, titles)))
-
-
 class _EventCounter(BaseEventHandler):
     """Counts the calls of language models for the query in whose context they are made."""
 
@@ -66,7 +49,11 @@ class _EventCounter(BaseEventHandler):
         return "EcsPluginsUsageHandler"
 
     @override
-    def handle(self, event: BaseEvent, **kwargs: Any) -> None:
+    def handle(
+        self,
+        event: BaseEvent,
+        **kwargs: Any,
+    ) -> None:
         query = _query.get()
         if query is None:
             return
@@ -129,7 +116,12 @@ class CountedStream:
         settle: Called once, at the end.
     """
 
-    def __init__(self, stream: Any, query: CountsCalls, settle: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        query: CountsCalls,
+        settle: Callable[[], None],
+    ) -> None:
         self._stream = stream
         self._query = query
         self._settle: Callable[[], None] | None = settle

@@ -6,7 +6,7 @@ is asked to choose. N travels with the query.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,7 +16,6 @@ from llama_index.core.base.base_selector import BaseSelector, SelectorResult, Si
 from llama_index.core.base.response.schema import (
     RESPONSE_TYPE,
     AsyncStreamingResponse,
-    Response,
     StreamingResponse,
 )
 from llama_index.core.callbacks import CallbackManager
@@ -24,31 +23,36 @@ from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr
 from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.llms import LLM
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
-from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.tools import ToolMetadata
 from typing_extensions import override
 
 from ecs_plugins.common.aio import bridged, run_sync
 from ecs_plugins.common.checks import check_each, check_kind
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
+from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
 from ecs_plugins.frontier.building import ContextBuilder
-from ecs_plugins.frontier.cost import PointKey, StrategyPoint
-from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.decision import RoutingDecision, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.reloading import check_frontier, chosen_name, open_frontier
 from ecs_plugins.frontier.strategies.base import Strategy
-from ecs_plugins.integrations.routed_query import RoutedQuery
-from ecs_plugins.integrations.router_fields import (
+from ecs_plugins.integrations.routers import (
     METADATA_KEY,
+    RoutedQuery,
     RoutingFields,
-    key_of_fallback,
+    by_label,
     named_fallback,
     settings_of,
 )
-from ecs_plugins.llama_index.chains import ChainEngine, RoutedChain, as_engine, namespace_of
-from ecs_plugins.llama_index.counting import CountedStream, as_context, counted, current_query
+from ecs_plugins.llama_index.chains import (
+    PreparedEngine,
+    RoutedChain,
+    StrategyQueryEngine,
+    as_context,
+    as_engine,
+    namespace_of,
+)
+from ecs_plugins.llama_index.counting import CountedStream, counted
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -118,36 +122,32 @@ class FrontierSelector(RoutingFields, BaseSelector):
         UnreachableTargetError: No query can reach the objective.
     """
 
-    def __init__(self, frontier: EfficiencyFrontier | str, **fields: Any) -> None:
+    def __init__(
+        self,
+        frontier: EfficiencyFrontier | str,
+        **fields: Any,
+    ) -> None:
         super().__init__(frontier=frontier, **fields)
         self.choices()
 
-    def route(
+    def routed(
         self,
         query: QueryBundle | str,
+        engines: Mapping[str, object],
         *,
         context_id: str | None = None,
-        count_tokens: TokenCounter | None = None,
         count: bool = True,
-        names: Iterable[str] = (),
-        stored: Callable[[str, tuple[str, ...]], Mapping[PointKey, bool]] | None = None,
     ) -> RoutedQuery:
-        """Decide; ``context_id`` names the context where neither query nor selector does.
-
-        ``stored`` looks up preparations by context and tenant.
-        """
+        """Decide among engines; ``context_id`` is that of queries that bring none."""
         asked: object = query if isinstance(query, FrontierQuery) else {}
         settings = settings_of(asked, self._defaults, {"context_id": context_id})
         tenant = namespace_of(query)
-        found = None if stored is None else stored(settings.get("context_id", ""), tenant)
-        return self._decided(
-            settings,
-            namespace=tenant,
-            stored=found,
-            count_tokens=count_tokens,
-            count=count,
-            names=names,
-        )
+        context = settings.get("context_id", "")
+
+        def holds(engine: object) -> bool | None:
+            return engine.holds(context, tenant) if isinstance(engine, PreparedEngine) else None
+
+        return self._decided(settings, tenant, engines, holds, count=count)
 
     def decide(self, query: QueryBundle | str) -> RoutingDecision:
         """Return the decision for a query, without counting it.
@@ -158,12 +158,16 @@ class FrontierSelector(RoutingFields, BaseSelector):
             ConfigurationError: No objective is given.
             StorageError: The artefact cannot be read.
         """
-        return self.route(query, count=False).decision
+        return self.routed(query, {}, count=False).decision
 
     @override
-    def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+    def _select(
+        self,
+        choices: Sequence[ToolMetadata],
+        query: QueryBundle,
+    ) -> SelectorResult:
         names = [choice.get_name() for choice in choices]
-        return _selection(self.route(query, names=names).decision, names)
+        return _selection(self.routed(query, dict.fromkeys(names)).decision, names)
 
     _aselect = bridged(_select, asks_model=True)
 
@@ -224,14 +228,16 @@ class FrontierQueryEngine(BaseQueryEngine):
         callback_manager: CallbackManager | None = None,
     ) -> None:
         check_kind("selector", selector, FrontierSelector)
-        if not isinstance(engines, Mapping):
-            routed = check_each("engines", engines, RoutedChain)
-            engines = {chain.label: as_engine(chain) for chain in routed}
-        if not engines:
+        named = cast("dict[str, BaseQueryEngine | RoutedChain]", by_label(engines))
+        if not named:
             raise ConfigurationError("engines is empty; give at least one strategy's engine")
-        check_each("the names of engines", engines, str)
-        self.engines: dict[str, Any] = {name: as_engine(given) for name, given in engines.items()}
-        selector.choices(engines)
+        check_each("the names of engines", named, str)
+        self.engines: dict[str, BaseQueryEngine] = {}
+        for name, engine in named.items():
+            self.engines[name] = as_engine(engine)
+            if engine is fallback:
+                fallback = self.engines[name]
+        selector.choices(named)
         self.selector = selector
         self.context_id = context_id
         self.fallback: BaseQueryEngine | None = as_engine(fallback)
@@ -294,74 +300,65 @@ class FrontierQueryEngine(BaseQueryEngine):
             prompt=prompt,
             same_model=same_model,
         )
-        asked = as_context(nodes or ()) if retriever is None else retriever
-        engines: dict[str, BaseQueryEngine] = {
-            point.label: StrategyQueryEngine(point, builder, llm, asked, prompt) for point in points
-        }
+        context = as_context(nodes) if nodes is not None else None
+        engines: dict[str, BaseQueryEngine] = {}
+        for point in points:
+            engine = StrategyQueryEngine(point, builder, llm, context, retriever, prompt)
+            engines[point.label] = engine
         return cls(
             FrontierSelector(source, **settings),
             engines,
-            context_id=asked.id if isinstance(asked, Context) else None,
+            context_id=None if context is None else context.id,
             fallback=named_fallback(fallback, engines),
             count_tokens=count_tokens,
         )
 
     @override
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        run = self._start(query_bundle)
-        with counted(run.query):
+        query, engine, bundle = self._start(query_bundle)
+        with counted(query):
             try:
-                response = run.engine.query(run.bundle)
-            except BaseException as error:
                 try:
-                    response = self._fallback(run.query, error).query(run.bundle)
-                except BaseException:
-                    run.settle()
-                    raise
-            run.finish(response)
+                    response = engine.query(bundle)
+                except Exception as error:
+                    response = self._fallback(query, error).query(bundle)
+            except BaseException as error:
+                query.error = error
+                self._settled(query)
+                raise
+            self._finish(query, response)
         return response
 
     @override
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        run = await run_sync(self._start, query_bundle)
-        with counted(run.query):
+        query, engine, bundle = await run_sync(self._start, query_bundle)
+        with counted(query):
             try:
-                response = await run.engine.aquery(run.bundle)
-            except BaseException as error:
                 try:
-                    response = await self._fallback(run.query, error).aquery(run.bundle)
-                except BaseException:
-                    await run_sync(run.settle)
-                    raise
+                    response = await engine.aquery(bundle)
+                except Exception as error:
+                    response = await self._fallback(query, error).aquery(bundle)
+            except BaseException as error:
+                query.error = error
+                await run_sync(self._settled, query)
+                raise
             if _stream_of(response) is None:
-                await run_sync(run.finish, response)
+                await run_sync(self._finish, query, response)
             else:
-                run.finish(response)
+                self._finish(query, response)
         return response
 
-    def _fallback(self, query: RoutedQuery, error: BaseException) -> BaseQueryEngine:
-        key = key_of_fallback(self.fallback, self.engines, query.router.frontier)
-        query.fail(error, key)
-        if self.fallback is None or not isinstance(error, Exception):
-            query.fallback = None
-            raise error
-        return self.fallback
-
-    def _start(self, bundle: QueryBundle) -> _EngineRun:
-        query = self.selector.route(
-            bundle,
-            context_id=self.context_id,
-            count_tokens=self.count_tokens,
-            names=self.engines,
-            stored=self._stored,
-        )
+    def _start(self, bundle: QueryBundle) -> tuple[RoutedQuery, BaseQueryEngine, FrontierQuery]:
+        """Return a routed query, the engine of its choice, and the bundle that the engine gets."""
+        query = self.selector.routed(bundle, self.engines, context_id=self.context_id)
+        query.count_tokens = self.count_tokens
         _dispatcher.event(FrontierDecisionEvent(decision=query.decision.summary()))
         engine = self.engines[chosen_name(query.decision, self.engines)]
-        if isinstance(engine, ChainEngine):
-            query.count_tokens = self.count_tokens or engine.chain.count_tokens
-        context = self._whole(engine)
-        if context is not None:
-            query.whole = f"{context.text}\n\n{bundle.query_str}"
+        if isinstance(engine, PreparedEngine):
+            query.count_tokens = self.count_tokens or engine.count_tokens
+            context = engine.whole_context()
+            if context is not None:
+                query.whole = f"{context.text}\n\n{bundle.query_str}"
         asked = FrontierQuery(
             bundle.query_str,
             image_path=bundle.image_path,
@@ -370,63 +367,46 @@ class FrontierQueryEngine(BaseQueryEngine):
             context_id=query.context_id,
             namespace=query.namespace,
         )
-        return _EngineRun(query, engine, asked, list(self.engines))
+        return query, engine, asked
 
-    def _stored(self, context_id: str, namespace: tuple[str, ...]) -> dict[PointKey, bool]:
-        """Return the points whose preparations can be looked up, and whether they are there."""
-        stored = {}
-        for point in self.selector.choices(self.engines).routable:
-            engine = self.engines[chosen_name(point, self.engines)]
-            if not point.stage1:
-                continue
-            if isinstance(engine, ChainEngine) and engine.chain.prepare is not None:
-                stored[point.key] = engine.holds(context_id, namespace)
-            elif isinstance(engine, StrategyQueryEngine) and isinstance(engine.source, Context):
-                stored[point.key] = engine.builder.holds(point, engine.source, namespace)
-        return stored
+    def _fallback(
+        self,
+        query: RoutedQuery,
+        error: Exception,
+    ) -> BaseQueryEngine:
+        if self.fallback is None:
+            raise error
+        query.fail(error, self.fallback, self.engines)
+        return self.fallback
 
-    def _whole(self, engine: BaseQueryEngine) -> Context | None:
-        """Return the whole context of a query, where its engine knows it beforehand."""
-        if isinstance(engine, StrategyQueryEngine) and isinstance(engine.source, Context):
-            return engine.source
-        if isinstance(engine, ChainEngine) and engine.chain.nodes:
-            return as_context(engine.chain.nodes)
-        return None
-
-    @override
-    def _get_prompt_modules(self) -> PromptMixinType:
-        return cast("PromptMixinType", dict(self.engines))
-
-
-@dataclass
-class _EngineRun:
-    """One query on its way through LlamaIndex."""
-
-    query: RoutedQuery
-    engine: BaseQueryEngine
-    bundle: FrontierQuery
-    names: list[str]
-
-    def finish(self, response: RESPONSE_TYPE) -> None:
+    def _finish(
+        self,
+        query: RoutedQuery,
+        response: RESPONSE_TYPE,
+    ) -> None:
         """Settle a response, or a stream at its end, and put the numbers into its metadata."""
         stream = _stream_of(response)
         metadata = dict(response.metadata or {})
         response.metadata = metadata
         if stream is None:
-            metadata.update(self.settle())
+            metadata.update(self._settled(query))
             return
-        metadata[METADATA_KEY] = self.query.decision.summary()
+        metadata[METADATA_KEY] = query.decision.summary()
         counted_stream: Any = CountedStream(
-            stream, self.query, lambda: metadata.update(self.settle())
+            stream, query, lambda: metadata.update(self._settled(query))
         )
         cast("Any", response).response_gen = counted_stream
 
-    def settle(self) -> dict[str, object]:
-        """Book the query, and return the numbers."""
-        report = self.query.settle()
+    def _settled(self, query: RoutedQuery) -> dict[str, object]:
+        """Book a query, and return its numbers."""
+        report = query.settle()
         _dispatcher.event(FrontierSettlementEvent(report=report))
-        selected = _selection(self.query.decision, self.names)
+        selected = _selection(query.decision, list(self.engines))
         return {METADATA_KEY: report, "selector_result": selected}
+
+    @override
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return cast("PromptMixinType", dict(self.engines))
 
 
 def _stream_of(response: RESPONSE_TYPE) -> Any:
@@ -434,56 +414,3 @@ def _stream_of(response: RESPONSE_TYPE) -> Any:
     if isinstance(response, StreamingResponse | AsyncStreamingResponse):
         return response.response_gen if response.response_txt is None else None
     return None
-
-
-@dataclass(eq=False)
-class StrategyQueryEngine(BaseQueryEngine):
-    """Answers from the context that one measured strategy builds; the default engine."""
-
-    point: StrategyPoint
-    builder: ContextBuilder
-    llm: LLM
-    source: Context | BaseRetriever
-    prompt: str = ANSWER_PROMPT
-
-    def __post_init__(self) -> None:
-        super().__init__(None)
-
-    @override
-    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        source = self.source
-        found = source.retrieve(query_bundle) if isinstance(source, BaseRetriever) else ()
-        context, prompt = self._build(found, query_bundle)
-        return self._response(context, self.llm.complete(prompt).text)
-
-    @override
-    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        source = self.source
-        found = await source.aretrieve(query_bundle) if isinstance(source, BaseRetriever) else ()
-        context, prompt = await run_sync(self._build, found, query_bundle)
-        return self._response(context, (await self.llm.acomplete(prompt)).text)
-
-    def _build(self, found: Sequence[NodeWithScore], bundle: QueryBundle) -> tuple[str, str]:
-        """Return the context of a question, and the prompt with both."""
-        context = self.source
-        if isinstance(context, BaseRetriever):
-            context = as_context([node.node for node in found])
-        point = self.point
-        tenant = namespace_of(bundle)
-        question = bundle.query_str
-        built = self.builder.build(point.strategy, point.config, context, question, tenant)
-        query = current_query()
-        if query is not None:
-            query.add_context(point.key, built.cost)
-        if isinstance(query, RoutedQuery):
-            query.whole = f"{context.text}\n\n{question}"
-        return built.text, answer_prompt(built.text, question, self.prompt)
-
-    def _response(self, context: str, text: str) -> Response:
-        # One node, as the pieces of the text may be parts of several nodes.
-        node = TextNode(text=context, metadata={"strategy": self.point.label})
-        return Response(text, source_nodes=[NodeWithScore(node=node)])
-
-    @override
-    def _get_prompt_modules(self) -> PromptMixinType:
-        return {}

@@ -11,7 +11,7 @@ from ecs_plugins.langchain import (
     EntropicMemoryMiddleware,
     EntropicMemoryRetriever,
 )
-from ecs_plugins.langchain.context import FrontierContext
+from ecs_plugins.langchain.chains import FrontierContext
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import ECSPostprocessor, EntropicChatMemory, EntropicMemoryBlock
 from ecs_plugins.lm import FakeLanguageModel

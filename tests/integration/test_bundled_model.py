@@ -15,7 +15,7 @@ from ecs_plugins.frontier import CalibrationQuestion, calibrate
 from ecs_plugins.frontier.answering import as_answer_model
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.langchain import FrontierRouter
-from ecs_plugins.langchain.context import as_context
+from ecs_plugins.langchain.chains import as_context
 from ecs_plugins.lm.base import ScoreRequest
 from ecs_plugins.lm.bundled import state_of
 from ecs_plugins.lm.encoding import encode_request

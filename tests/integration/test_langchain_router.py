@@ -13,7 +13,7 @@ from langchain_core.runnables import ConfigurableField, RunnableLambda, Runnable
 
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.langchain import FrontierRouter
-from ecs_plugins.langchain.context import FrontierContext
+from ecs_plugins.langchain.chains import FrontierContext
 from tests.integration import routing_setup
 from tests.integration.routing_setup import (
     NAMES,

@@ -5,9 +5,6 @@ import pickle
 from types import SimpleNamespace
 
 import pytest
-from opentelemetry import metrics
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier import EfficiencyFrontier, ReuseLedger
@@ -233,30 +230,6 @@ class TestTrace:
         kind.ask(router)
         assert set_on_span["ecs_plugins.frontier.label"] == "full_context"
         assert set_on_span["ecs_plugins.frontier.settlement.actual.stage2"] == 73
-
-    def test_cost_forecast_and_seconds_are_metrics_of_opentelemetry(
-        self, kind, frontier, monkeypatch
-    ):
-        reader = InMemoryMetricReader()
-        provider = MeterProvider([reader])
-        monkeypatch.setattr(metrics, "get_meter", provider.get_meter)
-        tracing._histogram.cache_clear()
-        router = kind.routed(frontier)
-        for _ in range(2):
-            kind.ask(router)
-        tracing._histogram.cache_clear()
-        data = reader.get_metrics_data()
-        (scope,) = data.resource_metrics[0].scope_metrics
-        sums = {}
-        for metric in scope.metrics:
-            _, _, name = metric.name.rpartition(".")
-            recorded = metric.data.data_points[0]
-            assert recorded.count == 2
-            assert recorded.attributes == {"label": "full_context"}
-            sums[name] = recorded.sum
-        assert sums["expected"] == 1200
-        assert sums["actual"] == 146
-        assert sums["seconds"] > 0
 
 
 class TestFallback:
