@@ -22,7 +22,7 @@ SENTENCES = 200
 """Sentences of one page that are scored, those of the best passages first."""
 
 Coloured = Mapping[int, list[tuple[str, float | None]]]
-"""Index of a passage -> its sentences, each with what it adds in [-1, 1]; None is not scored."""
+"""Index of a passage -> its sentences, each with the probability that it helps, if one is known."""
 
 
 def shape_page(shaped: ShapedContext, sentences: Coloured) -> str:
@@ -42,7 +42,7 @@ def ordered(shaped: ShapedContext) -> list[PassageVerdict]:
 
 
 def coloured(shaper: ContextShaper, shaped: ShapedContext) -> Coloured:
-    """Return the score of each sentence by itself, relative to the strongest one.
+    """Return the probability of each sentence that it helps by itself.
 
     Scores every sentence of the passages that were scored, best first, in one more call.
     """
@@ -50,8 +50,8 @@ def coloured(shaper: ContextShaper, shaped: ShapedContext) -> Coloured:
     config = shaper.config.replace(ranker=None, unit="passage")
     texts = [piece for own in pieces.values() for piece in own]
     scored = ContextShaper(shaper.model, config).shape(shaped.query, texts, read_as=texts)
-    shades = _shades({verdict.text: verdict.score for verdict in scored.verdicts})
-    return {index: [(piece, shades.get(piece)) for piece in own] for index, own in pieces.items()}
+    helps = {verdict.text: verdict.probability for verdict in scored.verdicts}
+    return {index: [(piece, helps.get(piece)) for piece in own] for index, own in pieces.items()}
 
 
 def _sentences(shaped: ShapedContext) -> dict[int, list[str]]:
@@ -65,16 +65,6 @@ def _sentences(shaped: ShapedContext) -> dict[int, list[str]]:
             break
         pieces[verdict.index] = [verdict.text[start:end] for start, end in spans]
     return pieces
-
-
-def _shades(scores: Mapping[str, float | None]) -> dict[str, float]:
-    """Return scores relative to their mean, the largest difference being 1; None is left out."""
-    finite = {text: score for text, score in scores.items() if score is not None}
-    if not finite:
-        return {}
-    middle = sum(finite.values()) / len(finite)
-    widest = max(abs(score - middle) for score in finite.values()) or 1.0
-    return {text: (score - middle) / widest for text, score in finite.items()}
 
 
 def memory_page(

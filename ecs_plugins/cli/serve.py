@@ -125,7 +125,8 @@ def play(
         Path | None, typer.Option(help="A file of passages to begin with.", dir_okay=False)
     ] = None,
     db: Annotated[
-        str | None, typer.Option("--db", help="A memory file, or a postgresql:// address.")
+        str | None,
+        typer.Option("--db", help="A memory file, made if it is new, or a postgresql:// address."),
     ] = None,
     frontier: Annotated[
         Path | None, typer.Option(help="A frontier that `calibrate` wrote.", dir_okay=False)
@@ -141,6 +142,7 @@ def play(
     from ecs_plugins.frontier import EfficiencyFrontier
     from ecs_plugins.memory import EntropicMemory
     from ecs_plugins.shaping import ContextShaper
+    from ecs_plugins.storage.addresses import is_address
 
     @cache
     def shaper() -> ContextShaper:
@@ -151,6 +153,8 @@ def play(
     with ExitStack() as opened:
         memory = None
         if db is not None:
+            if not (is_address(db) or Path(db).exists()):
+                EntropicMemory.open(db).close()
             memory = opened.enter_context(EntropicMemory.open(db, read_only=True))
         typer.echo(f"http://localhost:{port}")
         run(play_app(Played(shaper, memory, measured, text)), "127.0.0.1", port)

@@ -11,6 +11,7 @@ from ecs_plugins.cli import app, pages
 from ecs_plugins.cli import model as models
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.shaping import ShapingConfig
+from ecs_plugins.shaping.probability import SHIPPED, ProbabilityFit
 
 SCRIPT = "<script>alert(1)</script> & more \u202e than that"
 
@@ -51,22 +52,31 @@ def test_a_memory_page_shows_every_life_and_every_decision(tmp_path: Path) -> No
     assert 'class="gone"' in page  # something was displaced
 
 
-def test_a_shape_page_colours_the_best_sentences(tmp_path: Path, monkeypatch) -> None:
+def test_a_shape_page_colours_sentences_by_their_probability(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(models, "load_model", lambda *_, **__: FakeLanguageModel())
+    fit = ProbabilityFit(-1.0, {"utility": 1.0})
+    monkeypatch.setitem(SHIPPED, ("fake", "query_likelihood+bm25"), fit)
     notes = tmp_path / "notes.txt"
     html = tmp_path / "page.html"
     notes.write_text(f"It rained. The ferry does leave at nine.\n{SCRIPT}\n", "utf-8")
     question = "When does the ferry leave?"
     command = ["shape", "-q", question, "-p", str(notes), "--html", str(html)]
+    command += ["--signal", "query_likelihood+bm25", "--ranker", "bm25"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     page = html.read_text("utf-8")
     check_alone(page)
-    strengths = dict(
-        (text.strip(), float(strength))
-        for strength, text in re.findall(r'title="([+-][\d.]+)">([^<]*)</span>', page)
-    )
-    assert max(strengths, key=strengths.get) == "The ferry does leave at nine."
+    shown = re.findall(r'/ ([\d.]+)\)" title="helps with probability ([\d.]+)">([^<]*)<', page)
+    helps = {text.strip(): (float(shade), float(value)) for shade, value, text in shown}
+    assert max(helps, key=helps.get) == "The ferry does leave at nine."
+    for shade, value in helps.values():
+        assert shade == pytest.approx(0.6 * value, abs=0.01)
+
+
+def test_sentences_of_a_model_without_a_fit_have_no_colour() -> None:
+    shaper = ContextShaper(FakeLanguageModel(), ShapingConfig(ranker="bm25"))
+    shaped = shaper.shape("When does the ferry leave?", ["It rained.", "The ferry leaves."])
+    assert "helps with probability" not in pages.shape_page(shaped, pages.coloured(shaper, shaped))
 
 
 @pytest.mark.parametrize("passages", [[], ["", "  "]])

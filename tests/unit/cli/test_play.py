@@ -61,7 +61,7 @@ def test_passages_are_shaped_and_coloured(client) -> None:
     assert "script-src" not in answer.headers["content-security-policy"]
     check_inert(page)
     assert "1 of 3 passages kept" in page
-    assert page.index("The ferry does leave at nine.</span>") < page.index("It rained.</span>")
+    assert page.index("The ferry does leave at nine.</div>") < page.index("It rained.</div>")
     assert "&lt;script&gt;" in page
 
 
@@ -77,6 +77,21 @@ def test_an_answer_is_cited(client) -> None:
     page = client.post("/", data=asked).text
     assert "built it in 1889 [1]." in page
     assert "[1] is passage 2." in page
+    assert '<span class="tag good">consistent</span>' in page
+
+
+@pytest.mark.parametrize(
+    ("answer", "tag"),
+    [
+        ("It was built in 1889.", '"tag good">consistent<'),
+        ("It was built in 1925.", '"tag bad">conflict<'),
+        ("A famous painter drew rivers.", '"tag ">unverified<'),
+    ],
+)
+def test_the_three_words_of_the_check_are_shown(client, answer, tag) -> None:
+    tower = "The company of Gustave Eiffel built the tower in 1889."
+    asked = {"question": "When was it built?", "passages": tower, "answer": answer}
+    assert tag in client.post("/", data=asked).text
 
 
 def test_an_empty_page_asks_for_passages(client) -> None:
@@ -152,3 +167,25 @@ def test_the_command_opens_a_memory_to_read_and_listens_to_this_machine(
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert served == [("127.0.0.1", 9, True, True)]
+
+
+def test_a_new_file_is_made_and_its_hot_tier_shown(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
+    monkeypatch.setattr("ecs_plugins.memory.entropic.default_embedder", FakeEmbedder)
+    file = tmp_path / "new.db"
+    pages = []
+
+    def serve(app, host, port):
+        client = TestClient(app, base_url=HOST)
+        pages.append(client.get("/memory").text)
+        with EntropicMemory.open(file) as memory:
+            memory.add("The boat is blue.", namespace=ADA)
+        pages.append(client.get("/memory").text)
+
+    monkeypatch.setattr("ecs_plugins.server.running.run", serve)
+    result = CliRunner().invoke(app, ["play", "--db", str(file)])
+    assert result.exit_code == 0, result.output
+    empty, filled = pages
+    assert "Nothing is stored here yet" in empty
+    assert "Not consolidated yet" in filled
+    assert "The boat is blue." in filled
