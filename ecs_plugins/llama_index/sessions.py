@@ -58,14 +58,15 @@ class Session:
             if role and text:
                 metadata = {**speaker_metadata(message, role), SESSION: self.session_id}
                 drafts[number] = NewMessage(text, role, metadata)
+
         # All that can be refused has been, before anything is written.
-        new = [*drafts.values()]
-        texts = self.memory.items.foreseen(self.namespace, new)
-        with self.memory.items.together(texts, [self.namespace, self._log]):
-            ids = self.memory.add(new, namespace=self.namespace)
+        def write() -> None:
+            ids = self.memory.add([*drafts.values()], namespace=self.namespace)
             for number, id in zip(drafts, ids, strict=True):
                 items[number] = replace(items[number], message=id)
             self.memory.items.write(items)
+
+        self.memory.items.together([self.namespace, self._log], write)
 
     def entries(self) -> list[StoredItem]:
         """Return the log, oldest entry first."""

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain, compress
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.common.files import statements
@@ -63,8 +63,6 @@ _CLAIMS = 4
 """Connections that hold a claim at the same time, at most; half of a small pool."""
 
 _LIST = r"IN \(SELECT (?:value|CAST\(value AS (BIGINT)\)) FROM json_each\(\?(\d*)\)\)"
-_BLOCK = 25  # rows that are inserted by one statement
-_ROW = re.compile(r"VALUES (\([^()]*\))")
 _SET_CHECKSUM = re.compile(r",\s*\w+_crc (?:BIGINT NOT NULL|= \$\d+)")
 _CHECKSUM = re.compile(r"\b(?:\w+\.)?\w+_crc\b")
 _INSERTED = re.compile(r"(\s*INSERT INTO \w+\s*)\(([^()]*)\)(\s*VALUES\s*)((?:\([^()]*\)[\s,]*)+)")
@@ -181,15 +179,6 @@ class ServerConnection:
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> psycopg.Cursor[Any]:
         """Run a statement for each set of values, without waiting for one after the other."""
         values = [*parameters]
-        row = _ROW.search(sql)
-        if row is not None and len(values) >= _BLOCK:
-            blocks = [values[at : at + _BLOCK] for at in range(0, len(values), _BLOCK)]
-            values = blocks.pop() if len(blocks[-1]) < _BLOCK else []
-            whole = sql.replace(row[0], ", ".join([row[0], *[row[1]] * (_BLOCK - 1)]))
-            self._run_many(whole, [[*chain.from_iterable(block)] for block in blocks])
-        return self._run_many(sql, values)
-
-    def _run_many(self, sql: str, values: Sequence[Sequence[Any]]) -> psycopg.Cursor[Any]:
         if len(values) == 1:
             return self.execute(sql, values[0])
         cursor = self.raw.cursor()

@@ -38,10 +38,6 @@ chosen AS (
     SELECT row, terms, -(embedding <#> ?4), false, true FROM {table} JOIN covering USING (row)
     WHERE row NOT IN (SELECT row FROM near));
 
--- The rows that are nearest to a query, or to each of several:
+-- The rows that are nearest to a query:
 
 SELECT row, embedding <#> ? AS distance FROM {table} WHERE {among} ORDER BY 2 LIMIT {k};
-
-SELECT n, near.* FROM (VALUES {asked}) AS asked (n, query), LATERAL (
-    SELECT row, embedding <#> query AS distance FROM {table} WHERE {among} ORDER BY 2 LIMIT {k}
-) AS near ORDER BY n, distance;

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ecs_plugins.common.text import as_reply
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.records import ErasureReceipt, Memory
 from ecs_plugins.memory.store import messages as log
@@ -16,6 +15,7 @@ from ecs_plugins.memory.store.erasing import (
     Erasure,
     erasing,
     namespace_of,
+    repeatable,
     unknown,
 )
 from ecs_plugins.memory.store.intake import check_room_to_pin, evict_overflow, insert_pinned
@@ -31,6 +31,7 @@ _MOMENT = 1e-3
 """Seconds that something lives at least."""
 
 
+@repeatable
 def update(
     store: MemoryStore,
     name: str,
@@ -44,9 +45,8 @@ def update(
     own = None if metadata is None else checked.metadata
     with store.database.read() as connection:
         namespace = namespace_of(connection, name)
-        texts = [] if text is None else _foreseen(connection, name, text)
     erases = text is not None or own is not None
-    with store.embedded(texts), erasing(store, [namespace], erases=erases) as erasure:
+    with erasing(store, [namespace], erases=erases) as erasure:
         message = log.get(erasure.connection, name)
         if message is None:
             space = _change_memory(erasure, name, text, own, pinned)
@@ -85,14 +85,6 @@ def _change_memory(
     space = namespaces.space_by_id(erasure.connection, live[0].space)
     _update_memory(erasure, space, live[0], text, metadata, pinned)
     return space
-
-
-def _foreseen(connection: Connection, name: str, text: str) -> list[str]:
-    """Return the texts to embed before a message or a memory changes."""
-    message = log.get(connection, name)
-    if message is None:
-        return [text]
-    return [as_reply(text, message.asked), *rereading.foreseen(connection, [name], text)]
 
 
 def _update_message(

@@ -92,23 +92,24 @@ _DROP_OLD = """
 # Operations
 
 
-def even_if_full(erase: Callable[Concatenate[MemoryStore, P], T]) -> Callable[..., T]:
-    """Let an operation that erases run again after the database has freed disk space."""
+def repeatable(erase: Callable[Concatenate[MemoryStore, P], T]) -> Callable[..., T]:
+    """Let an operation that erases run again with missing vectors, or after freeing disk space."""
 
     @wraps(erase)
     def run(store: MemoryStore, *args: P.args, **options: P.kwargs) -> T:
+        operate = partial(erase, store, *args, **options)
         try:
-            return erase(store, *args, **options)
+            return store.embedding_first(operate)
         except DiskFullError:
             if store.database.is_writing:
                 raise
             store.database.make_room()
-        return erase(store, *args, **options)
+        return store.embedding_first(operate)
 
     return run
 
 
-@even_if_full
+@repeatable
 def delete(store: MemoryStore, names: Sequence[str], *, evidence: bool) -> ErasureReceipt:
     """Erase messages and memories by id: all of them, or nothing.
 
@@ -119,43 +120,31 @@ def delete(store: MemoryStore, names: Sequence[str], *, evidence: bool) -> Erasu
     """
     with store.database.read() as connection:
         spaces = {namespace_of(connection, name) for name in names}
-        going = tiers.with_behind(connection, names) if evidence else names
-        texts = rereading.foreseen(connection, going)
-    with store.embedded(texts), erasing(store, spaces) as erasure:
+    with erasing(store, spaces) as erasure:
         erasure.delete(names, evidence=evidence)
     return erasure.receipt
 
 
-@even_if_full
+@repeatable
 def forget(
     store: MemoryStore, namespace: Namespace, condition: Filter | None, *, below: bool
 ) -> ErasureReceipt:
     """Erase a namespace with all its content, or only the messages that match a filter."""
-    texts: list[str] = []
-    if condition is not None:
-        with store.database.read() as connection:
-            for space in namespaces.list_spaces(connection, namespace):
-                going = _matching(connection, space, condition)
-                texts += rereading.foreseen(connection, going)
-    with store.embedded(texts), erasing(store, [namespace], below=below) as erasure:
+    with erasing(store, [namespace], below=below) as erasure:
         erasure.forget(namespace, condition, below=below)
     return erasure.receipt
 
 
-@even_if_full
+@repeatable
 def purge(store: MemoryStore) -> ErasureReceipt:
     """Erase expired messages and items, and apply the retention of the log."""
     now = time.time()
-    texts: list[str] = []
     with store.database.read() as connection:
         spaces = _due(connection, now, store.settings.log_retention)
-        for space in namespaces.list_spaces(connection):
-            if space.namespace in spaces:
-                texts += rereading.foreseen(connection, _expired(connection, space.id, now))
     if not spaces:
         return ErasureReceipt(now, scrubbed=True)
     locked = spaces if len(spaces) <= _MOST_LOCKS else ()
-    with store.embedded(texts), erasing(store, locked) as erasure:
+    with erasing(store, locked) as erasure:
         for namespace in sorted(spaces):
             erasure.purge(namespace, now)
     return erasure.receipt

@@ -358,9 +358,6 @@ class RowIndex:
             index = self._read()
             return {word for word in words if index.has(word) or index.has(f"{word}'s")}
 
-    def expect(self, vectors: Matrix, k: int) -> None:
-        """Do nothing: lookups are local."""
-
     def insert(self, vectors: Mapping[int, Vector], texts: Mapping[int, str]) -> None:
         """Add rows of the database with their texts."""
         self.say(texts)

@@ -24,7 +24,7 @@ from ecs_plugins.memory.store import namespaces, values
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.seam import Candidates, Rows, SpaceIndexes
 from ecs_plugins.memory.store.values import digest, unpack
-from ecs_plugins.memory.types import Matrix, Vector
+from ecs_plugins.memory.types import Vector
 from ecs_plugins.ranking.coverage import MIN_TEXTS, POSTINGS_READ
 from ecs_plugins.storage.base import Connection
 from ecs_plugins.storage.postgres import PostgresDatabase
@@ -35,13 +35,10 @@ _LARGE = 2000
 EF_SEARCH = 110
 """At 100,000 items the three best are those of a file in 98 of 100 then."""
 
-_EF_EXPECTED = 64
-"""Enough to find what a message repeats, which is very near."""
-
 _MOST_DIMENSIONS = 2000
 """That pgvector can index."""
 
-_SCORED, _ALLOWED, _CHOSEN, _NEAREST, _NEAREST_OF_EACH = statements(__package__, "candidates.sql")
+_SCORED, _ALLOWED, _CHOSEN, _NEAREST = statements(__package__, "candidates.sql")
 _UNSETTLED, _GONE, _NEW, _GROWN, _ROW, *_WORDS, _TABLES = statements(__package__, "settling.sql")
 _WRITTEN = _WORDS[:2]
 _TAKEN_OUT = _WORDS[2:]
@@ -107,49 +104,14 @@ class ServerIndex:
         if linked and space.items >= _LARGE:
             # What the graph finds too few of is compared one by one as well.
             self._attempts = (True, False)
-        self._expected: dict[tuple[bytes, int], _Near] = {}
-
-    def expect(self, vectors: Matrix, k: int) -> None:
-        """Look up the nearest rows of several vectors by one statement."""
-        for large in self._attempts:
-            keys = [(vector.tobytes(), k) for vector in vectors]
-            unknown = [
-                vector
-                for key, vector in zip(keys, vectors, strict=True)
-                if key not in self._expected
-            ]
-            if unknown:
-                self._look_up(unknown, k, large)
-
-    def _look_up(self, vectors: Sequence[Vector], k: int, large: bool) -> None:
-        """Ask for the nearest rows of several vectors; of the graph, only where it finds enough."""
-        sql = _NEAREST_OF_EACH.format(
-            table=self._table,
-            asked=", ".join(f"({number}, ?::vector)" for number in range(len(vectors))),
-            among=_within(self._space.id, large),
-            k=k,
-        )
-        self._connection.execute(f"SET LOCAL hnsw.ef_search = {_EF_EXPECTED}")
-        answers = self._connection.execute(sql, vectors).fetchall()
-        self._connection.execute(f"SET LOCAL hnsw.ef_search = {EF_SEARCH}")
-        near: list[_Near] = [[] for _ in vectors]
-        for number, row, distance in answers:
-            near[number].append((row, distance))
-        for vector, rows in zip(vectors, near, strict=True):
-            if len(rows) == k or not large:
-                key = (vector.tobytes(), k)
-                self._expected[key] = rows
 
     def nearest(
         self, query: Vector, k: int, *, allowed: Rows | None = None, narrow: bool = False
     ) -> tuple[Rows, Vector]:
         """Return the ``k`` rows of the largest cosine, and these, best first."""
-        del narrow  # `expect` sets the width
-        expected = self._expected.get((query.tobytes(), k))
+        del narrow  # the width is that of the session
         if allowed is not None:
             near = self._nearest_of(query, k, allowed)
-        elif expected is not None:
-            near = expected
         else:
             near = self._nearest_of_all(query, k)
         rows = [row for row, _ in near]

@@ -91,18 +91,6 @@ def prepared(
     return MessageBatch(ids, stored, left, vectors, request, pinned)
 
 
-def foreseen(store: MemoryStore, namespace: Namespace, messages: Sequence[NewMessage]) -> list[str]:
-    """Return the texts that adding messages embeds."""
-    now = time.time()
-    with store.reading(namespace) as (connection, space):
-        latest = _latest(connection, space, now)
-    _, read, texts = _as_read(store, messages, latest, now)
-    for each in read:
-        if each.asked:
-            texts += [each.asked, each.text]
-    return texts
-
-
 def _without_empty_replies(
     store: MemoryStore, messages: list[NewMessage], vectors: Matrix
 ) -> tuple[list[NewMessage], Matrix]:
@@ -243,8 +231,6 @@ class Intake:
         connection = self._connection
         space = self._space
         log.insert(connection, space, messages, ids, vectors, self._now)
-        if self._index is not None:
-            self._index.expect(vectors, _FIRST_LOOK)
         numbers = self._database.new_rows(connection, "tiers", len(messages))
         self._rows = iter(numbers)
         for message, name, vector in zip(messages, ids, vectors, strict=True):

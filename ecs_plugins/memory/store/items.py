@@ -24,10 +24,9 @@ import numpy as np
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.relevance import QueryReading, read
-from ecs_plugins.memory.store import intake
 from ecs_plugins.memory.store.item_index import ItemIndex, ItemIndexes, Submit
 from ecs_plugins.memory.store.memory_store import MemoryStore
-from ecs_plugins.memory.store.messages import NewMessage, seconds_of
+from ecs_plugins.memory.store.messages import seconds_of
 from ecs_plugins.memory.store.namespaces import decode, encode, under
 from ecs_plugins.memory.store.row_fits import JudgedRows
 from ecs_plugins.memory.store.seam import Rows
@@ -267,10 +266,6 @@ class Items:
         self._indexes = ItemIndexes(store, submit)
         self.embed_query = store.embed_query
         self.together = store.together
-
-    def foreseen(self, namespace: Namespace, messages: Sequence[NewMessage]) -> list[str]:
-        """Return the texts that adding messages embeds, for `together`."""
-        return intake.foreseen(self._store, namespace, messages)
 
     @contextmanager
     def view(self, *, search: bool = False, kind: str = "") -> Iterator[ItemView]:

@@ -9,7 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from ecs_plugins.memory.types import Matrix, Namespace, Tier, Vector
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.storage.base import Connection, Scope, SqlDatabase
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 # Keys in `meta`:
@@ -45,6 +46,9 @@ _COUNT = """
     ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(meta.value AS INTEGER) + 1 AS TEXT)
 """
 _TIERS_BUDGET = 1 << 28  # bytes of the tiers that are kept between sleep phases
+_ATTEMPTS = 8
+"""Times that an operation runs before it embeds inside its transaction."""
+
 FLUSH_AT = 256
 """Pending recalls of a namespace from which on they are written."""
 
@@ -55,6 +59,14 @@ def erasures_of(connection: Connection) -> int:
     """Return the number of erasures in the file."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_ERASURES,)).fetchone()
     return 0 if row is None else int(row[0])
+
+
+class _MissingVectorsError(Exception):
+    """Error: a transaction needs the vectors of texts."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        super().__init__()
+        self.texts = texts
 
 
 class PendingAccesses:
@@ -124,7 +136,7 @@ class MemoryStore:
         self._receipts: list[weakref.ref[ErasureReceipt]] = []
         self._noting = threading.Lock()
         self.reset()
-        self._embedded = threading.local()  # vectors known within `together`
+        self._embedded = threading.local()  # vectors known within `embedding_first`
         self.forget_read: Callable[[], object] = int
         if self.is_current:
             self.indexes.prepare()
@@ -164,25 +176,33 @@ class MemoryStore:
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         """Return unit vectors ``[len(texts), dimension]``."""
-        known: Mapping[str, Vector] = getattr(self._embedded, "vectors", {})
-        if texts and all(text in known for text in texts):
-            return np.stack([known[text] for text in texts])
-        return self.embedder.embed_documents(texts)
+        known: Mapping[str, Vector] | None = getattr(self._embedded, "vectors", None)
+        if known is None or not (texts and self.database.is_writing):
+            return self.embedder.embed_documents(texts)
+        missing = [text for text in dict.fromkeys(texts) if text not in known]
+        if missing:
+            raise _MissingVectorsError(missing)
+        return np.stack([known[text] for text in texts])
 
-    @contextmanager
-    def embedded(self, texts: Iterable[str]) -> Iterator[None]:
-        """Embed texts before a block that locks others out, and use the vectors inside it."""
-        known: Mapping[str, Vector] = getattr(self._embedded, "vectors", {})
-        different = dict.fromkeys(texts)
-        new = [text for text in different if text.strip() and text not in known]
-        vectors = dict(known)
-        if new:
-            vectors.update(zip(new, self.embed(new), strict=True))
-        self._embedded.vectors = vectors
-        try:
-            yield
-        finally:
+    def embedding_first(self, operate: Callable[[], T]) -> T:
+        """Run an operation that writes, with no other writer waiting for the embedder.
+
+        When the operation needs a vector inside its transaction, it is rolled back and run again
+        with that vector.
+        """
+        if self.database.is_writing:
+            return operate()
+        known: dict[str, Vector] = {}
+        for _ in range(_ATTEMPTS):
             self._embedded.vectors = known
+            try:
+                return operate()
+            except _MissingVectorsError as error:
+                texts = error.texts
+            finally:
+                self._embedded.vectors = None
+            known.update(zip(texts, self.embedder.embed_documents(texts), strict=True))
+        return operate()
 
     def embed_query(self, text: str) -> Vector:
         """Return a unit vector ``[dimension]``; of a text that is not blank."""
@@ -285,18 +305,14 @@ class MemoryStore:
 
         return follow
 
-    @contextmanager
-    def together(
-        self, texts: Sequence[str], namespaces: Iterable[Namespace] = ()
-    ) -> Iterator[None]:
-        """Open one transaction for everything that this thread writes in the block.
+    def together(self, namespaces: Iterable[Namespace], operate: Callable[[], T]) -> T:
+        """Run an operation in one transaction; it may run again, see `embedding_first`."""
 
-        Args:
-            texts: What the block will embed. It is embedded before: others wait for the block.
-            namespaces: What the block writes to; if none is named, it may be anything.
-        """
-        with self.embedded(texts), self.writing(namespaces):
-            yield
+        def run() -> T:
+            with self.writing(namespaces):
+                return operate()
+
+        return self.embedding_first(run)
 
     def flush(self, namespace: Namespace, *, wait: bool = True) -> None:
         """Write the pending recalls of a namespace; a failure is logged, they stay pending."""

@@ -1,12 +1,11 @@
 """Replies to a question that was erased or changed: their text and vector are made anew.
 
-A reply keeps a copy of its question, and its vector is that of both. The texts are embedded before
-the transaction that needs their vectors, so that no other writer waits.
+A reply keeps a copy of its question, and its vector is that of both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ecs_plugins.common.text import as_reply, asked_at_end
@@ -32,47 +31,22 @@ _ASKED_BY_NONE = f"""
 """
 
 
-def foreseen(connection: Connection, askers: Collection[str], now_asks: str = "") -> list[str]:
-    """Return the texts to embed before messages are erased or one asks something else."""
-    among = dump(list(askers))
-    asked = asked_at_end(now_asks)
-    replies = connection.execute(
-        f"SELECT text FROM messages WHERE asker {_AMONG} AND NOT id {_AMONG}", (among, among)
-    )
-    texts = [as_reply(text, asked) for (text,) in replies]
-    texts += _texts_that_reply(connection, among)
-    return texts
-
-
-def _texts_that_reply(connection: Connection, ids: str) -> list[str]:
-    """Return the texts of items that reply to the questions of messages."""
-    rows = connection.execute(
-        f"SELECT text, namespace FROM messages WHERE id {_AMONG}", (ids,)
-    ).fetchall()
-    asked: dict[int, set[str]] = {}
-    for text, space in rows:
-        question = asked_at_end(text)
-        if question:
-            asked.setdefault(space, set()).add(question)
-    texts: list[str] = []
-    for space, questions in asked.items():
-        found = connection.execute(
-            f"SELECT text FROM tiers WHERE namespace = ? AND asked != '' AND asked {_AMONG}",
-            (space, dump(list(questions))),
-        )
-        texts += [text for (text,) in found]
-    return texts
-
-
 def write_text(
     store: MemoryStore, connection: Connection, name: str, text: str, asked: str
 ) -> None:
     """Write the text of a message and the question it replies to, with their vector."""
-    (vector,) = store.embed([as_reply(text, asked)])
-    data, vector_crc = packed_half(vector)
-    text_crc = crc_of((asked, text))
-    connection.execute(_WRITE, (text, asked, text_crc, data, vector_crc, name))
-    forget_edges(connection, [name])
+    _write_texts(store, connection, {name: text}, asked)
+
+
+def _write_texts(
+    store: MemoryStore, connection: Connection, texts: Mapping[str, str], asked: str
+) -> None:
+    vectors = store.embed([as_reply(text, asked) for text in texts.values()])
+    for (name, text), vector in zip(texts.items(), vectors, strict=True):
+        data, vector_crc = packed_half(vector)
+        values = (text, asked, crc_of((asked, text)), data, vector_crc, name)
+        connection.execute(_WRITE, values)
+    forget_edges(connection, [*texts])
 
 
 def reread(
@@ -86,8 +60,8 @@ def reread(
     replies = connection.execute(
         f"SELECT id, text FROM messages WHERE asker {_AMONG} AND NOT id {_AMONG}", (among, among)
     ).fetchall()
-    for name, text in replies:
-        write_text(store, connection, name, text, asked_at_end(now_asks))
+    if replies:
+        _write_texts(store, connection, dict(replies), asked_at_end(now_asks))
     return sorted(name for name, _ in replies)
 
 
@@ -99,8 +73,8 @@ def take_out(
     if not wanted:
         return []
     left = tiers.select(connection, _ASKED_BY_NONE, (space.id, dump(wanted)))
-    for row in left:
-        (vector,) = store.embed([row.item.text])
+    vectors = store.embed([row.item.text for row in left]) if left else ()
+    for row, vector in zip(left, vectors, strict=True):
         tiers.delete(connection, space, [row])
         alone = replace(row.item, asked="", vector=vector)
         tiers.insert(connection, space, replace(row, item=alone))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.store.namespaces import Space
-from ecs_plugins.memory.types import Floats, Matrix, Vector
+from ecs_plugins.memory.types import Floats, Vector
 from ecs_plugins.storage.base import Connection
 
 _PLAIN = re.compile(r"[ !#-&(-[\]-~]*")  # a text that stands in JSON as it is
@@ -61,10 +61,6 @@ class SpaceIndex(Protocol):
 
     def known(self, words: Sequence[str]) -> set[str]:
         """Return the words that any item has, also before an apostrophe; all are casefolded."""
-        ...
-
-    def expect(self, vectors: Matrix, k: int) -> None:
-        """Learn for which vectors the nearest ``k`` will be looked for in this transaction."""
         ...
 
 

@@ -133,7 +133,6 @@ def _near(
         return {}
     index = store.indexes.current(connection, space)
     vectors = np.stack([row.item.vector for row in hot])
-    index.expect(vectors, _NEAR)
     is_near = vectors @ vectors.T >= store.config.merge_threshold
     floors = store.config.merge_threshold - np.where(is_near.sum(axis=1) > 1, _MARGIN, _TIE)
     found: set[int] = set()

@@ -391,14 +391,6 @@ def provenance(connection: Connection, items: Sequence[str]) -> dict[str, dict[s
     return behind
 
 
-def with_behind(connection: Connection, names: Sequence[str]) -> list[str]:
-    """Return ids, and those of the messages behind the items among them."""
-    ids = [*names]
-    for messages in provenance(connection, names).values():
-        ids += messages
-    return ids
-
-
 _DEFAULTS = tuple((each.name, each.default) for each in fields(Evidence))
 
 

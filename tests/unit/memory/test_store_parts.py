@@ -15,7 +15,7 @@ from ecs_plugins.memory.store.cosine_scale import measured_scale
 from ecs_plugins.memory.store.engines import restore
 from ecs_plugins.memory.store.erasing import ERASED, without
 from ecs_plugins.memory.store.index import search_width
-from ecs_plugins.memory.store.index_postgres import ServerIndex, ServerIndexes
+from ecs_plugins.memory.store.index_postgres import ServerIndexes
 from ecs_plugins.memory.store.inspection import _is_damaged
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.memory.store.namespaces import Space
@@ -208,13 +208,6 @@ def test_vectors_get_a_graph_as_far_as_the_server_indexes_them(dimension, is_mad
     ServerIndexes(None, dimension)._make(connection)
     graphs = [sql for sql in connection.statements if "hnsw" in sql]
     assert bool(graphs) == is_made
-
-
-def test_many_vectors_are_looked_up_in_a_graph_where_there_is_one():
-    connection = Answering()
-    index = ServerIndex(connection, space(10_000), "entries", linked=True)
-    index.expect(np.tile(EYE[:4], (8, 1)), 3)
-    assert any("hnsw.ef_search" in sql for sql in connection.statements)
 
 
 @pytest.mark.parametrize(
