@@ -187,20 +187,6 @@ def learned_scores(asked: Sequence[AskedQuestion], rounds: int = 8) -> dict[str,
     return {"_BIAS": round(float(model.intercept_[0]), 2), **found}
 
 
-def learned_demand(asked: Sequence[AskedQuestion]) -> dict[str, float]:
-    """Return slope and offset: an item that is evidence against the others of its question."""
-    fits: list[float] = []
-    target: list[bool] = []
-    for each in asked:
-        if each.evidence and not each.kind.startswith("LongMemEval"):
-            best = np.argsort(-each.fits)[:_TOP].tolist()
-            fits += each.fits[best].tolist()
-            target += [at in each.evidence for at in best]
-    model = LogisticRegression(C=100).fit(np.array(fits)[:, None], target)
-    slope, offset = float(model.coef_[0, 0]), float(model.intercept_[0])
-    return {"_SLOPE": round(slope, 1), "_OFFSET": round(offset, 1)}
-
-
 def figures(asked: Sequence[AskedQuestion], threshold: float) -> list[list[str]]:
     """Return a row for each kind: questions, those with a note, evidence among three."""
     rows = []

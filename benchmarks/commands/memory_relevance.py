@@ -30,7 +30,7 @@ def memory_relevance(
     asked = relevance.own_questions(embedder)
     asked += relevance.chat_questions("LongMemEval", read_chats(longmemeval), embedder)
     asked += relevance.mtrag_questions(mtrag, embedder)
-    numbers = {**relevance.learned_scores(asked), **relevance.learned_demand(asked)}
+    numbers = relevance.learned_scores(asked)
     typer.echo(json.dumps(numbers, indent=1) + "\n")
     if locomo is not None:
         asked += relevance.chat_questions("LoCoMo", read_chats(locomo), embedder)

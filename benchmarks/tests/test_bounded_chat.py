@@ -25,7 +25,6 @@ from benchmarks.bounded_chat.comparison import (
 from benchmarks.bounded_chat.relevance import (
     SHARES,
     figures,
-    learned_demand,
     learned_scores,
     own_questions,
 )
@@ -367,6 +366,5 @@ def test_learned_scores_tell_evidence_from_what_answers_nothing():
     assert {each.kind for each in asked} == {kind for kind in SHARES if kind.startswith("own")}
     numbers = learned_scores(asked)
     assert numbers["_COSINE"] + numbers["_PERSON"] > 0
-    assert learned_demand(asked)["_SLOPE"] > 0
     rows = {row[0]: row for row in figures(asked, threshold=0.0)}
     assert float(rows["own pairs that share words"][3]) > 0.9

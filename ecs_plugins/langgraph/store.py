@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
@@ -54,25 +53,6 @@ _log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 StoreT = TypeVar("StoreT", bound="EntropicStore")
-
-
-@dataclass
-class _Reads:
-    """Reads of a batch.
-
-    Attributes:
-        vectors: Of the queries.
-        results: One for each operation.
-        touched: Items whose time to live a read refreshes.
-    """
-
-    vectors: dict[str, Vector] = field(default_factory=dict)
-    results: list[Result] = field(default_factory=list)
-    touched: list[StoredItem] = field(default_factory=list)
-
-    def touch(self, items: Iterable[StoredItem]) -> None:
-        """Note the items that have a time to live."""
-        self.touched += [item for item in items if item.ttl is not None]
 
 
 class Sweeping(Future[None]):
@@ -316,10 +296,11 @@ class EntropicStore(BaseStore):
             raise asyncio.InvalidStateError("the event loop would wait; await the async methods")
         ops = [checked(op) for op in ops]
         puts, deletes = self._writes(ops)
-        reads = self._read(ops)
-        if puts or deletes or reads.touched:
-            self._items.write(puts, deletes=deletes, touched=reads.touched)
-        return reads.results
+        results, read = self._read(ops)
+        touched = [item for item in read if item.ttl is not None]
+        if puts or deletes or touched:
+            self._items.write(puts, deletes=deletes, touched=touched)
+        return results
 
     @override
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -363,55 +344,60 @@ class EntropicStore(BaseStore):
         deletes = [address for address, op in last.items() if op.value is None]
         return puts, deletes
 
-    def _read(self, ops: Sequence[Op]) -> _Reads:
-        """Return the results of all operations, on one state."""
-        reads = _Reads()
-        for op in ops:
-            if isinstance(op, SearchOp) and op.query:
-                reads.vectors[op.query] = self._items.embed_query(op.query)
-        with self._items.view(search=bool(reads.vectors)) as view:
+    def _read(self, ops: Sequence[Op]) -> tuple[list[Result], list[StoredItem]]:
+        """Return the results of all operations, on one state, and the items to refresh."""
+        searches = [op for op in ops if isinstance(op, SearchOp)]
+        queries = {op.query for op in searches if op.query}
+        vectors = {query: self._items.embed_query(query) for query in queries}
+        results: list[Result] = []
+        refreshed: list[StoredItem] = []
+        with self._items.view(search=bool(vectors)) as view:
             for op in ops:
                 result: Result = None
+                pairs: list[tuple[StoredItem, float | None]] = []
                 if isinstance(op, GetOp):
-                    result = self._get(view, op, reads)
+                    item = view.get(op.namespace, op.key)
+                    if item is not None:
+                        pairs = [(item, None)]
+                        result = Item(**item_fields(item))
                 elif isinstance(op, SearchOp):
-                    result = self._search(view, op, reads)
+                    pairs = _found(view, op, vectors)
+                    result = [
+                        SearchItem(**item_fields(item), score=score)
+                        for item, score in pairs[op.offset :]
+                    ]
                 elif isinstance(op, ListNamespacesOp):
-                    result = self._namespaces(view, op)
-                reads.results.append(result)
-        return reads
+                    result = _namespaces(view, op)
+                if getattr(op, "refresh_ttl", False):
+                    refreshed += [item for item, _ in pairs]
+                results.append(result)
+        return results, refreshed
 
-    def _get(self, view: ItemView, op: GetOp, reads: _Reads) -> Item | None:
-        item = view.get(op.namespace, op.key)
-        if item is None:
-            return None
-        if op.refresh_ttl:
-            reads.touch([item])
-        return Item(**item_fields(item))
 
-    def _search(self, view: ItemView, op: SearchOp, reads: _Reads) -> list[SearchItem]:
-        condition = None
-        if op.filter:
-            condition = partial(matches, condition=op.filter)
-        prefix = op.namespace_prefix
-        stop = op.offset + op.limit
-        pairs: list[tuple[StoredItem, float | None]]
-        if op.query:
-            vector = reads.vectors[op.query]
-            pairs = view.search(prefix, op.query, vector, condition=condition, limit=stop)
-        else:
-            items = view.find(prefix, condition=condition, limit=stop)
-            pairs = [(item, None) for item in items]
-        if op.refresh_ttl:
-            reads.touch(item for item, _ in pairs)
-        return [SearchItem(**item_fields(item), score=score) for item, score in pairs[op.offset :]]
+def _found(
+    view: ItemView,
+    op: SearchOp,
+    vectors: Mapping[str, Vector],
+) -> list[tuple[StoredItem, float | None]]:
+    """Return the first ``offset + limit`` items of a search."""
+    condition = None
+    if op.filter:
+        condition = partial(matches, condition=op.filter)
+    prefix = op.namespace_prefix
+    stop = op.offset + op.limit
+    if op.query:
+        vector = vectors[op.query]
+        return view.search(prefix, op.query, vector, condition=condition, limit=stop)
+    items = view.find(prefix, condition=condition, limit=stop)
+    return [(item, None) for item in items]
 
-    def _namespaces(self, view: ItemView, op: ListNamespacesOp) -> list[Namespace]:
-        namespaces = set(view.namespaces())
-        for condition in op.match_conditions or ():
-            namespaces = {each for each in namespaces if is_match(condition, each)}
-        if op.max_depth is not None:
-            namespaces = {each[: op.max_depth] for each in namespaces}
-        ordered = sorted(namespaces)
-        stop = op.offset + op.limit
-        return ordered[op.offset : stop]
+
+def _namespaces(view: ItemView, op: ListNamespacesOp) -> list[Namespace]:
+    namespaces = set(view.namespaces())
+    for condition in op.match_conditions or ():
+        namespaces = {each for each in namespaces if is_match(condition, each)}
+    if op.max_depth is not None:
+        namespaces = {each[: op.max_depth] for each in namespaces}
+    ordered = sorted(namespaces)
+    stop = op.offset + op.limit
+    return ordered[op.offset : stop]

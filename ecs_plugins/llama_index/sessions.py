@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage, ContentBlock, ToolCallBlock
+from llama_index.core.base.llms.types import ChatMessage
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.plain import as_json
-from ecs_plugins.llama_index.messages import remembered, speaker_metadata
+from ecs_plugins.llama_index.messages import remembered, speaker_metadata, text_of
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.items import NewItem, StoredItem
@@ -107,27 +107,10 @@ def _data_of(message: ChatMessage) -> dict[str, Any]:
     try:
         data: dict[str, Any] = as_json(message.model_dump(mode="json"))
     except (ValueError, RecursionError):  # pydantic knows no form for something in it
-        fields: dict[str, Any] = {
-            "additional_kwargs": _carried(message.additional_kwargs),
-            "blocks": [_plain_block(block) for block in message.blocks],
-        }
-        plain = message.model_copy(update=fields)
-        data = as_json(plain.model_dump(mode="json"))
+        _log.warning("only the text of a message is logged: the rest has no JSON")
+        plain = ChatMessage(role=message.role, content=text_of(message))
+        data = plain.model_dump(mode="json")
     return data
-
-
-def _plain_block(block: ContentBlock) -> ContentBlock:
-    if not isinstance(block, ToolCallBlock):
-        return block
-    return block.model_copy(update={"tool_kwargs": _carried(block.tool_kwargs)})
-
-
-def _carried(value: Any) -> Any:
-    try:
-        return as_json(value)
-    except RecursionError:
-        _log.warning("a message holds itself and is logged without what it carries")
-        return {}
 
 
 def to_message(item: StoredItem) -> ChatMessage:

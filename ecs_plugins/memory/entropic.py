@@ -301,7 +301,6 @@ class EntropicMemory:
         threshold: float | None = None,
         filter: Filter | None = None,
         tiers: str | None = None,
-        exclude: Collection[str] = (),
         at: float | None = None,
         outdated: Literal["mark", "hide"] = "mark",
         record: bool = True,
@@ -318,8 +317,6 @@ class EntropicMemory:
                 paper's rule, the minimum cosine.
             filter: Metadata that an item must have (`filters`).
             tiers: ``both``, ``hot`` or ``cold``; None is both, or cold under the paper's rule.
-            exclude: Ids of recollections that are not wanted, such as those in the prompt already;
-                the next best take their places.
             at: Unix time: recall among the messages said until then; None is now.
             outdated: ``mark`` returns memories that a judge says are outdated after the newer ones,
                 with ``outdated_by``; ``hide`` leaves them out.
@@ -346,7 +343,6 @@ class EntropicMemory:
             raise InvalidInputError(f"tiers is 'both', 'hot' or 'cold', got {tiers!r}")
         if outdated not in ("mark", "hide"):
             raise InvalidInputError(f"outdated is 'mark' or 'hide', got {outdated!r:.80}")
-        excluded = frozenset(_listed(exclude, "exclude"))
         vector = self._store.embed_query(query)
         request = RecallRequest(
             query=query,
@@ -357,7 +353,6 @@ class EntropicMemory:
             tiers=_TIERS[tiers],
             condition=None if filter is None else checked_filter(filter),
             now=time.time(),
-            exclude=excluded,
             at=at,
             scale=self._store.scale,
             hides_outdated=outdated == "hide",

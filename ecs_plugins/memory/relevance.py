@@ -14,7 +14,7 @@ whether the question asks about a person. Nothing in it depends on the other ite
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
@@ -41,10 +41,6 @@ _ITEMS: Final = -0.48
 _UNKNOWN: Final = -5.61
 _PERSON: Final = 5.77
 """Nats per unit of cosine if the question asks about a person, in addition to the others."""
-
-_SLOPE: Final = 12.6
-_OFFSET: Final = -4.4
-"""Nats per unit of fit, and at none, that an item is evidence whatever else there is."""
 
 
 @cache
@@ -177,18 +173,3 @@ def relevance(cosines: Floats, coverage: Floats, met: Encounter) -> Floats:
     )
     scores: Floats = (1.0 / (1.0 + np.exp(-logits))).round(9)
     return scores
-
-
-def demands(similarities: Sequence[float], coverage: Sequence[float], scale: Scale) -> list[float]:
-    """Return how much a recall asks for each item that it returns.
-
-    It is the probability of the item to be evidence, whatever else there is.
-
-    Args:
-        similarities: Cosines of the items with the question [n].
-        coverage: Share of the question that each covers [n].
-        scale: Of their embedder.
-    """
-    fits = (scale.to_default(np.array(similarities)) + np.array(coverage)) / 2
-    asked: list[float] = (1.0 / (1.0 + np.exp(-(_SLOPE * fits + _OFFSET)))).tolist()
-    return asked

@@ -39,7 +39,6 @@ class RecallRequest:
     tiers: tuple[Tier, ...]
     condition: Filter | None
     now: float  # what has expired by then is not recalled
-    exclude: frozenset[str] = frozenset()
     at: float | None = None
     scale: Scale = DEFAULT
     hides_outdated: bool = False
@@ -170,7 +169,7 @@ class Reader:
         return self.request.hides_outdated and recalled.outdated_by is not None
 
     def _read(self, rows: Sequence[int]) -> dict[int, TierRow]:
-        """Return the rows that are in a searched tier, not excluded and not expired."""
+        """Return the rows that are in a searched tier and not expired."""
         request = self.request
         unread = [row for row in rows if row not in self._rows]
         if unread:
@@ -178,8 +177,7 @@ class Reader:
             space = self.space.id
             read = tiers.by_rows(self.connection, space, unread, among=request.tiers)
             self._rows.update(read)
-        searched_rows = filter(None, map(self._rows.get, rows))
-        stored = [each for each in searched_rows if each.item.id not in request.exclude]
+        stored = [*filter(None, map(self._rows.get, rows))]
         ends = [each.expires for each in stored if each.expires is not None]
         if ends and min(ends) <= request.now:
             stored = [*alive(self.connection, stored, request.now, self.store)]

@@ -19,7 +19,6 @@ import numpy as np
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import Memory
-from ecs_plugins.memory.relevance import demands
 from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.queries import Access
@@ -119,19 +118,9 @@ def _note_hits(
     """Note a recall in the namespaces that were looked in, at their steps."""
     for namespace, step in steps.items():
         found = [each for each in best if each.namespace == namespace]
-        ids = [each.id for each in found]
-        items = dict(zip(ids, _demands(found, request), strict=True))
+        items = {each.id: each.score for each in found}
         access = Access(step, time.time(), request.vector, items, erasures)
         store.pending.note(namespace, access)
-
-
-def _demands(found: Sequence[Memory], request: RecallRequest) -> list[float]:
-    """How much each is asked for."""
-    if request.question is None:
-        return [each.score for each in found]
-    similarities = [each.similarity for each in found]
-    coverage = [each.coverage for each in found]
-    return demands(similarities, coverage, request.scale)
 
 
 def _shaped(best: list[Memory], query: str, shaper: Shaper) -> list[Memory]:
@@ -203,7 +192,7 @@ def _best(
     """Return the best ``k`` items of a namespace at or above the threshold, best first.
 
     Candidates are the nearest items and those that cover most of the query, each scored by both.
-    What has expired, is excluded, or is in the other tier takes places among them, and an item that
+    What has expired or is in the other tier takes places among them, and an item that
     is neither may be good by both: more are looked at until nothing else can be among the best.
     """
     opened = store.indexes.current(connection, space)

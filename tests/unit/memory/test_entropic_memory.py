@@ -220,7 +220,6 @@ VERBS = ["sleep", "sleeps", "decisions", "replay", "messages", "memories", "name
         lambda memory: memory.recall("text", namespace="user"),
         lambda memory: memory.recall("text", also=["user"]),
         lambda memory: memory.recall("text", also="user"),
-        lambda memory: memory.recall("text", exclude="user"),
         lambda memory: memory.observe("text", "answer", namespace="user"),
         *(methodcaller(verb, "user") for verb in VERBS),
         lambda memory: memory.admin.stats("user"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.relevance import (
     DEFAULT,
     Encounter,
@@ -16,7 +16,6 @@ from ecs_plugins.memory.relevance import (
     read,
     relevance,
 )
-from ecs_plugins.memory.store.queries import Access
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 MET = Encounter(items=30, unknown=0.0, is_about_somebody=False)
@@ -141,15 +140,3 @@ class Narrow:
 
     def embed_query(self, text):
         return self.embed_documents([text])[0]
-
-
-def test_a_recall_judges_answers_above_their_company(monkeypatch) -> None:
-    with EntropicMemory.open(":memory:", embedder=FakeEmbedder(64)) as memory:
-        answer, other = memory.add(["Ada keeps bees on the roof.", "Ben swims in the lake."])
-        noted: list[Access] = []
-        monkeypatch.setattr(memory._store.pending, "note", lambda _, access: noted.append(access))
-        found = memory.recall("Who keeps bees on the roof?", k=2, threshold=-1)
-    assert [each.id for each in found] == [answer, other]
-    (access,) = noted
-    assert access.items[answer] > 0.9
-    assert access.items[other] < 0.3
