@@ -146,7 +146,10 @@ def _parts(text: str, spans: Spans) -> str:
 
 
 def notes_of(
-    memory: EntropicMemory, recollections: Iterable[Memory], visible: Collection[str], query: str
+    memory: EntropicMemory,
+    recollections: Iterable[Memory],
+    visible: Collection[str],
+    query: str,
 ) -> list[Note]:
     """Return the notes of recollections, best first.
 
@@ -211,7 +214,11 @@ def _may_echo(note: Note, other: Note) -> bool:
     return difference(note.text, other.text) is None
 
 
-def block_of(notes: Iterable[Note], special_tokens: Collection[str] = (), left_out: int = 0) -> str:
+def block_of(
+    notes: Iterable[Note],
+    special_tokens: Collection[str] = (),
+    left_out: int = 0,
+) -> str:
     """Return notes between their tags, oldest first; empty if there are none."""
     in_order = sorted(notes, key=lambda note: note.at)
     if not in_order:

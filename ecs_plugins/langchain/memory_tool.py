@@ -10,7 +10,6 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.runtime import get_runtime
 from pydantic import Field
 
-from ecs_plugins.common.aio import run_memory
 from ecs_plugins.common.inert import inert
 from ecs_plugins.errors import InvalidInputError, QuotaError
 from ecs_plugins.integrations.namespace_templates import check_template, fill_namespace
@@ -69,11 +68,8 @@ def create_memory_tool(
     def manage(content: _Content = None, action: _Action = "create", id: _Id = None) -> str:
         return _answered(lambda: _managed(memory, _namespace(template), action, content, id, k))
 
-    async def amanage(content: _Content = None, action: _Action = "create", id: _Id = None) -> str:
-        return await run_memory(manage, content, action, id)
-
     return StructuredTool.from_function(
-        manage, amanage, name=name, description=description, handle_tool_error=True
+        manage, name=name, description=description, handle_tool_error=True
     )
 
 

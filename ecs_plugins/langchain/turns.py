@@ -72,7 +72,11 @@ def new_kept(namespace: Namespace) -> Kept:
     )
 
 
-def begun(kept: Kept | None, messages: Sequence[AnyMessage], namespace: Namespace) -> Kept:
+def begun(
+    kept: Kept | None,
+    messages: Sequence[AnyMessage],
+    namespace: Namespace,
+) -> Kept:
     """Return the state at the start of a run, with the turns that are new.
 
     Turns that were said under another namespace are never stored under this one.
@@ -100,7 +104,11 @@ def _before_the_users(kept: Kept, messages: Sequence[AnyMessage]) -> str | None:
     return messages[start - 1].id if start else None
 
 
-def synced(kept: Kept, messages: Sequence[AnyMessage], structured: object = None) -> Kept:
+def synced(
+    kept: Kept,
+    messages: Sequence[AnyMessage],
+    structured: object = None,
+) -> Kept:
     """Return the state with the turns as the thread has them now.
 
     A turn that has left the thread is dropped, unless a new summary has replaced it.
@@ -270,7 +278,10 @@ class ThreadLog:
                 self._memory.update(record.id, text=turn["text"])
 
     def _erase_left(
-        self, changes: Sequence[_Change], log: Mapping[str, Memory], present: Collection[str | None]
+        self,
+        changes: Sequence[_Change],
+        log: Mapping[str, Memory],
+        present: Collection[str | None],
     ) -> None:
         """Erase the messages that followed an edited one and have left the thread."""
         if not changes or self._thread is None:
@@ -295,7 +306,10 @@ class ThreadLog:
         return list(zip(turns, ids, strict=True))
 
     def _with_stored(
-        self, kept: Kept, messages: Sequence[AnyMessage], added: Sequence[tuple[Turn, str]]
+        self,
+        kept: Kept,
+        messages: Sequence[AnyMessage],
+        added: Sequence[tuple[Turn, str]],
     ) -> Kept:
         ids = {turn["id"]: id for turn, id in added}
         stored: dict[str, tuple[str, int]] = {}

@@ -40,7 +40,12 @@ _KIND = "llama_index"  # of items: others do not see them
 class Session:
     """One conversation of a user, with its own log. All conversations share a memory."""
 
-    def __init__(self, memory: EntropicMemory, namespace: Sequence[str], session_id: str) -> None:
+    def __init__(
+        self,
+        memory: EntropicMemory,
+        namespace: Sequence[str],
+        session_id: str,
+    ) -> None:
         self.memory = memory
         self.namespace = checked(namespace)
         self.session_id = session_id

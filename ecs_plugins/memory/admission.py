@@ -75,7 +75,10 @@ def repeated(item: Item, new: HotItem, config: MemoryConfig) -> Item:
 
 
 def joined(
-    item: Item, repeat: HotItem | ColdMemory, evidence: Evidence, config: MemoryConfig
+    item: Item,
+    repeat: HotItem | ColdMemory,
+    evidence: Evidence,
+    config: MemoryConfig,
 ) -> Item:
     """Return the item with this evidence, and the vector and the words of both.
 
@@ -103,7 +106,9 @@ def record_hit(item: Item, *, step: int, score: float = 1.0) -> Item:
 
 
 def moved_centroid(
-    vector: Vector, resultant: float, repeat: HotItem | ColdMemory
+    vector: Vector,
+    resultant: float,
+    repeat: HotItem | ColdMemory,
 ) -> tuple[Vector, float]:
     """Return direction and length of the sum of all observations: the running centroid."""
     before = vector * np.float32(resultant)

@@ -160,7 +160,10 @@ def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matri
 
 
 def _propose(
-    members: Sequence[HotItem], config: MemoryConfig, seed: int, summarise: Summarise | None
+    members: Sequence[HotItem],
+    config: MemoryConfig,
+    seed: int,
+    summarise: Summarise | None,
 ) -> Proposal:
     """Return the proposal of a cluster of hot items, which are sorted oldest first."""
     vectors = np.array([item.vector for item in members])
@@ -200,7 +203,11 @@ def _name_of(messages: Sequence[str], seed: int) -> str:
     return digest.hexdigest()[:32]
 
 
-def _entropy_of(members: Matrix, proposal: Vector, config: MemoryConfig) -> float:
+def _entropy_of(
+    members: Matrix,
+    proposal: Vector,
+    config: MemoryConfig,
+) -> float:
     """Return S for readings that need the vectors of the members or of the proposal.
 
     "evidence" is computed when memories compete, so that later outcomes count.
@@ -477,7 +484,10 @@ def _added_up(terms: FreeEnergy, entropy_weight: float) -> FreeEnergy:
 
 
 def cluster(
-    vectors: Matrix, texts: Sequence[str], config: MemoryConfig, seed: int
+    vectors: Matrix,
+    texts: Sequence[str],
+    config: MemoryConfig,
+    seed: int,
 ) -> list[list[int]]:
     """Partition the rows of ``vectors`` [n, d]; each cluster lists its rows in order.
 
@@ -496,7 +506,11 @@ def cluster(
     return list(clusters.values())
 
 
-def link_labels(vectors: Matrix, threshold: float, texts: Sequence[str]) -> list[int]:
+def link_labels(
+    vectors: Matrix,
+    threshold: float,
+    texts: Sequence[str],
+) -> list[int]:
     """Return the smallest row of each row's component in the graph ``cosine >= threshold``.
 
     Two components are not joined if a text of the one says something else than a text of the
@@ -515,7 +529,11 @@ def link_labels(vectors: Matrix, threshold: float, texts: Sequence[str]) -> list
     return root
 
 
-def _says_something_else(ones: list[int], others: list[int], texts: Sequence[str]) -> bool:
+def _says_something_else(
+    ones: list[int],
+    others: list[int],
+    texts: Sequence[str],
+) -> bool:
     """Return True if a text of one group differs from a text of the other."""
     for one, other in product(ones, others):
         if difference(texts[one], texts[other]) is not None:

@@ -467,7 +467,11 @@ class EntropicMemory:
         return erasing.delete(self._store, own, evidence=evidence)
 
     def forget(
-        self, namespace: Sequence[str], *, filter: Filter | None = None, below: bool = False
+        self,
+        namespace: Sequence[str],
+        *,
+        filter: Filter | None = None,
+        below: bool = False,
     ) -> ErasureReceipt:
         """Erase a namespace with everything in it, or the messages in it that a filter matches.
 
@@ -483,7 +487,12 @@ class EntropicMemory:
 
     # Read
 
-    def get(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Memory | None:
+    def get(
+        self,
+        item_id: str,
+        *,
+        namespace: Sequence[str] | None = None,
+    ) -> Memory | None:
         """Return a message of the log, or the live version of a memory; None if there is none."""
         own = self._own(item_id, namespace)
         if own is None:
@@ -502,7 +511,12 @@ class EntropicMemory:
                 return memory
         return None
 
-    def history(self, memory_id: str, *, namespace: Sequence[str] | None = None) -> list[Memory]:
+    def history(
+        self,
+        memory_id: str,
+        *,
+        namespace: Sequence[str] | None = None,
+    ) -> list[Memory]:
         """Return every stored version of a memory, oldest first."""
         own = self._own(memory_id, namespace)
         if own is None:
@@ -530,7 +544,12 @@ class EntropicMemory:
                 return []
             return inspection.cold(connection, space, self._store)
 
-    def explain(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Explanation:
+    def explain(
+        self,
+        item_id: str,
+        *,
+        namespace: Sequence[str] | None = None,
+    ) -> Explanation:
         """Return everything on record about a memory or a message.
 
         Raises:
@@ -626,7 +645,11 @@ def _has_expired(message: Memory) -> bool:
     return message.expires is not None and message.expires <= time.time()
 
 
-def _check_wanted(k: int | None, threshold: float | None, at: float | None) -> None:
+def _check_wanted(
+    k: int | None,
+    threshold: float | None,
+    at: float | None,
+) -> None:
     """Refuse arguments of a recall that are out of range."""
     if k is not None and not (isinstance(k, Integral) and k >= 1):
         raise InvalidInputError(f"k is {k!r:.80}; it must be a number of at least 1")

@@ -213,7 +213,10 @@ class OutdatingRunner:
             return [(each, self._similar(connection, space, each)) for each in messages]
 
     def _similar(
-        self, connection: Connection, space: Space, message: UnjudgedMessage
+        self,
+        connection: Connection,
+        space: Space,
+        message: UnjudgedMessage,
     ) -> list[_Older]:
         """Return the older items most similar to a message, without questions."""
         if asks_only(message.text):
@@ -238,7 +241,11 @@ class OutdatingRunner:
                 older.append(_Older(origin.messages, Statement(item.text, role, since)))
         return older
 
-    def _edges(self, message: UnjudgedMessage, older: Sequence[_Older]) -> list[Edge]:
+    def _edges(
+        self,
+        message: UnjudgedMessage,
+        older: Sequence[_Older],
+    ) -> list[Edge]:
         """Return the edges from a message to older ones, as the judge says."""
         if not older:
             return []
@@ -267,7 +274,12 @@ class OutdatingRunner:
             raise ModelError(f"the judge {self._name} gave no probability per statement")
         return probabilities
 
-    def _write(self, namespace: Namespace, message: UnjudgedMessage, edges: Sequence[Edge]) -> None:
+    def _write(
+        self,
+        namespace: Namespace,
+        message: UnjudgedMessage,
+        edges: Sequence[Edge],
+    ) -> None:
         """Record the verdicts on a message, unless it has gone or changed meanwhile."""
         with self._store.writing_to(namespace, flush=False) as (connection, space):
             if space is None:

@@ -93,7 +93,9 @@ def worths(texts: Sequence[str]) -> list[float]:
 
 
 def log_odds(
-    values: Mapping[str, float], weights: Mapping[str, float], most: Mapping[str, float]
+    values: Mapping[str, float],
+    weights: Mapping[str, float],
+    most: Mapping[str, float],
 ) -> float:
     """Return the weighted sum of features; features without a weight do not count."""
     seen = weights["bias"]

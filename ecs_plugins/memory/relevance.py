@@ -141,7 +141,12 @@ class Encounter:
     is_about_somebody: bool
 
 
-def encounter(question: QueryReading, *, items: int, known: Collection[str]) -> Encounter:
+def encounter(
+    question: QueryReading,
+    *,
+    items: int,
+    known: Collection[str],
+) -> Encounter:
     """Return the facts about a namespace that matter for a question.
 
     Args:

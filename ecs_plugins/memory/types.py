@@ -68,11 +68,6 @@ class Evidence:
         """Number of observations and retrieval hits."""
         return self.support + self.hits
 
-    @property
-    def spread(self) -> float:
-        """Return mean of ``1 - cosine`` between the observations and their centroid, in [0, 1]."""
-        return min(1.0, max(0.0, 1.0 - self.resultant / self.support))
-
 
 @dataclass(frozen=True, slots=True)
 class HotItem:

@@ -51,7 +51,11 @@ def utilities(
     return demand + prior
 
 
-def _query_mean(items: Sequence[ColdMemory], recent: Sequence[QueryEvent], step: int) -> Floats:
+def _query_mean(
+    items: Sequence[ColdMemory],
+    recent: Sequence[QueryEvent],
+    step: int,
+) -> Floats:
     """Return the paper's utility: how near each item is to the recent queries."""
     if not recent:
         return np.zeros(len(items))
@@ -126,7 +130,10 @@ def mean_surprise(evidence: Sequence[Evidence]) -> Floats:
 
 
 def answer_utility(
-    model: LanguageModel, *, max_queries: int = 8, decay: float = _QUERY_DECAY
+    model: LanguageModel,
+    *,
+    max_queries: int = 8,
+    decay: float = _QUERY_DECAY,
 ) -> UtilityFunction:
     """Return a utility that asks the model how much a memory helped to give past answers.
 
@@ -147,7 +154,9 @@ def answer_utility(
         raise InvalidInputError("max_queries is at least 1 and decay lies in (0, 1]")
 
     def utility(
-        items: Sequence[ColdMemory], queries: Sequence[QueryEvent], step: int
+        items: Sequence[ColdMemory],
+        queries: Sequence[QueryEvent],
+        step: int,
     ) -> Sequence[float]:
         answered = [query for query in queries if query.text and query.answer]
         answered = answered[-max_queries:]
@@ -171,7 +180,11 @@ def answer_utility(
     return utility
 
 
-def _question(model: LanguageModel, query: QueryEvent, items: Sequence[ColdMemory]) -> ScoreRequest:
+def _question(
+    model: LanguageModel,
+    query: QueryEvent,
+    items: Sequence[ColdMemory],
+) -> ScoreRequest:
     """Return the request that scores an answer without a note and after each memory."""
     notes = [(Segment(item.text + "\n"),) for item in items]
     answered = (
