@@ -80,10 +80,6 @@ class AttributionFields(StrictFields):
         allow_inf_nan=False,
         description="Most seconds for an attribution; then the answer is passed on as it came.",
     )
-    marks: bool = Field(
-        default=False,
-        description="Put [1] after statements; the numbers follow ``cited``.",
-    )
 
     def attribute(self, question: str, passages: Sequence[str], answer: str) -> Attributed:
         """Attribute an answer within the budget; raise nothing."""

@@ -6,8 +6,7 @@ A translation only: `ecs_plugins.shaping.attribution` decides.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForChainRun,
@@ -16,16 +15,18 @@ from langchain_core.callbacks import (
     dispatch_custom_event,
 )
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages.content import Citation, create_citation
 from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from pydantic import ConfigDict
 from typing_extensions import override
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.integrations.citing import AttributionFields
-from ecs_plugins.langchain.cited import as_message, cited, words_of
+from ecs_plugins.integrations.citing import Attributed, AttributionFields
+from ecs_plugins.integrations.fields import METADATA_KEY
 from ecs_plugins.langchain.compressor import WritableFields, checked_documents
-from ecs_plugins.langchain.streamed import StreamedAnswer
+from ecs_plugins.shaping.attribution.attributed import AttributedStatement
+from ecs_plugins.shaping.attribution.attributed import Citation as Evidence
 
 CITATIONS_EVENT = "ecs_citations"
 """Name of the custom event that carries an attribution."""
@@ -57,7 +58,7 @@ class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, 
     statements, with the words that decided their checks, are in ``response_metadata["ecs"]``.
 
     An answer that streams is passed on as it comes and attributed when it ends: the last piece has
-    the citations, and its text no marks. If it fails or takes longer than ``budget_s``, the answer
+    the citations. If it fails or takes longer than ``budget_s``, the answer
     is passed on as it came, with a warning in the log and ``error`` in its metadata.
 
     The fields are those of `AttributionFields`.
@@ -117,61 +118,51 @@ class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, 
         async for piece in self.atransform(pieces(), config, **kwargs):
             yield piece
 
-    def cite(self, question: str, documents: Sequence[Document], answer: AIMessage) -> AIMessage:
-        """Cite an answer outside of a chain."""
-        texts = _texts(documents)
-        attributed = self.attribute(question, texts, words_of(answer))
-        return cited(answer, attributed, documents, marks=self.marks)
-
-    async def acite(
-        self, question: str, documents: Sequence[Document], answer: AIMessage
-    ) -> AIMessage:
-        """`cite` with the model off the event loop."""
-        texts = _texts(documents)
-        attributed = await self.aattribute(question, texts, words_of(answer))
-        return cited(answer, attributed, documents, marks=self.marks)
-
     def _cite(self, input: Any, run_manager: CallbackManagerForChainRun) -> dict[str, Any]:
-        asked = asked_in(input)
-        message = as_message(asked.answer)
-        attributed = self.attribute(asked.question, asked.texts, words_of(message))
+        asked = _asked_in(input)
+        message = _as_message(asked.answer)
+        attributed = self.attribute(asked.question, asked.texts, _words_of(message))
         dispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=_below(run_manager))
-        answer = cited(message, attributed, asked.documents, marks=self.marks)
-        return {**input, ANSWER: answer}
+        return {**input, ANSWER: _cited(message, attributed, asked.documents)}
 
     async def _acite(
-        self, input: Any, run_manager: AsyncCallbackManagerForChainRun
+        self,
+        input: Any,
+        run_manager: AsyncCallbackManagerForChainRun,
     ) -> dict[str, Any]:
-        asked = asked_in(input)
-        message = as_message(asked.answer)
-        attributed = await self.aattribute(asked.question, asked.texts, words_of(message))
+        asked = _asked_in(input)
+        message = _as_message(asked.answer)
+        attributed = await self.aattribute(asked.question, asked.texts, _words_of(message))
         config = _below(run_manager)
         await adispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=config)
-        answer = cited(message, attributed, asked.documents, marks=self.marks)
-        return {**input, ANSWER: answer}
+        return {**input, ANSWER: _cited(message, attributed, asked.documents)}
 
     def _stream(
-        self, input: Iterator[Any], run_manager: CallbackManagerForChainRun
+        self,
+        input: Iterator[Any],
+        run_manager: CallbackManagerForChainRun,
     ) -> Iterator[dict[str, Any]]:
-        streamed = StreamedAnswer(ANSWER)
+        whole: dict[str, Any] = {}
         for piece in input:
-            yield streamed.passed_on(_checked(piece))
-        asked = asked_in(streamed.whole)
-        attributed = self.attribute(asked.question, asked.texts, streamed.words)
+            yield _passed_on(piece, whole)
+        asked = _asked_in(whole)
+        attributed = self.attribute(asked.question, asked.texts, _words_of(whole[ANSWER]))
         dispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=_below(run_manager))
-        yield {ANSWER: streamed.last(attributed, asked.documents)}
+        yield {ANSWER: _last_piece(whole[ANSWER], attributed, asked.documents)}
 
     async def _astream(
-        self, input: AsyncIterator[Any], run_manager: AsyncCallbackManagerForChainRun
+        self,
+        input: AsyncIterator[Any],
+        run_manager: AsyncCallbackManagerForChainRun,
     ) -> AsyncIterator[dict[str, Any]]:
-        streamed = StreamedAnswer(ANSWER)
+        whole: dict[str, Any] = {}
         async for piece in input:
-            yield streamed.passed_on(_checked(piece))
-        asked = asked_in(streamed.whole)
-        attributed = await self.aattribute(asked.question, asked.texts, streamed.words)
+            yield _passed_on(piece, whole)
+        asked = _asked_in(whole)
+        attributed = await self.aattribute(asked.question, asked.texts, _words_of(whole[ANSWER]))
         config = _below(run_manager)
         await adispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=config)
-        yield {ANSWER: streamed.last(attributed, asked.documents)}
+        yield {ANSWER: _last_piece(whole[ANSWER], attributed, asked.documents)}
 
     @property
     @override
@@ -180,15 +171,8 @@ class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, 
         return {"config": dict(self.config)}
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """An answer with its question and documents.
-
-    Attributes:
-        question: The question.
-        documents: Documents that the answer may rest on.
-        answer: The answer as given.
-    """
+class _Asked(NamedTuple):
+    """An answer as given, with its question and the documents that it may rest on."""
 
     question: str
     documents: list[Document]
@@ -197,10 +181,10 @@ class Asked:
     @property
     def texts(self) -> list[str]:
         """The texts of the documents."""
-        return _texts(self.documents)
+        return [document.page_content for document in self.documents]
 
 
-def asked_in(input: Any) -> Asked:
+def _asked_in(input: Any) -> _Asked:
     """Return the question, the documents and the answer of an input.
 
     Raises:
@@ -208,28 +192,14 @@ def asked_in(input: Any) -> Asked:
     """
     given = _checked(input)
     question = _value_in(given, _QUESTIONS)
-    if not isinstance(question, str) or ANSWER not in given:
-        keys = ", ".join(map(str, given))
-        raise InvalidInputError(f"{_EXPECTED}, got the keys {keys}")
-    documents = _documents_in(given)
-    return Asked(question, documents, given[ANSWER])
-
-
-def _documents_in(input: Mapping[str, Any]) -> list[Document]:
-    given = _value_in(input, _DOCUMENTS)
-    if isinstance(given, str | Document):
-        given = [given]
-    if not isinstance(given, Sequence):
-        raise InvalidInputError(f"{_EXPECTED}, got documents of {type(given).__name__}")
-    documents = [Document(each) if isinstance(each, str) else each for each in given]
-    return list(checked_documents(documents))
-
-
-def _below(
-    run_manager: CallbackManagerForChainRun | AsyncCallbackManagerForChainRun,
-) -> RunnableConfig:
-    """Return the configuration of the parts of a run."""
-    return {"callbacks": run_manager.get_child()}
+    documents = _value_in(given, _DOCUMENTS)
+    if isinstance(documents, str | Document):
+        documents = [documents]
+    is_whole = isinstance(question, str) and isinstance(documents, Sequence) and ANSWER in given
+    if not is_whole:
+        raise InvalidInputError(f"{_EXPECTED}, got {', '.join(map(str, given))}")
+    found = [Document(each) if isinstance(each, str) else each for each in documents]
+    return _Asked(question, list(checked_documents(found)), given[ANSWER])
 
 
 def _checked(input: Any) -> Mapping[str, Any]:
@@ -240,11 +210,163 @@ def _checked(input: Any) -> Mapping[str, Any]:
 
 def _value_in(input: Mapping[str, Any], names: Sequence[str]) -> Any:
     """Return the value under the first of some names that is there."""
-    for name in names:
-        if name in input:
-            return input[name]
-    return None
+    return next((input[name] for name in names if name in input), None)
 
 
-def _texts(documents: Sequence[Document]) -> list[str]:
-    return [document.page_content for document in documents]
+def _below(
+    run_manager: CallbackManagerForChainRun | AsyncCallbackManagerForChainRun,
+) -> RunnableConfig:
+    """Return the configuration of the parts of a run."""
+    return {"callbacks": run_manager.get_child()}
+
+
+# Answers.
+
+
+def _as_message(answer: object) -> AIMessage:
+    """Return an answer as a message.
+
+    Raises:
+        InvalidInputError: It is neither a text nor a message of a model.
+    """
+    if isinstance(answer, str):
+        return AIMessage(answer)
+    if isinstance(answer, AIMessage):
+        return answer
+    raise InvalidInputError(
+        f"an answer is a text or an AIMessage, got {type(answer).__name__}; put a StrOutputParser "
+        "after the model, or nothing"
+    )
+
+
+def _words_of(message: AIMessage) -> str:
+    """Return the text of all blocks."""
+    texts = [block["text"] for block in message.content_blocks if block["type"] == "text"]
+    return "".join(texts)
+
+
+def _cited(
+    message: AIMessage,
+    attributed: Attributed,
+    documents: Sequence[Document],
+) -> AIMessage:
+    """Return a message with citations in its blocks of text and the checks in its metadata.
+
+    Without citations its content stays as it came.
+    """
+    metadata = {**message.response_metadata, METADATA_KEY: attributed.details()}
+    changes: dict[str, Any] = {"response_metadata": metadata}
+    blocks: list[dict[str, Any]] = [{**block} for block in message.content_blocks]
+    citations = _citations_by_block(blocks, attributed, documents)
+    for index, own in citations.items():
+        blocks[index]["annotations"] = [*blocks[index].get("annotations", ()), *own]
+    if citations:
+        changes["content"] = blocks
+        metadata["output_version"] = "v1"
+    return message.model_copy(update=changes)
+
+
+def _citations_by_block(
+    blocks: Sequence[Mapping[str, Any]],
+    attributed: Attributed,
+    documents: Sequence[Document],
+) -> dict[int, list[Citation]]:
+    """Return the citations that begin in each block of text, with places in that block."""
+    attribution = attributed.attribution
+    found: dict[int, list[Citation]] = {}
+    before = 0  # characters of the blocks before
+    for index, block in enumerate(blocks):
+        if attribution is None or block.get("type") != "text":
+            continue
+        after = before + len(block["text"])
+        for statement in attribution.statements:
+            if before <= statement.start < after:
+                span = (statement.start - before, min(statement.end, after) - before)
+                for evidence in statement.citations:
+                    document = documents[evidence.passage]
+                    citation = _citation(span, statement, evidence, document)
+                    found.setdefault(index, []).append(citation)
+        before = after
+    return found
+
+
+def _citation(
+    span: tuple[int, int],
+    statement: AttributedStatement,
+    evidence: Evidence,
+    document: Document,
+) -> Citation:
+    source = _text_in(document, "source")
+    is_address = source is not None and "://" in source
+    address = _text_in(document, "url") or (source if is_address else None)
+    title = _text_in(document, "title") or (None if is_address else source)
+    return create_citation(
+        url=address,
+        title=title,
+        start_index=span[0],
+        end_index=span[1],
+        cited_text=evidence.text,
+        document=evidence.passage,
+        document_id=document.id,
+        check=str(statement.check),
+        start=evidence.start,
+        end=evidence.end,
+    )
+
+
+def _text_in(document: Document, key: str) -> str | None:
+    value = document.metadata.get(key)
+    return value if isinstance(value, str) and value.strip() else None
+
+
+# Streams.
+
+
+def _passed_on(piece: object, whole: dict[str, Any]) -> dict[str, Any]:
+    """Return a piece as it is passed on, and add it to the whole.
+
+    Pieces of text become blocks of one message, so that citations can be added to them.
+    """
+    passed = dict(_checked(piece))
+    if ANSWER in passed:
+        passed[ANSWER] = _in_blocks(_as_message(passed[ANSWER]))
+    for key, value in passed.items():
+        try:
+            whole[key] = whole[key] + value if key in whole else value
+        except TypeError:  # the later one counts
+            whole[key] = value
+    return passed
+
+
+def _in_blocks(message: AIMessage) -> AIMessageChunk:
+    chunk = message
+    if not isinstance(message, AIMessageChunk):
+        chunk = AIMessageChunk(**message.model_dump(exclude={"type"}))
+    content = [message.content] if isinstance(message.content, str) else message.content
+    blocks: list[str | dict[Any, Any]] = []
+    for block in content:
+        text: dict[Any, Any] = {"type": "text", "text": block} if isinstance(block, str) else block
+        if text.get("type") != "text":
+            blocks.append(text)
+        elif text["text"]:
+            blocks.append({"index": 0, **text})
+    return cast("AIMessageChunk", chunk.model_copy(update={"content": blocks}))
+
+
+def _last_piece(
+    answer: AIMessageChunk,
+    attributed: Attributed,
+    documents: Sequence[Document],
+) -> AIMessageChunk:
+    """Return the last piece of an answer: its citations and checks."""
+    metadata: dict[str, Any] = {METADATA_KEY: attributed.details()}
+    given = [block for block in answer.content if isinstance(block, dict)]
+    citations = _citations_by_block(given, attributed, documents)
+    blocks: list[str | dict[Any, Any]] = []
+    for index, own in citations.items():
+        text = {"type": "text", "text": "", "index": given[index]["index"], "annotations": own}
+        blocks.append(text)
+    is_marked = "output_version" in answer.response_metadata
+    if citations and not is_marked and all(block.get("type") == "text" for block in given):
+        metadata["output_version"] = "v1"  # the blocks are LangChain's own
+    return AIMessageChunk(content=blocks, response_metadata=metadata)

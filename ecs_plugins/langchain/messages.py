@@ -10,12 +10,8 @@ from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMes
 
 from ecs_plugins.common.inert import without_marks
 from ecs_plugins.common.text import well_formed
-from ecs_plugins.integrations.fields import METADATA_KEY
 from ecs_plugins.integrations.notes import TextLength, without_notes
 from ecs_plugins.memory import drafts
-
-UNMARKED = "unmarked"
-"""Key of a message's ``ecs`` metadata for its text before marks were put into it."""
 
 Block = str | dict[str, Any]
 """Part of a message's content."""
@@ -56,15 +52,7 @@ def own_words(message: BaseMessage) -> str | None:
     """Return the words of the user or the assistant in a message; None if there are none."""
     if role_of(message) not in REMEMBERED:
         return None
-    return without_notes(as_written(message))
-
-
-def as_written(message: BaseMessage) -> str:
-    """Return the text of a message before marks of citations were put into it."""
-    details = message.response_metadata.get(METADATA_KEY)
-    if isinstance(details, dict) and isinstance(details.get(UNMARKED), str):
-        return str(details[UNMARKED])
-    return text_of(message)
+    return without_notes(text_of(message))
 
 
 def speaker_metadata(message: BaseMessage) -> dict[str, object]:
