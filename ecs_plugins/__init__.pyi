@@ -2,10 +2,10 @@ from . import errors as errors
 from .errors import EcsPluginsError as EcsPluginsError
 from .frontier.calibration import calibrate as calibrate
 from .frontier.cost import StrategyPoint as StrategyPoint
+from .frontier.decision import RouterConfig as RouterConfig
 from .frontier.envelope import EfficiencyFrontier as EfficiencyFrontier
 from .frontier.prices import PriceVector as PriceVector
 from .frontier.reuse import ReuseLedger as ReuseLedger
-from .frontier.router_config import RouterConfig as RouterConfig
 from .frontier.routing import Router as Router
 from .lm.base import LanguageModel as LanguageModel
 from .lm.fake import FakeLanguageModel as FakeLanguageModel

@@ -13,7 +13,7 @@ def lapsing(
 ) -> None:
     """Route query by query, and hold the cost against an optimum that knows all gaps."""
     from benchmarks.deployment.lapsing import final_ratio, made_up, often_lapsing, play
-    from ecs_plugins.frontier.router_config import OnlinePolicy
+    from ecs_plugins.frontier.decision import OnlinePolicy
 
     policies: dict[str, OnlinePolicy | None] = {"as usual": None, "rent or buy": "deterministic"}
     for name, policy in policies.items():

@@ -16,9 +16,9 @@ from itertools import combinations
 
 from ecs_plugins.frontier import EfficiencyFrontier, Router, RouterConfig, StrategyPoint
 from ecs_plugins.frontier.cost import Usage
+from ecs_plugins.frontier.decision import OnlinePolicy
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.router_config import OnlinePolicy
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 TARGET = 0.5

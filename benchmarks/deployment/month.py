@@ -25,9 +25,8 @@ from ecs_plugins.frontier import (
     StrategyPoint,
 )
 from ecs_plugins.frontier.cost import Usage
-from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.frontier.decision import OnlinePolicy, RoutingDecision
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
-from ecs_plugins.frontier.router_config import OnlinePolicy
 from ecs_plugins.tokens import Role, Stage
 
 DAY = 86_400.0

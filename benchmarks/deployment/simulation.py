@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.decision import RouterConfig
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.rental import plan_rental
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.routing import Router
 
 

@@ -63,12 +63,9 @@ PricesOption = Annotated[
 
 
 class CalibrateCommand(SettingsCommand):
-    """Command with the settings of a grid of strategies and of a calibration."""
+    """Command with the settings of a calibration."""
 
-    configs = (
-        "ecs_plugins.frontier.strategies.grid:Grid",
-        "ecs_plugins.frontier.calibration:CalibrationConfig",
-    )
+    configs = ("ecs_plugins.frontier.calibration:CalibrationConfig",)
 
 
 def calibrate(
@@ -109,6 +106,13 @@ def calibrate(
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     limit: Annotated[int | None, typer.Option(help="Sample this many questions (seed 42).")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='Measure this strategy, such as "bm25" or "bm25(depth=4)"; can be repeated. '
+            "Without it, all."
+        ),
+    ] = None,
 ) -> None:
     """See `CALIBRATE_HELP`, which the command line shows."""
     from ecs_plugins.cli.model import imported_answer_model, load_model
@@ -116,15 +120,16 @@ def calibrate(
     from ecs_plugins.frontier.calibration import CalibrationConfig
     from ecs_plugins.frontier.calibration import calibrate as measure
     from ecs_plugins.frontier.data import read_questions
-    from ecs_plugins.frontier.strategies import Grid, default_strategies
+    from ecs_plugins.frontier.strategies import configurations, default_strategies
     from ecs_plugins.lm.devices import dtype_name, resolve_device, resolve_dtype
+    from ecs_plugins.ranking.embedder import default_embedder
 
     if model is not None and answer_model is not None:
         raise ConfigurationError("give --model or --answer-model, not both")
     # Everything that can be refused is refused before a model is loaded.
     journal = files.beside(out, f"{out.stem}.journal.db")
-    of_grid, of_run = settings_of(ctx.args, Grid, CalibrationConfig)
-    grid = Grid(**of_grid)
+    names = {name for name, _ in configurations(only or ())}
+    (of_run,) = settings_of(ctx.args, CalibrationConfig)
     config = CalibrationConfig(**{"progress": True} | of_run)
     questions = read_questions(data, limit=limit)
     scoring = load_model(scorer or model, device=device, dtype=dtype)
@@ -135,24 +140,20 @@ def calibrate(
         answerer = LocalAnswerModel(load_model(model, device=device, dtype=dtype))
     models = {}
     embedder = None
-    shapes = bool(grid.shaped or grid.shaped_notes)
-    if grid.documents or shapes:
-        from ecs_plugins.ranking.embedder import default_embedder
-
+    if not names.isdisjoint(("dense", "ecs")):
         embedder = default_embedder()
-        models["embedder"] = embedder.name
-    if shapes:
-        models["scorer"] = scoring.name
+        models = {"embedder": embedder.name, "scorer": scoring.name}
+    strategies = default_strategies(
+        answerer,
+        questions=questions,
+        only=only or (),
+        embedder=embedder,
+        scorer=scoring,
+        cache_dir=files.beside(out, f"{out.stem}.compressions"),
+    )
     frontier = measure(
         questions,
-        default_strategies(
-            answerer,
-            questions=questions,
-            grid=grid,
-            embedder=embedder,
-            scorer=scoring if shapes else None,
-            cache_dir=files.beside(out, f"{out.stem}.compressions"),
-        ),
+        strategies,
         answerer,
         config=config,
         journal=journal,

@@ -2,8 +2,8 @@ from .calibration import calibrate as calibrate
 from .cost import StrategyPoint as StrategyPoint
 from .data import CalibrationQuestion as CalibrationQuestion
 from .data import Context as Context
+from .decision import RouterConfig as RouterConfig
 from .envelope import EfficiencyFrontier as EfficiencyFrontier
 from .prices import PriceVector as PriceVector
 from .reuse import ReuseLedger as ReuseLedger
-from .router_config import RouterConfig as RouterConfig
 from .routing import Router as Router

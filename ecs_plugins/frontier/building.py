@@ -25,8 +25,9 @@ from ecs_plugins.frontier.chains import ContextCost
 from ecs_plugins.frontier.cost import ConfigValue, PointKey, StrategyPoint, config_json
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.strategies.base import Prepared, Strategy, writes_notes
+from ecs_plugins.frontier.strategies.base import Prepared, Strategy
 from ecs_plugins.frontier.strategies.catalogue import StrategySet
+from ecs_plugins.frontier.strategies.compression import MemoryCompression
 from ecs_plugins.lm.local import as_model
 from ecs_plugins.ranking.embedder import as_embedder, default_embedder
 from ecs_plugins.tokens import TokenLedger
@@ -147,7 +148,8 @@ class ContextBuilder:
         check_template(prompt)
         known = self._checked_strategies()
         strategies = [known.get(point.strategy, point.config) for point in frontier.routable]
-        if any(writes_notes(strategy) for strategy in strategies) and self._counter() is None:
+        writes = any(isinstance(strategy, MemoryCompression) for strategy in strategies)
+        if writes and self._counter() is None:
             raise ConfigurationError(
                 "compressions are sized in tokens and this model does not count them; give "
                 "count_tokens=..., such as "

@@ -8,7 +8,6 @@ with what its journal lacks.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +24,7 @@ from rich.progress import Progress
 from ecs_plugins import __version__
 from ecs_plugins.common.checks import check_each, check_kind, check_several, shown
 from ecs_plugins.common.config import Config
+from ecs_plugins.common.files import digest
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.answering import (
     ANSWER_PROMPT,
@@ -39,23 +39,18 @@ from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.journal import Journal
 from ecs_plugins.frontier.measured import check_choice
 from ecs_plugins.frontier.measurements import TABLES, Arm, Measurements
-from ecs_plugins.frontier.metrics import (
-    Judged,
-    Metric,
-    answer_part,
-    answer_text,
-    as_metric,
-    exact_match,
-)
+from ecs_plugins.frontier.metrics import Metric, answer_part, as_metric
 from ecs_plugins.frontier.prices import PriceVector
 from ecs_plugins.frontier.strategies.base import (
+    Answered,
     AnsweringStrategy,
     BuiltContext,
     Prepared,
     Strategy,
     prepare_all,
 )
-from ecs_plugins.tokens import Account, Role, Stage, TokenLedger, flat
+from ecs_plugins.frontier.usage import ModelCall, booked
+from ecs_plugins.tokens import Account, Stage, TokenLedger, flat
 
 SEED = 42
 _MEMBERS = ("name", "config", "routable", "prepare")
@@ -66,9 +61,7 @@ class CalibrationRow:
     """One configuration on one question; ``tokens`` by stage and role, the rest as in a `Usage`."""
 
     question: str
-    prediction: str
     f1: float
-    em: float
     tokens: Mapping[str, Mapping[str, int]]
     shared_input: float
     prepare_seconds: float
@@ -144,7 +137,13 @@ def calibrate(
     check_unique(questions)
     model = _answer_model(answer_model, arms.values())
     named = {} if model is None else {"answer": model.name}
-    recorded = _recorded(chosen, metric, settings or {})
+    recorded: dict[str, ConfigValue] = {
+        "max_new_tokens": chosen.max_new_tokens,
+        "batch_size": chosen.batch_size,
+        "prompt": digest(chosen.prompt)[:16],
+        "metric": str(getattr(metric, "__name__", metric)),
+        **(settings or {}),
+    }
     asked = data_hash(questions)
     identity = {"answering model": named.get("answer", ""), "data hash": asked, **recorded}
     for role, name in (models or {}).items():
@@ -168,30 +167,6 @@ def calibrate(
     return EfficiencyFrontier.from_measurements(
         measured, prices=prices, provenance=provenance, dropped=list(run.dropped.values())
     )
-
-
-def _recorded(
-    config: CalibrationConfig, metric: object, settings: Mapping[str, ConfigValue]
-) -> dict[str, ConfigValue]:
-    """Return the settings that affect the result, for the record."""
-    recorded: dict[str, ConfigValue] = {
-        "max_new_tokens": config.max_new_tokens,
-        "batch_size": config.batch_size,
-        "prompt": hashlib.sha256(config.prompt.encode()).hexdigest()[:16],
-    }
-    if metric != "f1":
-        recorded["metric"] = _metric_name(metric)
-    return recorded | dict(settings)
-
-
-def _metric_name(metric: object) -> str:
-    if isinstance(metric, str):
-        return metric
-    for attribute in ("__name__", "name"):
-        name = getattr(metric, attribute, None)
-        if name:
-            return str(name)
-    return type(metric).__name__
 
 
 def _answer_model(
@@ -230,17 +205,6 @@ def _by_key(
         arms[key] = strategy
     check_choice(key for key, strategy in arms.items() if strategy.routable)
     return arms
-
-
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    """Answer of a strategy to one question, with its stage 2 cost."""
-
-    text: Any
-    ledger: TokenLedger
-    shared_input: float
-    seconds: float
-    calls: int = 1
 
 
 @dataclass
@@ -284,77 +248,47 @@ class _Calibration:
         is_measured = all((key, question.id) in self.rows for question in batch)
         if is_measured or key in self.dropped:
             return
+        arm = self.arms[key]
         try:
-            rows = self._rows(key, batch)
+            ready = self._prepare(key, batch)
+            if isinstance(arm, AnsweringStrategy):
+                pairs = zip(ready, batch, strict=True)
+                answers = [arm.answer(prepared, each.question) for prepared, each in pairs]
+            else:
+                answers = self._answers(arm, ready, batch)
+            rows = list(map(self._row, batch, ready, answers))
         except InvalidInputError as error:
-            self.dropped[key] = self._given_up(key, error)
+            measured = sum(of == key for of, _ in self.rows)
+            reason = f"could not be measured: {error}"
+            self.dropped[key] = Dropped(arm.name, dict(arm.config), measured, reason)
             return
-        listed = [asdict(row) for row in rows]
-        self.journal.append({"key": key, "rows": listed})
+        self.journal.append({"key": key, "rows": [asdict(row) for row in rows]})
         self._take(key, rows)
 
-    def _given_up(self, key: PointKey, error: InvalidInputError) -> Dropped:
-        strategy, _ = key
-        config = dict(self.arms[key].config)
-        measured = [question for of, question in self.rows if of == key]
-        return Dropped(strategy, config, len(measured), f"could not be measured: {error}")
-
-    def _rows(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> list[CalibrationRow]:
-        arm = self.arms[key]
-        ready = self._prepare(key, batch)
-        if isinstance(arm, AnsweringStrategy):
-            replies = self._by_itself(arm, ready, batch)
-        else:
-            replies = self._by_the_model(arm, ready, batch)
-        rows = []
-        for question, prepared, reply in zip(batch, ready, replies, strict=True):
-            row = self._row(question, prepared, reply)
-            rows.append(row)
-        return rows
-
     def _row(
-        self, question: CalibrationQuestion, prepared: Prepared, reply: _Reply
+        self, question: CalibrationQuestion, prepared: Prepared, answered: Answered
     ) -> CalibrationRow:
         ledger = TokenLedger(dict(prepared.ledger))
-        ledger.add(reply.ledger)
-        answer = reply.text
-        prediction = answer if isinstance(answer, str) else repr(answer)
-        if isinstance(answer, str):
-            prediction = answer.strip()
+        ledger.add(answered.ledger)
+        prediction = answer_part(answered.text, answered.answer_field)
+        if isinstance(prediction, str):
             # Small models go on talking after their answer: the first line is judged.
-            answer = prediction.partition("\n")[0]
-        documents = tuple(document.titled for document in question.context.documents)
-        judged = Judged(question.question, answer, question.answers, documents)
+            prediction = prediction.strip().partition("\n")[0]
         return CalibrationRow(
             question.id,
-            prediction,
-            self.metric(judged),
-            exact_match(_first_text(answer), question.answers),
+            self.metric(prediction, question.answers),
             ledger.to_dict(),
-            reply.shared_input,
+            answered.shared_input,
             prepared.seconds,
-            reply.seconds,
+            answered.seconds,
             max(1, len(prepared.calls)),
-            reply.calls,
+            answered.calls,
         )
 
-    def _by_itself(
-        self,
-        arm: AnsweringStrategy,
-        ready: Sequence[Prepared],
-        batch: Sequence[CalibrationQuestion],
-    ) -> list[_Reply]:
-        replies = []
-        for prepared, question in zip(ready, batch, strict=True):
-            answer = arm.answer(prepared, question.question)
-            part = answer_part(answer.text, answer.answer_field)
-            reply = _Reply(part, answer.ledger, answer.shared_input, answer.seconds, answer.calls)
-            replies.append(reply)
-        return replies
-
-    def _by_the_model(
+    def _answers(
         self, arm: Strategy, ready: Sequence[Prepared], batch: Sequence[CalibrationQuestion]
-    ) -> list[_Reply]:
+    ) -> list[Answered]:
+        """Return the answers of the model from the contexts of a strategy."""
         assert self.model is not None, "checked before anything is measured"
         template = self.settings.prompt
         built = []
@@ -367,16 +301,14 @@ class _Calibration:
         began = time.perf_counter()
         completions = self.model.complete(prompts, max_new_tokens=self.settings.max_new_tokens)
         share = (time.perf_counter() - began) / len(batch)
-        replies = []
-        for context, prompt, completion in zip(built, prompts, completions, strict=True):
-            ledger = TokenLedger(dict(context.ledger))
-            ledger.book(Stage.QUERY, Role.ANSWER_INPUT, completion.input_tokens)
-            ledger.book(Stage.QUERY, Role.ANSWER_OUTPUT, completion.output_tokens)
-            shared = completion.input_tokens * _shared_part(context, prompt, template)
+        answers = []
+        for context, prompt, reply in zip(built, prompts, completions, strict=True):
+            ledger = booked([ModelCall(Stage.QUERY, reply.input_tokens, reply.output_tokens)])
+            ledger.add(context.ledger)
+            shared = reply.input_tokens * _shared_part(context, prompt, template)
             seconds = context.seconds + share
-            reply = _Reply(completion.text, ledger, shared, seconds)
-            replies.append(reply)
-        return replies
+            answers.append(Answered(reply.text, ledger, seconds, shared))
+        return answers
 
     def _prepare(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> list[Prepared]:
         wanted = {question.context.id: question.context for question in batch}
@@ -396,35 +328,21 @@ class _Calibration:
 
     def measurements(self) -> Measurements:
         """Return all rows of the configurations that were measured on every question."""
-        arms = []
-        routable = []
-        rows = []
-        for key, strategy in self.arms.items():
-            if key in self.dropped:
-                continue
-            if strategy.routable:
-                routable.append(key)
-            arms.append(Arm(strategy.name, dict(strategy.config), strategy.routable))
-            own = [self.rows[key, question.id] for question in self.questions]
-            rows.append(own)
+        kept = {key: arm for key, arm in self.arms.items() if key not in self.dropped}
         reasons = [f"{each.strategy}: {each.reason}" for each in self.dropped.values()]
+        routable = [key for key, arm in kept.items() if arm.routable]
         check_choice(routable, "; ".join(reasons))
-        tables: dict[str, Any] = {name: _table(rows, name) for name in TABLES}
+        rows = [[self.rows[key, question.id] for question in self.questions] for key in kept]
+        tables: dict[str, Any] = {}
+        for name in TABLES:
+            tables[name] = np.array([[getattr(row, name) for row in line] for line in rows])
         return Measurements(
-            tuple(arms),
+            tuple(Arm(arm.name, dict(arm.config), arm.routable) for arm in kept.values()),
             tuple(question.id for question in self.questions),
             tuple(question.context.id for question in self.questions),
             tokens=_token_tables(rows),
             **tables,
         )
-
-
-def _first_text(answer: Any) -> str:
-    """Return an answer as text; of several fields, as Python writes them."""
-    try:
-        return answer_text(answer)
-    except ConfigurationError:
-        return repr(answer)
 
 
 def _shared_part(context: BuiltContext, prompt: str, template: str) -> float:
@@ -436,11 +354,6 @@ def _shared_part(context: BuiltContext, prompt: str, template: str) -> float:
         return 0.0
     before = len(template.partition("{context}")[0])
     return (before + len(context.text)) / len(prompt)
-
-
-def _table(rows: Sequence[Sequence[CalibrationRow]], name: str) -> np.ndarray:
-    values = [[getattr(row, name) for row in line] for line in rows]
-    return np.array(values)
 
 
 def _token_tables(rows: Sequence[Sequence[CalibrationRow]]) -> dict[Account, np.ndarray]:

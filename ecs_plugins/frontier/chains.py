@@ -32,7 +32,7 @@ from ecs_plugins.frontier.cost import ConfigValue, PointKey, config_json, label_
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.identity import fingerprint
 from ecs_plugins.frontier.strategies.base import Answered, AnsweringStrategy, Prepared
-from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, ModelCall, reported_usage
+from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, ModelCall, booked, reported_usage
 from ecs_plugins.tokens import Stage, TokenLedger
 
 _KEPT_CHARACTERS = 50_000_000  # of preparations in memory
@@ -120,7 +120,7 @@ class CallCounter:
         self.unknown += read is None or written is None
         cache = usage.cache if usage.cache.total <= (read or 0) else NO_CACHE
         call = ModelCall(self.stage, read or 0, written or 0, cache)
-        call.book(self.tokens)
+        self.tokens.add(booked([call]))
         self.calls.append(call)
 
     def add_context(self, key: PointKey, cost: ContextCost) -> None:

@@ -33,7 +33,6 @@ _NUMBERS = {
     "stage2": "stage 2",
     "n": "n",
     "f1_se": "the standard error",
-    "em": "exact match",
 }
 """The numbers of a point, and what they are called."""
 
@@ -153,7 +152,6 @@ class StrategyPoint:
         stage2: Mean cost of a query, > 0.
         n: Questions measured.
         f1_se: Standard error of ``f1``, 0.0 when not known.
-        em: Mean exact match, where measured.
         routable: False for upper bounds such as the oracle, which are shown and never chosen.
         usage: Tokens per stage and role, needed to price the point.
         key: What it is called in tables and ledgers.
@@ -171,7 +169,6 @@ class StrategyPoint:
     stage2: float
     n: int = 1
     f1_se: float = 0.0
-    em: float | None = None
     routable: bool = True
     usage: Usage | None = None
     key: PointKey = field(init=False, compare=False, repr=False)
@@ -184,8 +181,6 @@ class StrategyPoint:
         object.__setattr__(self, "config", dict(self.config))
         for name, called in _NUMBERS.items():
             given = getattr(self, name)
-            if given is None and name == "em":
-                continue
             number = check_number(f"{self.label}: {called}", given)
             object.__setattr__(self, name, number)
         fault = self._fault()
@@ -220,8 +215,6 @@ class StrategyPoint:
         """Return the fault of the numbers; empty if there is none."""
         if not 0 <= self.f1 <= 1:
             return f"F1 must lie in [0, 1], got {self.f1!r}; divide percentages by 100"
-        if self.em is not None and not 0 <= self.em <= 1:
-            return f"exact match must lie in [0, 1], got {self.em!r}; divide percentages by 100"
         if not 0 <= self.f1_se < math.inf:
             return f"the standard error must be >= 0, got {self.f1_se!r}"
         if not 0 <= self.stage1 < math.inf:

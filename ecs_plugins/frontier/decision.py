@@ -6,9 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Self
+
+from pydantic import Field, model_validator
 
 from ecs_plugins.common.checks import shown
+from ecs_plugins.common.config import Config
 from ecs_plugins.common.rendering import folded, preformatted, rendered
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import (
@@ -17,11 +20,9 @@ from ecs_plugins.frontier.cost import (
     StrategyPoint,
     efficiency_score,
     exchange_rate,
-    weight_crossover,
 )
-from ecs_plugins.frontier.intervals import Interval
 from ecs_plugins.frontier.measured import MeasuredPoints
-from ecs_plugins.tokens import Stage, nested
+from ecs_plugins.frontier.measurements import Interval
 
 _SUMMARY = (
     "label",
@@ -38,8 +39,6 @@ _SUMMARY = (
     "sunk",
     "note",
 )
-_LEAST_RISE = 0.005
-_MOST_RISE = 100.0
 
 
 class Objective(StrEnum):
@@ -109,7 +108,7 @@ def due_of(prepared: Iterable[PointKey] | Mapping[PointKey, float]) -> Mapping[P
 class RoutingDecision:
     """One decision of a frontier.
 
-    Cheap to make: intervals, ties and reasons are worked out when they are asked for.
+    Cheap to make: intervals and reasons are worked out when they are asked for.
 
     Attributes:
         point: What was chosen, with its measured F1 and its forecast cost per stage.
@@ -172,16 +171,6 @@ class RoutingDecision:
         return self.point.stage2
 
     @property
-    def tokens(self) -> dict[str, dict[str, float]]:
-        """Forecast tokens per stage and model role; empty for points without usage."""
-        if self.point.usage is None:
-            return {}
-        booked = dict(self.point.usage.tokens)
-        if self.point.key in self.due:
-            booked = {account: n for account, n in booked.items() if account[0] != Stage.PREPARE}
-        return nested(booked)
-
-    @property
     def f1_interval(self) -> Interval:
         """Bootstrap interval of the F1, or a normal one from the standard error."""
         return self._measured.f1_interval(self.point)
@@ -216,28 +205,6 @@ class RoutingDecision:
             text += f" + {amount(self.stage1 - lapsing, self.unit)} / {self.reuse:g}"
         return f"{text} + {amount(lapsing, self.unit)} / {self.run:.3g} until the cache lapses"
 
-    def ties(self) -> tuple[StrategyPoint, ...]:
-        """Return points that the measurements cannot tell from the choice.
-
-        For a target F1 or a budget: points that are no dearer and whose paired F1 difference to
-        the choice has an interval that holds 0. For a weight: points whose paired difference in
-        score does. Empty when there are no measurements to resample.
-        """
-        if self._measured.measurements is None:
-            return ()
-        others = (point for point in self._measured.routable if point.key != self.point.key)
-        return tuple(point for point in others if self._alike(point))
-
-    def _alike(self, point: StrategyPoint) -> bool:
-        measured = self._measured
-        own, other = measured.row(self.point), measured.row(point)
-        if self.objective != Objective.WEIGHT:
-            difference = measured.bootstrap.f1_difference(own, other)
-            return self._cost(point) <= self.effective and 0.0 in difference
-        sunk = [measured.row(p) for p in measured.points if p.key in self.prepared]
-        difference = measured.bootstrap.score_difference(own, other, self.reuse, self.value, sunk)
-        return 0.0 in difference
-
     def why_not(self) -> dict[str, str]:
         """Return label of every other point -> why it was not chosen."""
         others = (point for point in self._measured.points if point.key != self.point.key)
@@ -262,7 +229,7 @@ class RoutingDecision:
     def summary(self) -> dict[str, object]:
         """Plain values for traces and metadata, cheap enough for every query.
 
-        Without intervals, ties and reasons, which take resampling; `to_dict` has them.
+        Without intervals and reasons, which take resampling; `to_dict` has them.
         """
         values = {name: getattr(self, name) for name in _SUMMARY}
         return values | {"config": dict(self.config), "objective": str(self.objective)}
@@ -274,66 +241,28 @@ class RoutingDecision:
             **self.summary(),
             "f1_interval": [interval.low, interval.high],
             "latency": list(self._measured.latency(self.point) or ()),
-            "tokens": self.tokens,
             "exchange_rate": self.exchange_rate,
-            "ties": [point.label for point in self.ties()],
             "why_not": self.why_not(),
         }
 
-    # Reasons.
-
-    def _cost(self, point: StrategyPoint) -> float:
-        terms = Terms(self.reuse, self.run, self.due)
-        return effective_cost(point, terms, self._measured.lapsing)
-
     def _reason(self, point: StrategyPoint) -> str:
+        """Return the reason why a point was not chosen, with its numbers."""
         if not point.routable:
             return "measured as an upper bound, never routed"
         latency = self._measured.latency(point)
         limit = self.max_seconds
         if limit is not None and latency is not None and latency.p95 > limit:
             return f"its p95 latency of {latency.p95:.3g} s is above {limit:g} s"
-        cost = self._cost(point)
+        terms = Terms(self.reuse, self.run, self.due)
+        cost = effective_cost(point, terms, self._measured.lapsing)
         if self.objective == Objective.TARGET_F1:
-            return self._below_or_dearer(point, cost)
-        if self.objective == Objective.BUDGET:
-            if cost > self.value:
-                return f"{amount(cost, self.unit)} is above the budget"
-            return f"fits, but its F1 {point.f1:.3f} is not higher than {self.f1:.3f}"
-        return self._scores_lower(point, cost)
-
-    def _below_or_dearer(self, point: StrategyPoint, cost: float) -> str:
-        if point.f1 < self.value:
-            return f"F1 {point.f1:.3f} is below the target {self.value:.3f}"
-        rise = cost / self.effective - 1
-        if rise > _MOST_RISE:
-            more = "many times more"
-        elif rise >= _LEAST_RISE:
-            more = f"{rise:.0%} more"
+            reason = "misses the target" if point.f1 < self.value else "reaches it, no cheaper"
+        elif self.objective == Objective.BUDGET:
+            reason = "above the budget" if cost > self.value else "fits, no better"
         else:
-            more = "a bit more" if rise else "the same"
-        return f"reaches the target, but costs {amount(cost, self.unit)}, {more}"
-
-    def _scores_lower(self, point: StrategyPoint, cost: float) -> str:
-        as_good = [other for other in self._measured.routable if other.f1 >= point.f1]
-        rival = min(as_good, key=lambda other: (self._cost(other), -other.f1))
-        if (self._cost(rival), -rival.f1) < (cost, -point.f1):
-            return f"dominated by {rival.label}: at least as good and no dearer"
-        own = efficiency_score(self.f1, self.effective, self.value)
-        other = efficiency_score(point.f1, cost, self.value)
-        text = f"scores {own - other:.3g} lower"
-        crossing = weight_crossover(self.f1, self.effective, point.f1, cost)
-        if crossing is None:
-            return text
-        side = "above" if point.f1 > self.f1 else "below"
-        return f"{text}; would beat it {side} w = {crossing:.3f}"
-
-
-def effective_costs(
-    points: Iterable[StrategyPoint], terms: Terms, lapsing: Mapping[PointKey, float]
-) -> list[float]:
-    """`effective_cost` of each point."""
-    return [effective_cost(point, terms, lapsing) for point in points]
+            own = efficiency_score(self.f1, self.effective, self.value)
+            reason = f"scores {own - efficiency_score(point.f1, cost, self.value):.3g} lower"
+        return f"{reason}: F1 {point.f1:.3f}, {amount(cost, self.unit)} per query"
 
 
 def effective_cost(point: StrategyPoint, terms: Terms, lapsing: Mapping[PointKey, float]) -> float:
@@ -351,3 +280,43 @@ def effective_cost(point: StrategyPoint, terms: Terms, lapsing: Mapping[PointKey
 def amount(value: float, unit: str) -> str:
     """Return a cost with its unit: whole tokens, three significant digits of anything else."""
     return f"{value:,.0f} {unit}" if unit == "tokens" else f"{value:.3g} {unit}"
+
+
+OnlinePolicy = Literal["deterministic"]
+"""A way to decide without N: rent or buy, within 4 times the optimum."""
+
+
+class RouterConfig(Config):
+    """Settings of every decision; a call may bring another objective, and must without one.
+
+    Attributes:
+        target_f1: The cheapest strategy that reaches it.
+        budget: The best F1 within this cost per query.
+        weight: The best efficiency score.
+        policy: The rule where nobody gives N. None expects as many queries as contexts usually
+            get, and as many more as have come. ``"deterministic"`` rents or buys, for a target F1:
+            it never costs more than its bound times the optimum, and more than the other rule in
+            most traffic.
+        cautious: Whether the lower end of its interval counts as the F1 of a strategy.
+        max_seconds: Limit of the measured p95 latency.
+    """
+
+    target_f1: float | None = None
+    budget: float | None = None
+    weight: float | None = None
+    policy: OnlinePolicy | None = None
+    cautious: bool = False
+    max_seconds: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _check_objective(self) -> Self:
+        if len(self.objective) > 1:
+            raise ValueError("give at most one of target_f1, budget and weight")
+        if self.policy is not None and self.objective and self.target_f1 is None:
+            raise ValueError("rent or buy compares strategies of equal quality: use target_f1")
+        return self
+
+    @property
+    def objective(self) -> dict[str, float]:
+        """Return the objective by name."""
+        return objectives(self.target_f1, self.budget, self.weight)

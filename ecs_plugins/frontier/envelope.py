@@ -10,18 +10,14 @@ transitions are closed forms.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
-from ecs_plugins.common.checks import check_kind, check_several
-from ecs_plugins.common.files import read_text, write_atomically
+from ecs_plugins.common.checks import check_several
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier import artefact
 from ecs_plugins.frontier.cost import (
     PointKey,
     StrategyPoint,
@@ -38,13 +34,19 @@ from ecs_plugins.frontier.decision import (
     UnreachableTargetError,
     due_of,
     effective_cost,
-    effective_costs,
     objectives,
 )
-from ecs_plugins.frontier.hull import Span, reuse_spans, weight_spans
-from ecs_plugins.frontier.intervals import Interval
+from ecs_plugins.frontier.hull import (
+    LookUp,
+    Regime,
+    Span,
+    look_up,
+    regimes,
+    reuse_spans,
+    weight_spans,
+)
 from ecs_plugins.frontier.measured import MeasuredPoints
-from ecs_plugins.frontier.regimes import LookUp, Regime, look_up, regimes
+from ecs_plugins.frontier.measurements import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class EfficiencyFrontier(MeasuredPoints):
         return reuse_spans(able, weight)
 
     def regimes(self, reuses: Sequence[float] = (1, 10, 100)) -> tuple[Regime, ...]:
-        """Return the regimes of Table I for some N; see `regimes.regimes`."""
+        """Return the regimes of Table I for some N; see `hull.regimes`."""
         return regimes(self.routable, check_several("reuses", reuses))
 
     def look_up(self, reuses: Sequence[float] = (1, 10, 100)) -> tuple[LookUp, ...]:
@@ -219,8 +221,8 @@ class EfficiencyFrontier(MeasuredPoints):
             pool = self.reaching(target_f1, max_seconds)
         if without:
             pool = self._others(pool, frozenset(check_several("without", without)))
-        costs = effective_costs(pool, terms, self.lapsing)
-        choices = [_PricedPoint(cost, point) for cost, point in zip(costs, pool, strict=True)]
+        lapsing = self.lapsing
+        choices = [_PricedPoint(effective_cost(point, terms, lapsing), point) for point in pool]
         ((name, given),) = asked.items()
         value = check_number(name, given)
         if target_f1 is not None:
@@ -284,40 +286,6 @@ class EfficiencyFrontier(MeasuredPoints):
             note=note,
             max_seconds=max_seconds,
         )
-
-    # The file.
-
-    def to_json(self, *, measurements: bool = True) -> str:
-        """The frontier as JSON text; without ``measurements`` it is small and has no intervals."""
-        changes: dict[str, Any] = {} if measurements else {"measurements": None}
-        return artefact.written(self.parts(**changes))
-
-    @classmethod
-    def from_json(cls, text: str, *, source: str = "the artefact") -> Self:
-        """Rebuild a frontier and check it.
-
-        Raises:
-            InvalidInputError: See `artefact.read`.
-        """
-        return cls(**artefact.read(check_kind(source, text, str), source))
-
-    def save(self, path: str | os.PathLike[str], *, measurements: bool = True) -> Path:
-        """Write the artefact; a file of that name is replaced whole or not at all.
-
-        Raises:
-            StorageError: It cannot be written.
-        """
-        return write_atomically(path, self.to_json(measurements=measurements))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read an artefact.
-
-        Raises:
-            StorageError: It cannot be read.
-            InvalidInputError: It is not a valid artefact; see `from_json`.
-        """
-        return cls.from_json(read_text(path, "the frontier"), source=str(path))
 
 
 def cautious_frontier(frontier: EfficiencyFrontier) -> EfficiencyFrontier:

@@ -1,23 +1,41 @@
-"""Measured points with their rows, prices, provenance and intervals."""
+"""Measured points with their rows, prices, provenance and intervals, and the file that keeps them.
+
+The file is versioned JSON. Means that do not follow from its rows are refused: such a file was
+edited or damaged.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from pydantic import BaseModel, TypeAdapter
 
 from ecs_plugins.common.checks import check_each, check_kind
+from ecs_plugins.common.files import read_text, read_versioned, write_atomically
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import ConfigValue, Dropped, PointKey, Provenance, StrategyPoint
-from ecs_plugins.frontier.intervals import FEW_QUESTIONS, Bootstrap, Interval, normal, wilson
-from ecs_plugins.frontier.measurements import Measurements
+from ecs_plugins.frontier.measurements import (
+    FEW_QUESTIONS,
+    Bootstrap,
+    Interval,
+    Measurements,
+    normal,
+    wilson,
+)
 from ecs_plugins.frontier.prices import PriceVector
 
 PARTS = ("points", "measurements", "prices", "provenance", "dropped")
 """What a frontier is made of."""
+
+FORMAT = "ecs_plugins.frontier"
+VERSION = 1
 
 
 class Latency(NamedTuple):
@@ -225,3 +243,85 @@ class MeasuredPoints:
         return (
             f"measured on {questions} questions, fewer than {FEW_QUESTIONS}: too few to compare F1"
         )
+
+    # The file.
+
+    def to_json(self, *, measurements: bool = True) -> str:
+        """The frontier as JSON text; without ``measurements`` it is small and has no intervals.
+
+        What a person reads is indented; the rows are many numbers and stand on one line.
+        """
+        changes: dict[str, Any] = {} if measurements else {"measurements": None}
+        head = _File.model_construct(**self.parts(**changes)).model_dump(mode="json")
+        rows = head.pop("measurements")
+        text = json.dumps(head, indent=1, allow_nan=False)
+        numbers = json.dumps(rows, separators=(",", ":"), allow_nan=False)
+        return f'{text[:-2]},\n "measurements": {numbers}\n}}\n'
+
+    @classmethod
+    def from_json(cls, text: str, *, source: str = "the artefact") -> Self:
+        """Rebuild a frontier and check it.
+
+        Raises:
+            InvalidInputError: Not JSON, not a frontier, of another version, a field missing or of
+                the wrong type (named), a value out of range, or means that do not follow from the
+                measurements.
+        """
+        file = read_versioned(
+            TypeAdapter(_File),
+            check_kind(source, text, str),
+            FORMAT,
+            VERSION,
+            source=source,
+            otherwise="is not a frontier; make one with: ecs-plugins calibrate --out frontier.json",
+            again="calibrate again",
+        )
+        parts = {name: getattr(file, name) for name in PARTS}
+        if file.measurements is not None:
+            means = file.measurements.points(file.prices)
+            if not _agree(file.points, means):
+                raise InvalidInputError(
+                    f"{source}: a point does not follow from the measurements in the same file; "
+                    "it was edited or damaged, so calibrate again"
+                )
+            parts["points"] = means
+        return cls(**parts)
+
+    def save(self, path: str | os.PathLike[str], *, measurements: bool = True) -> Path:
+        """Write the artefact; a file of that name is replaced whole or not at all.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        return write_atomically(path, self.to_json(measurements=measurements))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read an artefact.
+
+        Raises:
+            StorageError: It cannot be read.
+            InvalidInputError: It is not a valid artefact; see `from_json`.
+        """
+        return cls.from_json(read_text(path, "the frontier"), source=str(path))
+
+
+class _File(BaseModel):
+    """The artefact; unknown fields are ignored."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    provenance: Provenance
+    prices: PriceVector
+    points: tuple[StrategyPoint, ...]
+    dropped: tuple[Dropped, ...]
+    measurements: Measurements | None = None
+
+
+def _agree(points: Sequence[StrategyPoint], means: Sequence[StrategyPoint]) -> bool:
+    """Return True if points are the means of their rows."""
+    names = [(point.key, point.routable) for point in points]
+    if names != [(point.key, point.routable) for point in means]:
+        return False
+    stored, computed = ([(p.f1, p.stage1, p.stage2) for p in each] for each in (points, means))
+    return np.allclose(stored, computed, rtol=1e-6, atol=1e-9)

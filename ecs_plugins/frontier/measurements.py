@@ -1,4 +1,7 @@
-"""Measurements by question: the rows of a frontier's points."""
+"""Measurements by question: the rows of a frontier's points, and their intervals.
+
+Intervals are those of a paired bootstrap, and Wilson's for few questions.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,15 @@ import numpy.typing as npt
 from pydantic import PlainSerializer, PlainValidator
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import ConfigValue, PointKey, StrategyPoint, Usage, config_json
+from ecs_plugins.frontier.cost import (
+    ConfigValue,
+    PointKey,
+    StrategyPoint,
+    Usage,
+    check_reuse,
+    config_json,
+    weight_crossover,
+)
 from ecs_plugins.frontier.prices import PriceVector
 from ecs_plugins.tokens import Account, Stage, flat, nested
 
@@ -27,8 +38,12 @@ def _listed(tables: Mapping[Account, Array]) -> dict[str, dict[str, Any]]:
 
 Table = Annotated[Array, PlainValidator(lambda rows: rows), PlainSerializer(np.ndarray.tolist)]
 Tables = Annotated[Mapping[Account, Array], PlainValidator(flat), PlainSerializer(_listed)]
+_LEVEL = 0.95  # of every interval
+_SEED = 42
+Z95 = 1.959963984540054
+FEW_QUESTIONS = 30
 CALLS = ("prepare_calls", "query_calls")
-TABLES = ("f1", "em", "shared_input", "prepare_seconds", "query_seconds", *CALLS)
+TABLES = ("f1", "shared_input", "prepare_seconds", "query_seconds", *CALLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +82,6 @@ class Measurements:
     questions: tuple[str, ...]
     contexts: tuple[str, ...]
     f1: Table
-    em: Table
     tokens: Tables
     shared_input: Table
     prepare_seconds: Table
@@ -92,7 +106,7 @@ class Measurements:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, np.ones(self.shape))
         for name in TABLES:
-            top = 1.0 if name in ("f1", "em") else math.inf
+            top = 1.0 if name == "f1" else math.inf
             table = self._checked(name, getattr(self, name), top)
             object.__setattr__(self, name, table)
 
@@ -163,7 +177,6 @@ class Measurements:
             stage2=float(two.mean()),
             n=len(self.questions),
             f1_se=error,
-            em=float(self.em[row].mean()),
             usage=self._usage(row),
             routable=arm.routable,
         )
@@ -175,7 +188,7 @@ class Measurements:
             if account[0] == Stage.PREPARE:
                 own = self.per_context(own)
             tokens[account] = float(own.mean())
-        means = {name: getattr(self, name)[[row]] for name in TABLES[2:]}
+        means = {name: getattr(self, name)[[row]] for name in TABLES[1:]}
         for name in ("prepare_seconds", "prepare_calls"):
             means[name] = self.per_context(means[name])
         return Usage(tokens, **{name: float(table.mean()) for name, table in means.items()})
@@ -187,3 +200,104 @@ class Measurements:
         tokens = {account: values[index] for account, values in self.tokens.items()}
         arms = tuple(self.arms[row] for row in index)
         return replace(self, arms=arms, tokens=tokens, **tables)
+
+
+# Intervals.
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A percentile interval, and the share of resamples in which the quantity exists at all."""
+
+    low: float
+    high: float
+    level: float = _LEVEL
+    share: float = 1.0
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"[{self.low:.3g}, {self.high:.3g}]"
+
+
+class Bootstrap:
+    """Resampled means of every configuration, and the intervals that follow.
+
+    One set of B ``replicates`` serves all configurations and quantities, so crossovers are paired:
+    a question that is hard for all of them cancels.
+    """
+
+    def __init__(
+        self,
+        measurements: Measurements,
+        prices: PriceVector | None = None,
+        *,
+        replicates: int = 2000,
+    ) -> None:
+        context, questions_of = measurements.grouped
+        questions = len(context)
+        rng = np.random.default_rng(_SEED)
+        drawn = rng.multinomial(questions, np.full(questions, 1 / questions), replicates)
+        # How much each question counts in each resample, [Q, B].
+        weights = drawn.T / questions
+        vector = prices or PriceVector()
+        one, two = vector.stages(measurements)
+        # Means per configuration and resample, [P, B].
+        self.f1 = measurements.f1 @ weights
+        self.stage2 = two @ weights
+        # Stage 1 is paid once per context: a question counts as its share of one.
+        weights /= questions_of[context, None]
+        weights /= weights.sum(axis=0)
+        self.stage1 = one @ weights
+
+    def interval(self, values: Array) -> Interval:
+        """Percentile interval of B resampled values; NaN marks resamples without one."""
+        existing = values[np.isfinite(values)]
+        if not len(existing):
+            return Interval(math.nan, math.nan, share=0.0)
+        tail = (1 - _LEVEL) / 2
+        ends = np.quantile(existing, [tail, 1 - tail])
+        low, high = ends.tolist()
+        share = len(existing) / len(values)
+        return Interval(low, high, share=share)
+
+    def f1_interval(self, row: int) -> Interval:
+        """Return the interval of a configuration's mean F1."""
+        return self.interval(self.f1[row])
+
+    def weight_crossover(
+        self,
+        a: int,
+        b: int,
+        reuse: float,
+    ) -> Interval:
+        """Return the interval of the w with equal scores at N = ``reuse``."""
+        shared_by = check_reuse(reuse)
+        cost_a = self.stage2[a] + self.stage1[a] / shared_by
+        cost_b = self.stage2[b] + self.stage1[b] / shared_by
+        weights = []
+        for resample in zip(self.f1[a], cost_a, self.f1[b], cost_b, strict=True):
+            weight = weight_crossover(*resample)
+            weights.append(math.nan if weight is None else weight)
+        return self.interval(np.array(weights))
+
+
+def wilson(point: StrategyPoint) -> Interval:
+    """Return the score interval of a share (Wilson 1927), as if every F1 were 0 or 1."""
+    share = Z95**2 / point.n
+    middle = (point.f1 + share / 2) / (1 + share)
+    variance = point.f1 * (1 - point.f1) * share + share**2 / 4
+    half = math.sqrt(variance) / (1 + share)
+    return _around(middle, half)
+
+
+def normal(point: StrategyPoint) -> Interval:
+    """From the standard error of a mean F1."""
+    return _around(point.f1, Z95 * point.f1_se)
+
+
+def _around(middle: float, half: float) -> Interval:
+    low = max(0.0, middle - half)
+    high = min(1.0, middle + half)
+    return Interval(low, high)

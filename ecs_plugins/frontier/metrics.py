@@ -6,15 +6,12 @@ both sides say the same.
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import re
 import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
 from dataclasses import fields as dataclass_fields
-from types import SimpleNamespace
+from dataclasses import is_dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -59,25 +56,6 @@ def _f1(given: str, expected: str) -> float:
     both = ours.total() + theirs.total()
     # The harmonic mean of precision and recall.
     return 2 * shared.total() / max(1, both)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """An answer to judge, with everything that a metric may look at.
-
-    Attributes:
-        prediction: The answer: a text, or the object of a structured answer.
-    """
-
-    question: str
-    prediction: Any
-    answers: tuple[str, ...]
-    documents: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """Return the answer as text."""
-        return answer_text(self.prediction)
 
 
 def answer_part(answer: Any, field: str) -> Any:
@@ -126,79 +104,28 @@ def _fields(answer: Any) -> dict[str, Any]:
     return {}
 
 
-Metric = Callable[[Judged], float]
-"""The score of an answer, in [0, 1]."""
+Metric = Callable[[Any, Sequence[str]], float]
+"""The score of an answer, in [0, 1]: a function of the prediction and the expected answers."""
 
 
 def as_metric(metric: object) -> Metric:
-    """Return a metric by its name, of a function, or of an evaluator.
-
-    ``"f1"`` and ``"exact"``; a function of a prediction and its answers; an evaluator of
-    LangSmith's form, a function of ``inputs``, ``outputs`` and ``reference_outputs``; or one of
-    RAGAS' form, with ``single_turn_score``.
+    """Return a metric: ``"f1"``, ``"exact"``, or a function of a prediction and its answers.
 
     Raises:
         ConfigurationError: It is none of these.
     """
     if metric == "f1":
-        return lambda judged: token_f1(judged.text, judged.answers)
+        return lambda prediction, answers: token_f1(answer_text(prediction), answers)
     if metric == "exact":
-        return lambda judged: exact_match(judged.text, judged.answers)
-    scorer = getattr(metric, "single_turn_score", None)
-    if callable(scorer):
-        return lambda judged: _checked(scorer(_sample(judged)))
+        return lambda prediction, answers: exact_match(answer_text(prediction), answers)
     if not callable(metric):
         raise ConfigurationError(
-            f"a metric is 'f1', 'exact', a function or an evaluator, got {shown(metric, 60)}"
+            f"a metric is 'f1', 'exact' or a function, got {shown(metric, 60)}"
         )
-    if "outputs" in _parameters(metric):
-        return _of_langsmith(metric)
-    return lambda judged: _checked(metric(judged.prediction, judged.answers))
-
-
-def _parameters(function: Callable[..., Any]) -> Mapping[str, Any]:
-    try:
-        return inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return {}
-
-
-def _of_langsmith(evaluator: Callable[..., Any]) -> Metric:
-    wanted = _parameters(evaluator)
-
-    def score(judged: Judged) -> float:
-        values = {
-            "inputs": {"question": judged.question, "documents": list(judged.documents)},
-            "outputs": {"answer": judged.prediction},
-            "reference_outputs": {"answer": judged.answers[0], "answers": list(judged.answers)},
-        }
-        arguments = {name: value for name, value in values.items() if name in wanted}
-        return _checked(evaluator(**arguments))
-
-    return score
-
-
-def _sample(judged: Judged) -> Any:
-    """Return a sample for RAGAS: its own class if installed, else one with the same fields."""
-    fields = {
-        "user_input": judged.question,
-        "response": judged.text,
-        "reference": judged.answers[0],
-        "retrieved_contexts": list(judged.documents),
-    }
-    try:
-        ragas = importlib.import_module("ragas")
-    except ModuleNotFoundError:
-        return SimpleNamespace(**fields)
-    return ragas.SingleTurnSample(**fields)
+    return lambda prediction, answers: _checked(metric(prediction, answers))
 
 
 def _checked(result: Any) -> float:
-    """Return the score of a metric's result: a number, or the ``score`` of a mapping or object."""
-    if isinstance(result, Mapping):
-        result = result.get("score")
-    elif not isinstance(result, int | float) and hasattr(result, "score"):
-        result = result.score
     try:
         score = float(result)
     except (TypeError, ValueError) as error:

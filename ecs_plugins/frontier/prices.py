@@ -9,35 +9,43 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BeforeValidator, Field
+from typing_extensions import TypeIs
 
+from ecs_plugins.common.checks import check_kind, shown
 from ecs_plugins.common.config import Config
 from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.frontier.price_list import settings_of_map
 from ecs_plugins.frontier.usage import ModelCall
 from ecs_plugins.tokens import Account, Role, Stage
 
 _MILLION = 1_000_000
 _PROMPT: Account = (Stage.QUERY, Role.ANSWER_INPUT)
-PER_TOKEN = ("input", "output", "cached_input", "cache_write", "cache_write_1h")
+PER_TOKEN = {"input", "output", "cached_input", "cache_write", "cache_write_1h"}
 """The settings of a `ModelPrice` that are prices."""
 
 
-class PriceTier(Config):
-    """Prices of prompts that are longer than ``above`` tokens; None for that of shorter ones."""
+class _Quoted(Config):
+    """Prices per token; None where they do not differ."""
 
-    above: int = Field(gt=0)
     input: float | None = Field(default=None, ge=0)
     output: float | None = Field(default=None, ge=0)
     cached_input: float | None = Field(default=None, ge=0)
     cache_write: float | None = Field(default=None, ge=0)
     cache_write_1h: float | None = Field(default=None, ge=0)
+
+
+class PriceTier(_Quoted):
+    """Prices of prompts that are longer than ``above`` tokens; None for that of shorter ones."""
+
+    above: int = Field(gt=0)
 
 
 def _as_tiers(given: Any) -> Any:
@@ -47,7 +55,7 @@ def _as_tiers(given: Any) -> Any:
     return tuple(PriceTier.from_any(tier) for tier in given)
 
 
-class ModelPrice(Config):
+class ModelPrice(_Quoted):
     """Price per token of one model.
 
     Attributes:
@@ -64,30 +72,19 @@ class ModelPrice(Config):
 
     input: float = Field(ge=0)
     output: float = Field(ge=0)
-    cached_input: float | None = Field(default=None, ge=0)
-    cache_write: float | None = Field(default=None, ge=0)
-    cache_write_1h: float | None = Field(default=None, ge=0)
     cache_seconds: float = Field(default=300.0, gt=0)
     cache_least: int = Field(default=0, ge=0)
     hit_rate: float = Field(default=1.0, ge=0, le=1)
     tiers: Annotated[tuple[PriceTier, ...], BeforeValidator(_as_tiers)] = ()
 
-    def per_token(self) -> ModelPrice:
-        """These prices, if they are per million tokens."""
-        tiers = []
-        for tier in self.tiers:
-            prices = _per_token(tier)
-            tiers.append(tier.replace(**prices))
-        prices = _per_token(self)
-        return self.replace(**prices, tiers=tuple(tiers))
-
     def without_tiers(self, prompt_tokens: float) -> ModelPrice:
         """Return the prices of prompts of a length."""
-        prices: dict[str, Any] = {}
+        prices: dict[str, Any] = {"tiers": ()}
         for tier in self.tiers:
             if prompt_tokens > tier.above:
-                prices |= _given(tier)
-        return self.replace(**prices, tiers=())
+                own = tier.model_dump(include=PER_TOKEN, exclude_none=True)
+                prices.update(own)
+        return self.replace(**prices)
 
     @property
     def read_price(self) -> float:
@@ -114,18 +111,14 @@ class ModelPrice(Config):
         return total
 
 
-def _per_token(quoted: ModelPrice | PriceTier) -> dict[str, float]:
-    """Return the prices that are given per million tokens, per token."""
-    return {name: price / _MILLION for name, price in _given(quoted).items()}
-
-
-def _given(quoted: ModelPrice | PriceTier) -> dict[str, float]:
-    """Return the prices that are there, by their names."""
-    prices = {}
+def _per_million(quoted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return quoted prices per token, if they are per million tokens."""
+    prices = dict(quoted)
     for name in PER_TOKEN:
-        price = getattr(quoted, name)
-        if price is not None:
-            prices[name] = price
+        if prices.get(name) is not None:
+            prices[name] /= _MILLION
+    if "tiers" in prices:
+        prices["tiers"] = [_per_million(tier) for tier in prices["tiers"]]
     return prices
 
 
@@ -139,7 +132,8 @@ class PriceVector(Config):
         scorer: Per token of the small scoring model.
         prepare_factor: Multiplies the compressor's prices in stage 1: 0.5 for a batch interface
             at half price.
-        per_second: Per second of wall time: rent of the machine, or its power in watts.
+        per_second: Per second of wall time: rent of the machine, or its power in watts where the
+            unit is J.
     """
 
     unit: str = Field(default="tokens", min_length=1)
@@ -188,27 +182,13 @@ class PriceVector(Config):
     @classmethod
     def _quoted(cls, listed: Any) -> PriceVector:
         """Return the package's own list, which is per million tokens."""
-        defaults = {"unit": None, "answer": None, "scorer": 0.0}
-        quoted = cls.from_json({**defaults, **listed})
-        compressor = quoted.compressor
-        if compressor is not None:
-            compressor = compressor.per_token()
-        return quoted.replace(
-            scorer=quoted.scorer / _MILLION,
-            answer=quoted.answer.per_token(),
-            compressor=compressor,
-        )
-
-    @classmethod
-    def seconds(cls) -> PriceVector:
-        """Cost is wall time."""
-        free = ModelPrice(input=0.0, output=0.0)
-        return cls(unit="s", answer=free, scorer=0.0, per_second=1.0)
-
-    @classmethod
-    def joules(cls, watts: float) -> PriceVector:
-        """Cost is energy at a constant power draw."""
-        return cls.seconds().replace(unit="J", per_second=watts)
+        checked = cls.from_json({"unit": None, "answer": None, "scorer": 0.0, **listed})
+        quoted = checked.to_json()
+        quoted["scorer"] /= _MILLION
+        for model in ("answer", "compressor"):
+            if quoted[model] is not None:
+                quoted[model] = _per_million(quoted[model])
+        return cls.from_json(quoted)
 
     @property
     def caches(self) -> bool:
@@ -302,3 +282,122 @@ def _by_tier(
         within = (mean > low) & (mean <= high)
         total = total + within * cost(price.without_tiers(low + 1))
     return total
+
+
+# LiteLLM's public map of models and their prices.
+
+_IN_THE_MAP = {
+    "input_cost_per_token": "input",
+    "output_cost_per_token": "output",
+    "cache_read_input_token_cost": "cached_input",
+    "cache_creation_input_token_cost": "cache_write",
+    "cache_creation_input_token_cost_above_1hr": "cache_write_1h",
+}
+"""Prices of a model in the map, and their names here."""
+
+_PRICE = re.compile(rf"({'|'.join(_IN_THE_MAP)})(?:_above_(\d{{1,6}})k_tokens)?")
+_RANGES = "tiered_pricing"
+_MOST_CANDIDATES = 8  # named in an error
+
+
+def settings_of_map(
+    listed: Mapping[str, Any], models: Mapping[str, str], *, batch: bool
+) -> dict[str, Any]:
+    """Return the settings of a `PriceVector` behind LiteLLM's map.
+
+    Raises:
+        ValueError: It has no price of a model, or several.
+    """
+    check_kind("models", models, Mapping)  # type: ignore[type-abstract]
+    answer = _entry(listed, models.get("answer", ""), "answer")
+    compressor = None
+    if "compressor" in models:
+        compressor = _entry(listed, models["compressor"], "compressor")
+    settings = {"unit": "USD", "answer": _price(answer), "scorer": 0.0}
+    if compressor is not None or batch:
+        settings["compressor"] = _price(compressor or answer, batch=batch)
+    return settings
+
+
+def _entry(listed: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]:
+    """Return the map's entry of a model: the exact name, else the only entry of any provider."""
+    if not name or not isinstance(name, str):
+        raise ValueError(
+            f"name the model of the role {role}, to find its price; got {shown(name, 60)}"
+        )
+    exact = _flat(listed.get(name))
+    if _is_priced(exact):
+        return exact
+    candidates = {}
+    for key in listed:
+        entry = _flat(listed[key])
+        if key.endswith(f"/{name}") and _is_priced(entry):
+            candidates[key] = entry
+    if not candidates:
+        raise ValueError(f"it has no price of {name!r}, the model of the role {role}")
+    first, *others = candidates.values()
+    quoted = _costs(first)
+    if all(_costs(entry) == quoted for entry in others):
+        return first
+    names = sorted(candidates)
+    several = ", ".join(names[:_MOST_CANDIDATES])
+    more = len(names) - _MOST_CANDIDATES
+    rest = f" and {more} more" if more > 0 else ""
+    raise ValueError(
+        f"{name!r}, the model of the role {role}, has different prices: name one of {several}{rest}"
+    )
+
+
+def _is_priced(entry: object) -> TypeIs[Mapping[str, Any]]:
+    return isinstance(entry, Mapping) and entry.get("input_cost_per_token") is not None
+
+
+def _costs(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if "cost" in key}
+
+
+def _flat(entry: object) -> object:
+    """Return an entry whose prices stand in a list of ranges, in the names of the others."""
+    if not isinstance(entry, Mapping) or not isinstance(entry.get(_RANGES), list):
+        return entry
+    flat = {key: value for key, value in entry.items() if key != _RANGES}
+    for tier in entry[_RANGES]:
+        try:
+            thousands, part = divmod(tier["range"][0], 1000)
+        except (TypeError, LookupError):
+            return entry
+        if part:
+            return entry
+        suffix = f"_above_{int(thousands)}k_tokens" if thousands else ""
+        for name in _IN_THE_MAP:
+            if tier.get(name) is not None:
+                flat[f"{name}{suffix}"] = tier[name]
+    return flat
+
+
+def _price(entry: Mapping[str, Any], *, batch: bool = False) -> dict[str, Any]:
+    """Return the settings of a `ModelPrice`, with the prices of the batch interface if asked."""
+    tiers: dict[int, dict[str, Any]] = defaultdict(dict)
+    for key, value in entry.items():
+        match = _PRICE.fullmatch(key)
+        if match is not None and value is not None:
+            name, thousands = match.groups()
+            price = _batch_price(entry, key, name) if batch else value
+            tiers[int(thousands or 0) * 1000][_IN_THE_MAP[name]] = price
+    price = tiers.pop(0, {})
+    price["tiers"] = [{"above": above, **tiers[above]} for above in sorted(tiers)]
+    least = entry.get("prompt_cache_min_tokens")
+    if least is not None:
+        price["cache_least"] = int(least)
+    return price
+
+
+def _batch_price(entry: Mapping[str, Any], key: str, name: str) -> float:
+    """Return the batch price of a key; without one a tier has the discount of the usual price."""
+    usual: float = entry.get(name) or 0.0
+    discounted = entry.get(f"{name}_batches")
+    price: float = entry[key]
+    listed: float | None = entry.get(f"{key}_batches")
+    if discounted is None or listed is not None:
+        return price if listed is None else listed
+    return price * discounted / usual if usual else price

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from ecs_plugins.errors import ConfigurationError, EcsPluginsError, StorageError
 from ecs_plugins.frontier.cost import StrategyPoint
-from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.frontier.decision import RouterConfig, RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.routing import Router
 
 _log = logging.getLogger(__name__)

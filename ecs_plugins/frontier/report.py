@@ -26,8 +26,7 @@ from ecs_plugins.frontier.cost import StrategyPoint, check_reuse
 from ecs_plugins.frontier.decision import amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.hull import Span, non_dominated, weight_spans
-from ecs_plugins.frontier.intervals import Interval
-from ecs_plugins.frontier.measurements import Array
+from ecs_plugins.frontier.measurements import Array, Interval
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-POINT_COLUMNS = ("strategy", "F1", "95 % interval", "EM", "stage 1", "stage 2")
+POINT_COLUMNS = ("strategy", "F1", "95 % interval", "stage 1", "stage 2")
 
 _CAPTIONS = {
     "strategies": "Each strategy: all configurations, non-dominated (dashed), optimal (solid)",
@@ -170,10 +169,7 @@ def point_rows(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterato
         name = point.label
         if not point.routable:
             name += " (upper bound)"
-        exact = ""
-        if point.em is not None:
-            exact = f"{point.em:.3f}"
-        cells = [name, f"{point.f1:.3f}", str(frontier.f1_interval(point)), exact]
+        cells = [name, f"{point.f1:.3f}", str(frontier.f1_interval(point))]
         effective = [point.effective(reuse) for reuse in reuses]
         costs = [point.stage1, point.stage2, *effective]
         yield cells + [_cost_cell(cost) for cost in costs]

@@ -18,6 +18,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.frontier.cost import PointKey, Usage, check_number, check_reuse
 from ecs_plugins.frontier.decision import (
     Objective,
+    RouterConfig,
     RoutingDecision,
     UnreachableTargetError,
     due_of,
@@ -38,7 +39,6 @@ from ecs_plugins.frontier.preparations import (
     newly_prepared,
     prepared_by,
 )
-from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.settlement import (
     Settlement,
     Spent,

@@ -12,7 +12,7 @@ from ecs_plugins.frontier.cost import PointKey, StrategyPoint, Usage, check_numb
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.ledger import Booking
 from ecs_plugins.frontier.measured import MeasuredPoints
-from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, ModelCall
+from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, ModelCall, booked
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 FALLBACK: PointKey = ("fallback", "{}")
@@ -82,10 +82,7 @@ class Spent:
     def rest(self) -> TokenLedger:
         """Return the tokens outside of the calls."""
         counts = dict(self.tokens)
-        of_calls = TokenLedger()
-        for call in self.calls:
-            call.book(of_calls)
-        for account, tokens in of_calls:
+        for account, tokens in booked(self.calls):
             counts[account] = max(0, counts.get(account, 0) - tokens)
         return TokenLedger(counts)
 

@@ -8,7 +8,7 @@ case are read as well. A report without a count of the prompt is unknown, never 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic.alias_generators import to_camel
@@ -52,13 +52,15 @@ class ModelCall(NamedTuple):
     written: int
     cache: CacheTokens = NO_CACHE
 
-    def book(self, ledger: TokenLedger) -> None:
-        """Add the tokens to a ledger."""
-        prepares = self.stage == Stage.PREPARE
-        inputs = Role.COMPRESS_INPUT if prepares else Role.ANSWER_INPUT
-        outputs = Role.COMPRESS_OUTPUT if prepares else Role.ANSWER_OUTPUT
-        ledger.book(self.stage, inputs, self.read)
-        ledger.book(self.stage, outputs, self.written)
+
+def booked(calls: Iterable[ModelCall]) -> TokenLedger:
+    """Return the tokens of some calls."""
+    ledger = TokenLedger()
+    for stage, read, written, _ in calls:
+        prepares = stage == Stage.PREPARE
+        ledger.book(stage, Role.COMPRESS_INPUT if prepares else Role.ANSWER_INPUT, read)
+        ledger.book(stage, Role.COMPRESS_OUTPUT if prepares else Role.ANSWER_OUTPUT, written)
+    return ledger
 
 
 _PLACES = (

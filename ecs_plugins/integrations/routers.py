@@ -27,7 +27,7 @@ from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.ledger import Ledger, check_namespace
 from ecs_plugins.frontier.reloading import check_frontier, chosen_name, open_frontier
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.router_config import RouterConfig
+from ecs_plugins.frontier.decision import RouterConfig
 from ecs_plugins.frontier.routing import Router
 from ecs_plugins.frontier.settlement import FALLBACK, Settlement, spent_of
 from ecs_plugins.integrations.tracing import trace_attributes

@@ -5,5 +5,5 @@ from ecs_plugins.frontier.strategies.base import Prepared as Prepared
 from ecs_plugins.frontier.strategies.base import Strategy as Strategy
 from ecs_plugins.frontier.strategies.catalogue import STRATEGIES as STRATEGIES
 from ecs_plugins.frontier.strategies.catalogue import StrategySet as StrategySet
-from ecs_plugins.frontier.strategies.grid import Grid as Grid
-from ecs_plugins.frontier.strategies.grid import default_strategies as default_strategies
+from ecs_plugins.frontier.strategies.catalogue import configurations as configurations
+from ecs_plugins.frontier.strategies.catalogue import default_strategies as default_strategies

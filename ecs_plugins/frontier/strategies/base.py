@@ -51,12 +51,8 @@ class BuiltContext:
     shared: bool = False
 
 
-@runtime_checkable
-class Strategy(Protocol):
-    """Way to turn a context into a prompt, in one configuration.
-
-    Own strategies need these five members and nothing else.
-    """
+class _TwoStages(Protocol):
+    """The members of every strategy."""
 
     @property
     def name(self) -> str:
@@ -72,6 +68,14 @@ class Strategy(Protocol):
 
     def prepare(self, context: Context) -> Prepared:
         """Stage 1."""
+
+
+@runtime_checkable
+class Strategy(_TwoStages, Protocol):
+    """Way to turn a context into a prompt, in one configuration.
+
+    Own strategies need these five members and nothing else.
+    """
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """Stage 2."""
@@ -99,23 +103,8 @@ class Answered:
 
 
 @runtime_checkable
-class AnsweringStrategy(Protocol):
+class AnsweringStrategy(_TwoStages, Protocol):
     """A strategy that answers by itself, such as a chain of the user's own."""
-
-    @property
-    def name(self) -> str:
-        """Return the value of the wrapped `Strategy`."""
-
-    @property
-    def config(self) -> Mapping[str, ConfigValue]:
-        """Return the value of the wrapped `Strategy`."""
-
-    @property
-    def routable(self) -> bool:
-        """Return the value of the wrapped `Strategy`."""
-
-    def prepare(self, context: Context) -> Prepared:
-        """Stage 1."""
 
     def answer(self, prepared: Prepared, question: str) -> Answered:
         """Stage 2, to the end."""
@@ -138,14 +127,6 @@ def prepare_all(
     many: Callable[[Sequence[Context]], list[Prepared]] | None
     many = getattr(strategy, "prepare_many", None)
     return [strategy.prepare(context) for context in contexts] if many is None else many(contexts)
-
-
-def writes_notes(strategy: Strategy) -> bool:
-    """Return True if a model writes in its stage 1 (``writes_notes = True``).
-
-    Notes are sized in tokens, and are lost with the process unless a folder keeps them.
-    """
-    return bool(getattr(strategy, "writes_notes", False))
 
 
 def check_depth(depth: object) -> int:

@@ -7,19 +7,21 @@ A strategy of your own is one entry of `STRATEGIES`:
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.frontier.answering import AnswerModel
-from ecs_plugins.frontier.cost import ConfigValue, PointKey, config_json
+from ecs_plugins.frontier.answering import AnswerModel, as_answer_model
+from ecs_plugins.frontier.cost import ConfigValue, config_json, label_of
 from ecs_plugins.frontier.data import CalibrationQuestion
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.frontier.strategies.compression import MemoryCompression
 from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle, Retrieval
-from ecs_plugins.frontier.strategies.shaped import ShapedPassages, SharedScorer
+from ecs_plugins.frontier.strategies.shaped import SIGNAL, ShapedPassages, SharedScorer
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import Ranker
 from ecs_plugins.ranking.coverage import CoverageRanker
@@ -29,6 +31,9 @@ from ecs_plugins.ranking.registry import make_ranker
 
 StrategyMaker = Callable[["StrategySet", Mapping[str, Any]], Strategy]
 """Makes a strategy of its configuration; the set holds the models, and other strategies."""
+
+
+_BY_SENTENCE = ("tfidf", "tfidf_query", "bm25")
 
 
 class LacksModelError(ConfigurationError):
@@ -59,12 +64,9 @@ class StrategySet:
         self._measuring = measuring
         self._model = model
         self._embedder = embedder
-        self._dense: DenseRanker | None = None
         self._scoring_model = scorer
         self._scorers: dict[str, SharedScorer] = {}
-        self._made: dict[PointKey, Strategy] = {}
-        for strategy in own:
-            self._made[strategy.name, config_json(strategy.config)] = strategy
+        self._made = {(each.name, config_json(each.config)): each for each in own}
         self._lock = threading.RLock()
 
     @property
@@ -74,28 +76,22 @@ class StrategySet:
             raise LacksModelError("it needs a model")
         return self._model
 
-    @property
+    @cached_property
     def dense(self) -> DenseRanker:
         """Return the dense ranker with its cached embeddings."""
-        if self._dense is None:
-            if self._embedder is None:
-                raise LacksModelError("it needs an embedder")
-            given: Any = self._embedder
-            embedder = given
-            if not hasattr(given, "embed_query"):
-                embedder = given()
-            self._dense = DenseRanker(embedder)
-        return self._dense
+        given: Any = self._embedder
+        if given is None:
+            raise LacksModelError("it needs an embedder")
+        return DenseRanker(given if hasattr(given, "embed_query") else given())
 
     def scorer(self, signal: str) -> SharedScorer:
         """Return the shaper that scores passages by a signal."""
         if signal not in self._scorers:
-            given: Any = self._scoring_model
-            if given is None:
+            model: Any = self._scoring_model
+            if model is None:
                 raise LacksModelError("it needs a scorer")
-            model = given
-            if not isinstance(given, LanguageModel):
-                model = given()
+            if not isinstance(model, LanguageModel):
+                model = model()
             ranker: Ranker | str = "convex"
             if self._embedder is not None:
                 ranker = ConvexRanker(CoverageRanker(), self.dense)
@@ -130,61 +126,96 @@ class StrategySet:
             raise type(error)(f"{wanted}: {error}") from error
         except (KeyError, TypeError) as error:
             raise ConfigurationError(f"{wanted} lacks a setting: {error}") from error
-        made_key = (made.name, config_json(made.config))
-        if made_key != (name, config_json(config)):
+        if (made.name, config_json(made.config)) != (name, config_json(config)):
             raise ConfigurationError(
                 f"there is no {wanted}: it would be {made.name} {dict(made.config)}"
             )
         return made
 
 
-def _full_context(_own: StrategySet, _config: Mapping[str, Any]) -> Strategy:
-    return FullContext()
-
-
-def _tfidf(_own: StrategySet, config: Mapping[str, Any]) -> Strategy:
-    """Ranker by corpus statistics alone, independent of the question."""
-    return Retrieval(make_ranker("tfidf"), config["depth"], uses_question=False)
-
-
-def _tfidf_query(_own: StrategySet, config: Mapping[str, Any]) -> Strategy:
-    return Retrieval(make_ranker("tfidf_query"), config["depth"])
-
-
-def _bm25(_own: StrategySet, config: Mapping[str, Any]) -> Strategy:
-    return Retrieval(make_ranker("bm25"), config["depth"])
-
-
-def _dense(own: StrategySet, config: Mapping[str, Any]) -> Strategy:
-    return Retrieval(own.dense, config["depth"], by_document=True)
-
-
-def _compression(own: StrategySet, config: Mapping[str, Any]) -> Strategy:
-    return MemoryCompression(own.model, config["ratio"], cache_dir=own.cache_dir)
-
-
-def _ecs(own: StrategySet, config: Mapping[str, Any]) -> Strategy:
-    return ShapedPassages(own.scorer(str(config["signal"])), config["depth"])
-
-
-def _ecs_after_compression(own: StrategySet, config: Mapping[str, Any]) -> Strategy:
-    notes = own.get(MemoryCompression.name, {"ratio": config["ratio"]})
-    return ShapedPassages(own.scorer(str(config["signal"])), config["depth"], after=notes)
-
-
-def _oracle(own: StrategySet, _config: Mapping[str, Any]) -> Strategy:
-    return Oracle(own.questions)
-
-
 STRATEGIES: dict[str, StrategyMaker] = {
-    "full_context": _full_context,
-    "tfidf": _tfidf,
-    "tfidf_query": _tfidf_query,
-    "bm25": _bm25,
-    "dense": _dense,
-    "memory_compression": _compression,
-    "ecs": _ecs,
-    "memory_compression+ecs": _ecs_after_compression,
-    "oracle": _oracle,
+    "full_context": lambda _own, _config: FullContext(),
+    # By corpus statistics alone, independent of the question.
+    "tfidf": lambda _own, config: Retrieval(
+        make_ranker("tfidf"), config["depth"], uses_question=False
+    ),
+    "tfidf_query": lambda _own, config: Retrieval(make_ranker("tfidf_query"), config["depth"]),
+    "bm25": lambda _own, config: Retrieval(make_ranker("bm25"), config["depth"]),
+    "dense": lambda own, config: Retrieval(own.dense, config["depth"], by_document=True),
+    "memory_compression": lambda own, config: MemoryCompression(
+        own.model, config["ratio"], cache_dir=own.cache_dir
+    ),
+    "ecs": lambda own, config: ShapedPassages(own.scorer(str(config["signal"])), config["depth"]),
+    "oracle": lambda own, _config: Oracle(own.questions),
 }
 """Name -> maker."""
+
+Configuration = tuple[str, dict[str, ConfigValue]]
+DEFAULT: tuple[Configuration, ...] = (
+    ("full_context", {}),
+    *((name, {"depth": depth}) for depth in (2, 4, 8, 16) for name in _BY_SENTENCE),
+    *(("dense", {"depth": depth}) for depth in (1, 2, 4)),
+    *(("memory_compression", {"ratio": ratio}) for ratio in (0.1, 0.25, 0.5)),
+    *(("ecs", {"depth": depth, "signal": SIGNAL}) for depth in (1, 2, 4)),
+)
+"""The configurations that are measured by default, from cheap to dear; depths of `dense` and
+`ecs` are documents, the others sentences."""
+
+
+def configurations(only: Collection[str] = ()) -> list[Configuration]:
+    """Return the configurations of `DEFAULT` with some names or labels; all without any.
+
+    Raises:
+        ConfigurationError: A name is none of them.
+    """
+    unknown = set(only)
+    chosen = []
+    for name, config in DEFAULT:
+        names = {name, label_of(name, config)}
+        unknown -= names
+        if not only or not names.isdisjoint(only):
+            chosen.append((name, config))
+    if unknown:
+        labels = ", ".join(label_of(name, config) for name, config in DEFAULT)
+        raise ConfigurationError(f"{', '.join(sorted(unknown))} is none of {labels}")
+    return chosen
+
+
+def default_strategies(
+    answer_model: object,
+    *,
+    questions: Sequence[CalibrationQuestion] = (),
+    only: Collection[str] = (),
+    embedder: Embedder | None = None,
+    scorer: LanguageModel | None = None,
+    cache_dir: str | Path | None = None,
+) -> list[Strategy]:
+    """Return every strategy of `DEFAULT` that the given components allow.
+
+    Args:
+        answer_model: Writes compressions; what `as_answer_model` takes.
+        questions: For the oracle, where they know their supporting documents.
+        only: Names or labels (``"bm25"``, ``"bm25(depth=4)"``); empty for all.
+        embedder: For dense retrieval; without one there is none.
+        scorer: The small local model of ECS; without one there is none.
+        cache_dir: Where compressions are kept.
+
+    Raises:
+        ConfigurationError: A name of ``only`` is none of them.
+    """
+    own = StrategySet(
+        as_answer_model(answer_model),
+        embedder=embedder,
+        scorer=scorer,
+        cache_dir=cache_dir,
+        questions=questions,
+        measuring=True,
+    )
+    strategies = []
+    for name, config in configurations(only):
+        # What can be measured with the models at hand.
+        with contextlib.suppress(LacksModelError):
+            strategies.append(own.get(name, config))
+    if any(question.supporting for question in questions):
+        strategies.append(own.get("oracle", {}))
+    return strategies

@@ -7,23 +7,24 @@ nothing for it; the cost that is reported stays what it cost when it was written
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from ecs_plugins.common.files import private, write_atomically
+from ecs_plugins.common.files import digest, private, write_atomically
 from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import AnswerModel, Completion
 from ecs_plugins.frontier.cost import ConfigValue
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared
-from ecs_plugins.frontier.usage import ModelCall
-from ecs_plugins.tokens import Stage, TokenLedger
+from ecs_plugins.frontier.usage import ModelCall, booked
+from ecs_plugins.tokens import Stage
 
 COMPRESS_PROMPT = (
     "Rewrite the documents below as notes of at most {words} words, for someone who will have "
@@ -33,7 +34,7 @@ COMPRESS_PROMPT = (
 )
 # Contexts longer than this are compressed piece by piece.
 _CHUNK_TOKENS = 3000
-# Contexts that are written together, and pieces per call of the model.
+# Pieces per call of the model.
 _BATCH = 32
 _LIMIT_STEP = 32
 _WORDS_PER_TOKEN = 0.75
@@ -47,44 +48,21 @@ class _ContextPiece(NamedTuple):
     tokens: int
 
 
-class _Written(NamedTuple):
-    """The notes of one piece, by the place of its prompt, and the seconds that they took."""
-
-    place: int
-    reply: Completion
-    seconds: float
-
-
+@dataclass(slots=True)
 class _Draft:
-    """The notes of a context while they are written."""
+    """The notes of a context while they are written, by the place of their piece."""
 
-    def __init__(self, context: Context, pieces: Sequence[_ContextPiece]) -> None:
-        self.context = context
-        self.pieces = pieces
-        self._notes: dict[int, str] = {}
-        self._calls: list[ModelCall] = []
-        self._seconds = 0.0
-
-    def take(self, place: int, written: _Written) -> None:
-        """The notes of a piece are there."""
-        reply = written.reply
-        self._notes[place] = reply.text.strip()
-        self._seconds += written.seconds
-        self._calls.append(ModelCall(Stage.PREPARE, reply.input_tokens, reply.output_tokens))
-
-    @property
-    def is_whole(self) -> bool:
-        """Return True if the notes of all pieces exist."""
-        return len(self._notes) == len(self.pieces)
+    context: Context
+    pieces: Sequence[_ContextPiece]
+    replies: dict[int, Completion] = field(default_factory=dict)
+    seconds: float = 0.0
 
     def prepared(self) -> Prepared:
         """Return the notes of all pieces, in order."""
-        text = "\n".join(self._notes[place] for place in range(len(self.pieces)))
-        ledger = TokenLedger()
-        for call in self._calls:
-            call.book(ledger)
-        calls = tuple(self._calls)
-        return Prepared(self.context, text, ledger, self._seconds, calls=calls)
+        replies = [reply for _, reply in sorted(self.replies.items())]
+        text = "\n".join(reply.text.strip() for reply in replies)
+        calls = [ModelCall(Stage.PREPARE, r.input_tokens, r.output_tokens) for r in replies]
+        return _prepared(self.context, text, self.seconds, calls)
 
 
 class MemoryCompression:
@@ -92,7 +70,6 @@ class MemoryCompression:
 
     name = "memory_compression"
     routable = True
-    writes_notes = True
 
     def __init__(
         self, model: AnswerModel, ratio: float, *, cache_dir: str | Path | None = None
@@ -128,30 +105,34 @@ class MemoryCompression:
                 missing.append(context)
             else:
                 ready[context.id] = kept
-        for start in range(0, len(missing), _BATCH):
-            batch = missing[start : start + _BATCH]
-            for prepared in self._write(batch):
-                ready[prepared.context.id] = prepared
-                self._keep(prepared)
+        for prepared in self._write(missing):
+            ready[prepared.context.id] = prepared
+            self._keep(prepared)
         return [ready[context.id] for context in contexts]
 
     def _write(self, contexts: Sequence[Context]) -> Iterator[Prepared]:
         """The notes of each context as soon as its last piece is written."""
-        drafts = [_Draft(context, self._cut(context.text)) for context in contexts]
         # Pieces of one limit share a batch, so that notes do not depend on their neighbours.
-        alike: dict[int, list[tuple[_Draft, int]]] = {}
-        for draft in drafts:
+        alike: dict[int, list[tuple[_Draft, int]]] = defaultdict(list)
+        for context in contexts:
+            draft = _Draft(context, self._cut(context.text))
             for place, piece in enumerate(draft.pieces):
-                limit = self._limit(piece)
-                alike.setdefault(limit, []).append((draft, place))
+                alike[self._limit(piece)].append((draft, place))
         for limit, places in sorted(alike.items()):
-            pieces = [draft.pieces[place] for draft, place in places]
-            prompts = [self._fill(piece) for piece in pieces]
-            for written in self._replies(prompts, limit):
-                draft, place = places[written.place]
-                draft.take(place, written)
-                if draft.is_whole:
-                    yield draft.prepared()
+            for start in range(0, len(places), _BATCH):
+                batch = places[start : start + _BATCH]
+                prompts = [self._fill(draft.pieces[place]) for draft, place in batch]
+                began = time.perf_counter()
+                replies = self._replies(prompts, limit)
+                share = (time.perf_counter() - began) / len(batch)
+                began = time.perf_counter()
+                for number, reply in replies:
+                    draft, place = batch[number]
+                    draft.replies[place] = reply
+                    draft.seconds += share + time.perf_counter() - began
+                    if len(draft.replies) == len(draft.pieces):
+                        yield draft.prepared()
+                    began = time.perf_counter()
 
     def _limit(self, piece: _ContextPiece) -> int:
         """Return the most tokens of the notes of a piece, in steps."""
@@ -159,22 +140,13 @@ class MemoryCompression:
         steps = math.ceil(wanted / _LIMIT_STEP)
         return steps * _LIMIT_STEP
 
-    def _replies(self, prompts: Sequence[str], limit: int) -> Iterator[_Written]:
+    def _replies(self, prompts: Sequence[str], limit: int) -> Iterable[tuple[int, Completion]]:
         """Each reply when it is there, if the model can tell."""
         one_by_one = getattr(self._model, "complete_each", None)
-        for start in range(0, len(prompts), _BATCH):
-            batch = prompts[start : start + _BATCH]
-            began = time.perf_counter()
-            if one_by_one is None:
-                replies = self._model.complete(batch, max_new_tokens=limit)
-                elapsed = time.perf_counter() - began
-                for place, reply in enumerate(replies, start):
-                    yield _Written(place, reply, elapsed / len(batch))
-                continue
-            for place, reply in one_by_one(batch, max_new_tokens=limit):
-                now = time.perf_counter()
-                yield _Written(start + place, reply, now - began)
-                began = now
+        if one_by_one is None:
+            return enumerate(self._model.complete(prompts, max_new_tokens=limit))
+        replies: Iterable[tuple[int, Completion]] = one_by_one(prompts, max_new_tokens=limit)
+        return replies
 
     def _fill(self, piece: _ContextPiece) -> str:
         tokens = self._ratio * piece.tokens
@@ -207,10 +179,8 @@ class MemoryCompression:
         if self._directory is None:
             return None
         key = [context.id, self._model.name, self._ratio, _CHUNK_TOKENS, COMPRESS_PROMPT]
-        encoded = json.dumps(key).encode()
-        digest = hashlib.sha256(encoded).hexdigest()
-        folder = self._directory / digest[:2]
-        return folder / f"{digest}.json"
+        name = digest(key)
+        return self._directory / name[:2] / f"{name}.json"
 
     def _read(self, context: Context) -> Prepared | None:
         path = self._path(context)
@@ -219,23 +189,25 @@ class MemoryCompression:
         try:
             with open(path, encoding="utf-8", opener=private) as file:
                 data = json.load(file)
-            ledger = TokenLedger.from_dict(data["ledger"])
-            text = str(data["text"])
-            seconds = float(data["seconds"])
-            calls = tuple(ModelCall(Stage.PREPARE, *call) for call in data["calls"])
-            return Prepared(context, text, ledger, seconds, reused=True, calls=calls)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            # Not there, or damaged: it is written again.
-            return None
+            calls = [ModelCall(Stage.PREPARE, *call) for call in data["calls"]]
+            return _prepared(context, str(data["text"]), float(data["seconds"]), calls, reused=True)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # not there, or damaged: it is written again
 
     def _keep(self, prepared: Prepared) -> None:
         path = self._path(prepared.context)
-        if path is None:
-            return
-        data = {
-            "text": prepared.text,
-            "ledger": prepared.ledger.to_dict(),
-            "seconds": prepared.seconds,
-            "calls": [[call.read, call.written] for call in prepared.calls],
-        }
-        write_atomically(path, json.dumps(data, ensure_ascii=False))
+        if path is not None:
+            calls = [[call.read, call.written] for call in prepared.calls]
+            data = {"text": prepared.text, "seconds": prepared.seconds, "calls": calls}
+            write_atomically(path, json.dumps(data, ensure_ascii=False))
+
+
+def _prepared(
+    context: Context,
+    text: str,
+    seconds: float,
+    calls: Sequence[ModelCall],
+    *,
+    reused: bool = False,
+) -> Prepared:
+    return Prepared(context, text, booked(calls), seconds, reused, calls=tuple(calls))

@@ -1,4 +1,4 @@
-"""Entropic Context Shaping as a strategy: passages that help the answer, after all or notes.
+"""Entropic Context Shaping as a strategy: documents that help the answer.
 
 The small scoring model reads every passage once and keeps what it has computed: stage 1. A
 question then costs it little more than the question's own tokens, and the answering model reads
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -17,15 +17,7 @@ from cachetools import LRUCache, cachedmethod
 
 from ecs_plugins.frontier.cost import ConfigValue
 from ecs_plugins.frontier.data import Context
-from ecs_plugins.frontier.strategies.base import (
-    BuiltContext,
-    Prepared,
-    Strategy,
-    check_depth,
-    prepare_all,
-    writes_notes,
-)
-from ecs_plugins.frontier.strategies.retrieval import split_sentences
+from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, check_depth
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import Ranker
 from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig
@@ -83,63 +75,37 @@ class SharedScorer:
 
 
 class ShapedPassages:
-    """ECS: the ``depth`` passages of the highest utility, in their original order.
+    """ECS: the ``depth`` documents of the highest utility, in their original order."""
 
-    They are the documents, or the sentences of the compression that comes ``after``.
-    """
-
+    name = "ecs"
     routable = True
 
-    def __init__(self, scorer: SharedScorer, depth: int, *, after: Strategy | None = None) -> None:
+    def __init__(self, scorer: SharedScorer, depth: int) -> None:
         self._scorer = scorer
         self._depth = check_depth(depth)
-        self._after = after
-        self.writes_notes = False
-        self.name = "ecs"
         self.config: Mapping[str, ConfigValue] = {"depth": depth, "signal": scorer.signal}
-        if after is not None:
-            self.writes_notes = writes_notes(after)
-            self.name = f"{after.name}+ecs"
-            self.config = {**after.config, **self.config}
 
     def prepare(self, context: Context) -> Prepared:
-        """Run stage 1 of the previous strategy, if there is one."""
-        return self.prepare_many([context])[0]
-
-    def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
-        """Run stage 1 of several contexts: the previous strategy, and reading the passages."""
-        before = [Prepared(context) for context in contexts]
-        if self._after is not None:
-            before = prepare_all(self._after, contexts)
-        return [self._read(each) for each in before]
-
-    def build(self, prepared: Prepared, question: str) -> BuiltContext:
-        """Score, keep the best, in order."""
-        gap = "\n\n" if self._after is None else "\n"
-        passages = self._passages(prepared)
+        """Stage 1: read the documents."""
+        passages = _passages(context)
         if len(passages) <= self._depth:
-            return BuiltContext(gap.join(passages))
-        shaped = self._scorer.score(question, passages)
-        best = shaped.ranked[: self._depth]
-        places = sorted(verdict.index for verdict in best)
-        text = gap.join(passages[place] for place in places)
-        return BuiltContext(text, shaped.ledger, shaped.seconds)
-
-    def _passages(self, prepared: Prepared) -> tuple[str, ...]:
-        if self._after is not None:
-            return tuple(split_sentences(prepared.text))
-        documents = prepared.context.documents
-        return tuple(document.titled for document in documents if document.text.strip())
-
-    def _read(self, before: Prepared) -> Prepared:
-        passages = self._passages(before)
-        if len(passages) <= self._depth:
-            return before
+            return Prepared(context)
         tokens, seconds = self._scorer.read(passages)
         ledger = TokenLedger()
         ledger.book(Stage.PREPARE, Role.SCORER, tokens)
-        # Notes that were there are not paid again; reading them is.
-        if self._scorer.measuring or not before.reused:
-            ledger.add(before.ledger)
-            seconds += before.seconds
-        return Prepared(before.context, before.text, ledger, seconds, calls=before.calls)
+        return Prepared(context, ledger=ledger, seconds=seconds)
+
+    def build(self, prepared: Prepared, question: str) -> BuiltContext:
+        """Score, keep the best, in order."""
+        passages = _passages(prepared.context)
+        if len(passages) <= self._depth:
+            return BuiltContext("\n\n".join(passages))
+        shaped = self._scorer.score(question, passages)
+        best = shaped.ranked[: self._depth]
+        places = sorted(verdict.index for verdict in best)
+        text = "\n\n".join(passages[place] for place in places)
+        return BuiltContext(text, shaped.ledger, shaped.seconds)
+
+
+def _passages(context: Context) -> tuple[str, ...]:
+    return tuple(document.titled for document in context.documents if document.text.strip())

@@ -76,7 +76,6 @@ def sample_measurements(questions=400, seed=0, spread=1.0):
         questions=tuple(f"q{i}" for i in range(questions)),
         contexts=tuple(f"c{i // 2}" for i in range(questions)),
         f1=f1,
-        em=f1 > 0.7,
         tokens={
             (Stage.PREPARE, Role.COMPRESS_INPUT): one,
             (Stage.QUERY, Role.ANSWER_INPUT): two,

@@ -68,9 +68,9 @@ def questions(tmp_path):
 
 
 def calibrating(questions, out, *more):
-    """The arguments of a calibration of full context and one sentence by each method."""
-    few = ["--sentences", "1", "--documents", "", "--ratios", "", "--shaped", ""]
-    given = ["calibrate", "--data", questions, "--out", out, *few, "--shaped-notes", "", *more]
+    """The arguments of a calibration of full context and two sentences by BM25."""
+    few = ["--only", "full_context", "--only", "bm25(depth=2)"]
+    given = ["calibrate", "--data", questions, "--out", out, *few, *more]
     return list(map(str, given))
 
 
@@ -86,13 +86,14 @@ def test_calibrate_then_route(tmp_path, questions, monkeypatch):
     monkeypatch.setattr(models, "load_model", lambda name, **how: model)
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
     out = tmp_path / "f.json"
-    more = ["--sentences", "1,2", "--documents", "1", "--ratios", "0.3", "--shaped", "1"]
+    names = ("tfidf_query", "dense(depth=1)", "memory_compression", "ecs")
+    more = [part for name in names for part in ("--only", name)]
     arguments = calibrating(questions, out, *more)
     done = run(*arguments)
     assert done.exit_code == 0, done.output
     frontier = EfficiencyFrontier.load(out)
     assert frontier.provenance.models["scorer"] == "fake"
-    assert frontier.get("tfidf_query", depth=1).f1 == 1.0
+    assert frontier.get("tfidf_query", depth=2).f1 == 1.0
     assert max(map(len, done.stdout.partition("\n\n")[0].splitlines())) <= 80
     assert "ecs(depth=1, signal=query_likelihood+bm25)" in done.output
     routed = run("route", "--frontier", out, "--reuse", 1, "--target-f1", 1.0)
@@ -151,7 +152,7 @@ def own_models(tmp_path, monkeypatch):
 @pytest.mark.parametrize("attribute", ["chat", "make"])
 def test_calibrate_with_a_model_of_the_users_own_module(tmp_path, questions, own_models, attribute):
     out = tmp_path / "f.json"
-    asked = ("--ratios", "0.5", "--answer-model", f"own_models:{attribute}")
+    asked = ("--only", "memory_compression", "--answer-model", f"own_models:{attribute}")
     done = run(*calibrating(questions, out, *asked))
     assert done.exit_code == 0, done.output
     frontier = EfficiencyFrontier.load(out)
@@ -180,13 +181,7 @@ def test_an_answer_model_that_cannot_be_had_is_refused(
     assert message in str(done.exception)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        *["--ratios=1.5", "--sentences=0", "--sentences=inf", "--sentence=2"],
-        *["--documents=1.5", "--shaped=x", "--batch-size=0"],
-    ],
-)
+@pytest.mark.parametrize("bad", ["--only=bm52", "--only=bm25(depth=3)", "--batch-size=0"])
 def test_calibrate_refuses_bad_settings_before_a_model_is_loaded(
     tmp_path, questions, monkeypatch, bad
 ):

@@ -70,8 +70,9 @@ def test_roles_have_prices_of_their_own_and_seconds_and_joules_count_wall_time()
     )
     assert prices.stages(USAGE) == (0.5 * (1000 + 800), 600 + 80 + 50)
     assert PriceVector().stages(USAGE) == (1200.0, 810.0)
-    assert PriceVector.seconds().stages(USAGE) == (4.0, 0.5)
-    assert PriceVector.joules(watts=65).stages(USAGE) == (260.0, 32.5)
+    free = ModelPrice(input=0.0, output=0.0)
+    joules = PriceVector(unit="J", answer=free, scorer=0.0, per_second=65.0)
+    assert joules.stages(USAGE) == (260.0, 32.5)
 
 
 def test_prompt_cache_is_exact_for_every_reuse():

@@ -151,13 +151,12 @@ def test_why_not_gives_a_reason_with_numbers_for_every_other_point(frontier):
     others = {p.label for p in frontier.points}
     others.remove(decision.label)
     assert reasons.keys() == others
-    assert reasons["full"] == "reaches the target, but costs 1,308 tokens, 208% more"
-    assert reasons["tfidf(depth=2)"] == "F1 0.600 is below the target 0.780"
+    assert reasons["full"] == "reaches it, no cheaper: F1 0.840, 1,308 tokens per query"
+    assert reasons["tfidf(depth=2)"] == "misses the target: F1 0.600, 200 tokens per query"
     assert reasons["oracle"] == "measured as an upper bound, never routed"
     assert frontier.decide(weight=1.0, reuse=1).strategy == "full"
     weighted = frontier.decide(weight=0.5, reuse=100).why_not()
-    assert weighted["memory(ratio=0.9)"].startswith("dominated by ")
-    assert "beat it above w = " in weighted["full"]
+    assert weighted["full"].startswith("scores ")
     within = frontier.decide(budget=450, reuse=100).why_not()
     assert "above the budget" in within["full"]
 
@@ -197,7 +196,7 @@ def test_identical_points_of_two_strategies_give_the_first_and_say_so():
     assert regime.name == "any"
     decision = frontier.decide(target_f1=0.5, reuse=5)
     assert decision.strategy == "a"
-    assert "the same" in decision.why_not()["b"]
+    assert "no cheaper" in decision.why_not()["b"]
 
 
 def test_the_regimes_of_the_paper_come_out_of_its_operating_points():

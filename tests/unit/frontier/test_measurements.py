@@ -7,8 +7,7 @@ import pytest
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.intervals import Bootstrap, Interval
-from ecs_plugins.frontier.measurements import Arm, Measurements
+from ecs_plugins.frontier.measurements import Arm, Bootstrap, Interval, Measurements
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
 from ecs_plugins.tokens import Role, Stage
 
@@ -80,7 +79,7 @@ def changed(frontier, **changes):
         ({"measurements__tokens": {"prepare": {"nobody": [[1]]}}}, "nobody"),
         ({"measurements__tokens": [1]}, "tokens are by stage"),
         ({"points__1__usage__tokens": {"prepare": None}}, "tokens are by stage"),
-        ({"measurements__em__0": [10**400] * 400}, "rows of numbers"),
+        ({"measurements__f1__0": [10**400] * 400}, "rows of numbers"),
         ({"provenance__models": {"answer": 3}}, r"provenance\.models\.answer"),
         ({"prices__scorer": None}, "prices: .*scorer"),
     ],
@@ -109,7 +108,6 @@ def uneven():
         questions=tuple("abcdefghij"),
         contexts=("long",) * 9 + ("short",),
         f1=nothing + 0.5,
-        em=nothing,
         tokens={
             (Stage.PREPARE, Role.COMPRESS_INPUT): compressed,
             (Stage.QUERY, Role.ANSWER_INPUT): read,
@@ -144,33 +142,13 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say():
 def test_few_or_equal_answers_have_an_interval_that_is_not_empty(f1):
     rows, _ = sample_measurements(questions=5)
     alike = np.full(rows.shape, f1)
-    rows = replace(rows, f1=alike, em=alike)
+    rows = replace(rows, f1=alike)
     frontier = EfficiencyFrontier.from_measurements(rows)
     interval = frontier.f1_interval(frontier.points[0])
     assert f1 in interval
     assert interval.high - interval.low > 0.4
     decision = frontier.decide(target_f1=f1, reuse=1)
     assert "5 questions, fewer than 30" in decision.explain()
-
-
-def test_pairing_makes_differences_sharper_than_the_points():
-    rows, _ = sample_measurements()
-    bootstrap = Bootstrap(rows)
-    point = bootstrap.f1_interval(0)
-    difference = bootstrap.f1_difference(0, 1)
-    width = difference.high - difference.low
-    assert width < (point.high - point.low) / 2
-    assert 0.0 not in difference
-
-
-def test_drawing_contexts_keeps_their_questions_together():
-    rows, _ = sample_measurements(questions=40)
-    rows_of_one = replace(rows, contexts=("same",) * 40)
-    apart = Bootstrap(rows, replicates=20, by="context")
-    together = Bootstrap(rows_of_one, replicates=20, by="context")
-    interval = together.f1_interval(0)
-    assert interval.low == pytest.approx(interval.high)
-    assert apart.f1.std() > 0
 
 
 def test_transitions_carry_intervals_that_hold_the_estimate_or_are_none(measured_frontier):
@@ -181,57 +159,9 @@ def test_transitions_carry_intervals_that_hold_the_estimate_or_are_none(measured
     assert math.isnan(nowhere.low)
 
 
-def tied_frontier(gap):
-    rng = np.random.default_rng(0)
-    base = rng.uniform(0.2, 0.9, 200)
-    noise = rng.normal(0, 0.05, 200)
-    noise -= noise.mean()
-    dear = np.clip(base + gap + noise, 0, 1)
-    worse = base - 0.1
-    nothing = np.zeros((3, 200))
-    tokens = np.repeat([[400.0], [900.0], [800.0]], 200, axis=1)
-    names = tuple(map(str, range(200)))
-    rows = Measurements(
-        arms=(Arm("cheap", {}), Arm("dear", {}), Arm("worse", {})),
-        questions=names,
-        contexts=names,
-        f1=np.stack([base, dear, worse]),
-        em=nothing,
-        tokens={(Stage.QUERY, Role.ANSWER_INPUT): tokens},
-        shared_input=nothing,
-        prepare_seconds=nothing,
-        query_seconds=nothing,
-    )
-    return EfficiencyFrontier.from_measurements(rows)
-
-
-def test_a_cheaper_point_that_is_not_measurably_worse_is_declared_a_tie():
-    frontier = tied_frontier(gap=0.004)
-    target = frontier.get("cheap").f1 + 1e-9
-    decision = frontier.decide(target_f1=target, reuse=1)
-    assert decision.strategy == "dear"
-    assert [point.strategy for point in decision.ties()] == ["cheap"]
-    assert "not measurably different" in decision.explain()
-
-
-@pytest.mark.parametrize(
-    ("gap", "asked", "tie"),
-    [
-        (0.1, {"target_f1": 0.6}, False),
-        (0.004, {"weight": 1.0}, True),
-        (0.004, {"weight": 0.5}, False),
-    ],
-)
-def test_a_measurable_difference_of_f1_or_at_a_weight_of_scores_is_no_tie(gap, asked, tie):
-    frontier = tied_frontier(gap)
-    decision = frontier.decide(reuse=1, **asked)
-    assert bool(decision.ties()) == tie
-
-
 def test_points_alone_have_normal_intervals_and_no_bootstrap():
     frontier = EfficiencyFrontier(hand_points())
     decision = frontier.decide(target_f1=0.7, reuse=1)
     assert decision.f1_interval == Interval(0.78, 0.78, 0.95)
-    assert decision.ties() == ()
     with pytest.raises(InvalidInputError, match="means only"):
         _ = frontier.bootstrap

@@ -4,15 +4,14 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.cost import ModelPrice, StrategyPoint, Usage
+from ecs_plugins.frontier.decision import RouterConfig
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.metrics import Judged, answer_part, as_metric
-from ecs_plugins.frontier.price_list import settings_of_map
-from ecs_plugins.frontier.prices import PriceTier, PriceVector
+from ecs_plugins.frontier.metrics import answer_part, as_metric
+from ecs_plugins.frontier.prices import PriceTier, PriceVector, settings_of_map
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.routing import Router
 from ecs_plugins.frontier.settlement import spent_of
-from ecs_plugins.frontier.usage import CacheTokens, ModelCall, reported_usage
+from ecs_plugins.frontier.usage import CacheTokens, ModelCall, booked, reported_usage
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 PROMPT = (Stage.QUERY, Role.ANSWER_INPUT)
@@ -70,9 +69,7 @@ def test_each_call_of_a_query_has_the_tier_of_its_own_prompt():
     assert frontier.get("mapped").stage2 == 250.0
     calls = [ModelCall(Stage.QUERY, read, 1) for read in (40, 40, 300, 50, 50)]
     calls.append(ModelCall(Stage.PREPARE, 300, 2))
-    tokens = TokenLedger()
-    for call in calls:
-        call.book(tokens)
+    tokens = booked(calls)
     router = Router(frontier, RouterConfig(target_f1=0.7))
     settled = router.settle(router.route(), spent_of(tokens, calls=calls))
     assert settled.actual_stage2 == 180 + 4 * 10 + 2 * 300 + 20
@@ -150,12 +147,12 @@ def test_a_metric_gets_the_object_or_the_field_that_is_named():
     seen = []
     answer = {"name": "Hester Vane", "source": "a deed"}
     own = as_metric(lambda prediction, answers: seen.append(prediction) or 1.0)
-    own(Judged("Who?", answer, ("Hester Vane",)))
+    own(answer, ("Hester Vane",))
     assert seen == [answer]
     f1 = as_metric("f1")
-    assert f1(Judged("Who?", {"name": "Hester Vane"}, ("Hester Vane",))) == 1.0
-    assert f1(Judged("Who?", answer_part(answer, "name"), ("Hester Vane",))) == 1.0
+    assert f1({"name": "Hester Vane"}, ("Hester Vane",)) == 1.0
+    assert f1(answer_part(answer, "name"), ("Hester Vane",)) == 1.0
     with pytest.raises(ConfigurationError, match="answer_field"):
-        f1(Judged("Who?", answer, ("Hester Vane",)))
+        f1(answer, ("Hester Vane",))
     with pytest.raises(ConfigurationError, match="no field"):
         answer_part(answer, "title")

@@ -4,7 +4,7 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.cost import Usage
-from ecs_plugins.frontier.prices import ModelPrice, PriceTier, PriceVector
+from ecs_plugins.frontier.prices import PriceTier, PriceVector
 from ecs_plugins.tokens import Role, Stage
 
 PROMPT = (Stage.QUERY, Role.ANSWER_INPUT)
@@ -118,7 +118,10 @@ def test_a_price_beyond_every_float_is_refused(tmp_path, listed):
         PriceVector.read(file, {"answer": "m"})
 
 
-def test_prices_per_million_hold_for_tiers_too():
-    tier = PriceTier(above=10, input=4.0)
-    quoted = ModelPrice(input=2.0, output=8.0, tiers=(tier,))
-    assert quoted.per_token().tiers[0].input == pytest.approx(4e-6)
+def test_prices_per_million_hold_for_tiers_too(tmp_path):
+    file = tmp_path / "prices.json"
+    price = {"input": 2.0, "output": 8.0, "tiers": [{"above": 10, "input": 4.0}]}
+    file.write_text(json.dumps({"unit": "USD", "answer": price}))
+    (tier,) = PriceVector.read(file).answer.tiers
+    assert tier.input == pytest.approx(4e-6)
+    assert tier.output is None

@@ -111,7 +111,7 @@ def test_missing_matplotlib_is_named(tmp_path, monkeypatch):
 def test_where_every_f1_is_zero_the_report_shows_the_cheapest(tmp_path):
     measured, _ = sample_measurements(questions=5)
     nothing = np.zeros(measured.shape)
-    measured = replace(measured, f1=nothing, em=nothing)
+    measured = replace(measured, f1=nothing)
     frontier = EfficiencyFrontier.from_measurements(measured)
     file, *_ = write_report(frontier, tmp_path)
     page = file.read_text()

@@ -4,9 +4,9 @@ import pytest
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import StrategyPoint
+from ecs_plugins.frontier.decision import RouterConfig
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.routing import Router
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
@@ -131,7 +131,6 @@ def test_values_of_the_wrong_type_are_refused_by_name(frontier, ledger, asked):
         {"stage2": True},
         {"n": "many"},
         {"f1_se": "x"},
-        {"em": "x"},
         {"usage": 3},
     ],
 )

@@ -2,8 +2,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ecs_plugins.cli import app
+from ecs_plugins.frontier.decision import RouterConfig
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.router_config import RouterConfig
 from ecs_plugins.frontier.routing import Router
 from ecs_plugins.frontier.settlement import spent_of
 from ecs_plugins.frontier.spending import savings

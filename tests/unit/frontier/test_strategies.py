@@ -255,9 +255,9 @@ QUESTIONS = ("Who paints ferries?", "Where does Maria live?")
 OTHER = Context.of(["The wheel is of oak.", "Hester Vane built the mill."])
 
 
-def shaped(model, measuring, depth=1, after=None):
+def shaped(model, measuring, depth=1):
     scorer = SharedScorer(model, signal="query_likelihood", ranker=None, measuring=measuring)
-    return ShapedPassages(scorer, depth, after=after)
+    return ShapedPassages(scorer, depth)
 
 
 def spent_on(strategy, contexts):
@@ -299,42 +299,6 @@ def test_what_the_model_still_knows_is_not_paid_again_in_deployment(tiny_lm):
     assert again == 0
     dearest = max(asked)
     assert max(repeated) <= dearest
-
-
-class Wordy(Notes):
-    def complete(self, prompts, *, max_new_tokens):
-        text = "Maria Nowak paints ferries. Bread needs two days. Bridges cross rivers."
-        return [Completion(text, 50, 12) for _ in prompts]
-
-
-def test_notes_that_were_found_are_not_paid_again_but_reading_them_is(tmp_path):
-    notes = MemoryCompression(Wordy(), 0.25, cache_dir=tmp_path)
-    notes.prepare(CONTEXT)
-
-    def stage_one(measuring):
-        strategy = shaped(Reading(), measuring, after=notes)
-        return strategy.prepare(CONTEXT).ledger.to_dict()["prepare"]
-
-    assert stage_one(measuring=False) == {"scorer": 7}
-    assert stage_one(measuring=True).keys() == {"compress_input", "compress_output", "scorer"}
-
-
-class Reading(FakeLanguageModel):
-    """Reads every context with seven tokens."""
-
-    def prepare(self, requests):
-        return 7
-
-
-def test_ecs_after_compression_shapes_the_notes_and_keeps_stage_one():
-    strategy = shaped(FakeLanguageModel(), True, after=MemoryCompression(Wordy(), 0.3))
-    assert strategy.name == "memory_compression+ecs"
-    assert strategy.config == {"ratio": 0.3, "depth": 1, "signal": "query_likelihood"}
-    prepared = strategy.prepare(CONTEXT)
-    assert prepared.ledger.total(Stage.PREPARE) == 62
-    built = strategy.build(prepared, "Maria Nowak ferries")
-    assert built.text == "Maria Nowak paints ferries."
-    assert not built.shared
 
 
 def test_the_oracle_keeps_the_supporting_documents_and_is_not_routable():
