@@ -12,6 +12,7 @@ CREATE TABLE IF NOT EXISTS contexts (
     last_seen REAL NOT NULL,
     PRIMARY KEY (namespace, context, game)
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS contexts_seen ON contexts (namespace, last_seen);
 CREATE TABLE IF NOT EXISTS means (
     namespace TEXT NOT NULL,
     game TEXT NOT NULL,

@@ -9,8 +9,8 @@ from typing import Self
 from ecs_plugins.common.checks import check_kind
 from ecs_plugins.frontier.cost import PointKey, StrategyPoint, Usage
 from ecs_plugins.frontier.decision import RoutingDecision
-from ecs_plugins.frontier.ledger import Preparation
 from ecs_plugins.frontier.measured import MeasuredPoints
+from ecs_plugins.frontier.reuse import Preparation
 from ecs_plugins.frontier.usage import CacheTokens
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 

@@ -8,34 +8,21 @@ survives a ``fork``.
 
 from __future__ import annotations
 
+import hashlib
 import json
-import logging
 import math
 import os
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from cachetools import LRUCache
-
+from ecs_plugins.common.checks import check_each, check_text, is_utf8, shown
 from ecs_plugins.common.files import as_path, statements
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.cost import PointKey
-from ecs_plugins.frontier.ledger import (
-    Booking,
-    Count,
-    DaySpend,
-    Lease,
-    Preparation,
-    check_finite,
-    check_namespace,
-    day_spend,
-    stored_id,
-    stored_key,
-)
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.frontier.cost import PointKey, check_number
 from ecs_plugins.storage.addresses import is_address
 from ecs_plugins.storage.base import Connection, Schema, SqlDatabase
 from ecs_plugins.storage.sqlite import MEMORY, Database
@@ -44,11 +31,7 @@ from ecs_plugins.storage.sqlite import MEMORY, Database
 BUSY_SECONDS = 1.0
 _TABLES = statements(__package__, "ledger.sql")
 _POLICIES = statements(__package__, "policies.sql")
-_log = logging.getLogger(__name__)
 _AHEAD = 60.0  # seconds that the clocks of workers may differ; a later time counts as now
-_TIDY_SECONDS = 3600.0
-_FORGOTTEN_AT_ONCE = 500
-_TENANTS = 4096  # whose last tidying is remembered
 _DAY = 86_400.0
 _DECAY = 0.95  # of what older contexts count for, with each new one
 _FOREVER = 1e18  # seconds
@@ -110,26 +93,102 @@ _SPEND = """
     cost = spent.cost + excluded.cost, compared = spent.compared + excluded.compared,
     baseline = spent.baseline + excluded.baseline
 """
+_OF_A_CONTEXT = ("prepared", "leases")
+_QUERIES = "SELECT sum(queries) FROM contexts WHERE namespace = ? AND context = ?"
 _SPENT = """
     SELECT namespace, day, strategy, config, unit, queries, unknown, cost, compared, baseline
     FROM spent
 """
 
-# Old rows are found by reading, so that nobody waits for a lock meanwhile.
-_OLD_CONTEXTS = "SELECT context, game FROM contexts WHERE namespace = ? AND last_seen < ?"
-_FORGET_CONTEXT = """
-    DELETE FROM contexts WHERE namespace = ? AND context = ? AND game = ? AND last_seen < ?
+# Two at most for each new context: more than come, and nobody waits long.
+_FORGET_CONTEXTS = """
+    DELETE FROM contexts WHERE namespace = ? AND (context, game) IN (
+    SELECT context, game FROM contexts WHERE namespace = ? AND last_seen < ? LIMIT 2)
+    RETURNING context
 """
-_OLD_PREPARATIONS = """
-    SELECT context, strategy, config FROM prepared
-    WHERE namespace = ? AND at < ? AND NOT EXISTS (SELECT 1 FROM contexts c
-    WHERE c.namespace = prepared.namespace AND c.context = prepared.context)
-"""
-_FORGET_PREPARATION = """
-    DELETE FROM prepared
-    WHERE namespace = ? AND context = ? AND strategy = ? AND config = ? AND at < ?
-"""
-_FORGET_LEASES = "DELETE FROM leases WHERE namespace = ? AND until < ?"
+
+
+class Preparation(NamedTuple):
+    """A stage 1 that was paid.
+
+    Attributes:
+        cost: Of the preparation.
+        age: Seconds since it was last used.
+        life: Seconds that its entry of a prompt cache lives; 0 where nobody said.
+    """
+
+    cost: float
+    age: float
+    life: float = 0.0
+
+
+class Count(NamedTuple):
+    """Queries of a context, this one included.
+
+    Attributes:
+        queries: In all.
+        run: Since a gap let an entry of a prompt cache lapse.
+        preparations: Of the context, by point.
+        usual: Geometric mean of the queries of all contexts so far, recent ones first.
+        usual_run: The same of runs.
+    """
+
+    queries: int
+    run: int
+    preparations: Mapping[PointKey, Preparation]
+    usual: float = 1.0
+    usual_run: float = 1.0
+
+
+class Lease(StrEnum):
+    """Outcome of asking for the lease of a preparation."""
+
+    NEW = "new"
+    """Nobody else prepares it, and now this process does."""
+    OWN = "own"
+    """This process prepares it already."""
+    TAKEN = "taken"
+    """Another process prepares it."""
+
+
+class Booking(NamedTuple):
+    """The cost of one query under one point.
+
+    Attributes:
+        key: Of the point.
+        unit: Of the costs.
+        cost: Of both stages; None where nobody reported the tokens.
+        baseline: Cost of the same query with the whole context; None where it is unknown.
+        queries: 0 for a part of a query that another booking counts.
+    """
+
+    key: PointKey
+    unit: str
+    cost: float | None
+    baseline: float | None
+    queries: int = 1
+
+
+class DaySpend(NamedTuple):
+    """Sums of the bookings of one day and point; the day is counted from 1970, in UTC.
+
+    Attributes:
+        queries: All of them.
+        unknown: Those whose tokens nobody reported; they are in no sum.
+        cost: Of the others.
+        compared: Cost of those that have a baseline.
+        baseline: Of those.
+    """
+
+    day: int
+    namespace: tuple[str, ...]
+    key: PointKey
+    unit: str
+    queries: int
+    unknown: int
+    cost: float
+    compared: float
+    baseline: float
 
 
 def _execute(statements: Iterable[str], connection: Connection) -> None:
@@ -165,7 +224,7 @@ class ReuseLedger:
             PostgreSQL database: ``postgresql://user:password@host/database?schema=name``.
         namespace: The tenant, as a tuple of names. `within` gives the ledger of another one.
         expire_seconds: After this long without a query a context is forgotten with its
-            preparations. A background thread looks for them once an hour.
+            preparations, when new contexts are counted.
         clock: Unix time, for tests.
 
     Raises:
@@ -193,8 +252,6 @@ class ReuseLedger:
         self._path = str(path if stays else as_path(path).absolute())
         self._clock = clock
         self._name = uuid.uuid4().hex
-        self._threads: dict[str, threading.Thread] = {}
-        self._tidied: LRUCache[str, float] = LRUCache(_TENANTS)
         self._database = open_tables(self._path, BUSY_SECONDS)
 
     @property
@@ -258,7 +315,6 @@ class ReuseLedger:
 
     def _count(self, context: str, queries: int, game: str, life: float | None) -> Count:
         now = self._clock()
-        self._tidy_when_due(now)
         where = (self._namespace, stored_id(context))
         with self._database.write(scope=(self._namespace,)) as connection:
             preparations = self._prepared_in(connection, where, reset=True)
@@ -268,6 +324,8 @@ class ReuseLedger:
             more_run = _growth(run, queries)
             known = (where[0], game, more[3], more_run[3])
             row = connection.execute(_MEAN, (*known, *more, *more_run)).fetchone()
+            if total == queries:
+                self._forget_expired(connection, now - self._expire)
         return Count(total, run, preparations, *_means(row))
 
     def _prepared_in(
@@ -348,21 +406,30 @@ class ReuseLedger:
             False if there was nothing.
         """
         where = (self._namespace, stored_id(context))
+        with self._database.write(scope=(self._namespace,)) as connection:
+            return self._forget(connection, ("contexts", *_OF_A_CONTEXT), where)
+
+    def _forget(self, connection: Connection, tables: Iterable[str], where: Sequence[str]) -> bool:
         gone = False
-        for table in ("prepared", "leases", "contexts"):
+        for table in tables:
             statement = f"DELETE FROM {table} WHERE namespace = ? AND context = ? RETURNING 1"
-            gone |= bool(self._run(statement, where))
+            gone |= bool(connection.execute(statement, where).fetchall())
         return gone
+
+    def _forget_expired(self, connection: Connection, since: float) -> None:
+        values = (self._namespace, self._namespace, since)
+        for (context,) in connection.execute(_FORGET_CONTEXTS, values).fetchall():
+            where = (self._namespace, context)
+            if connection.execute(_QUERIES, where).fetchone()[0] is None:
+                self._forget(connection, _OF_A_CONTEXT, where)
 
     # Reading.
 
     def count(self, context: str) -> int:
         """Return the number of queries of a context, at all targets."""
-        rows = self._read(
-            "SELECT sum(queries) FROM contexts WHERE namespace = ? AND context = ?",
-            (self._namespace, stored_id(context)),
-        )
-        return int(rows[0][0] or 0)
+        with self._database.read() as connection:
+            where = (self._namespace, stored_id(context))
+            return int(connection.execute(_QUERIES, where).fetchone()[0] or 0)
 
     def prepared(self, context: str) -> dict[PointKey, float]:
         """Return the points for which a context was prepared, with the cost of their stage 1."""
@@ -372,21 +439,18 @@ class ReuseLedger:
 
     def spent_by_tenants(self) -> list[DaySpend]:
         """Return the costs of every namespace that this role may see."""
-        return [day_spend(row) for row in self._read(_SPENT, ())]
-
-    def __len__(self) -> int:
-        """Return the number of contexts."""
-        rows = self._read(
-            "SELECT count(DISTINCT context) FROM contexts WHERE namespace = ?", (self._namespace,)
-        )
-        return int(rows[0][0])
+        with self._database.read() as connection:
+            rows = connection.execute(_SPENT, ()).fetchall()
+        spent = []
+        for namespace, day, strategy, config, *rest in rows:
+            tenant = tuple(json.loads(namespace))
+            spent.append(DaySpend(day, tenant, (strategy, config), *rest))
+        return spent
 
     # The file.
 
     def close(self) -> None:
-        """Close the file, after the work in the background has ended."""
-        for thread in list(self._threads.values()):
-            thread.join()
+        """Close the file."""
         self._database.close()
 
     def __enter__(self) -> ReuseLedger:
@@ -401,59 +465,9 @@ class ReuseLedger:
         settings: dict[str, Any] = {"expire_seconds": self._expire, "clock": self._clock}
         return partial(ReuseLedger, self._path, namespace=self._labels, **settings), ()
 
-    def _tidy_when_due(self, now: float) -> None:
-        namespace = self._namespace
-        if abs(now - self._tidied.get(namespace, -math.inf)) > _TIDY_SECONDS:
-            self._tidied[namespace] = now
-            self._in_background(self._forget_expired)
-
-    def _forget_expired(self) -> None:
-        since = self._clock() - self._expire
-        contexts = self._read(_OLD_CONTEXTS, (self._namespace, since))
-        self._forget(_FORGET_CONTEXT, contexts, since)
-        preparations = self._read(_OLD_PREPARATIONS, (self._namespace, since))
-        self._forget(_FORGET_PREPARATION, preparations, since)
-        self._run(_FORGET_LEASES, (self._namespace, since))
-
-    def _forget(self, delete: str, rows: Sequence[Any], since: float) -> None:
-        """Delete rows a few at a time, so that nobody waits long."""
-        for start in range(0, len(rows), _FORGOTTEN_AT_ONCE):
-            some = rows[start : start + _FORGOTTEN_AT_ONCE]
-            values = [(self._namespace, *row, since) for row in some]
-            with self._database.write(scope=(self._namespace,)) as connection:
-                connection.executemany(delete, values)
-
-    def _in_background(self, work: Callable[[], None]) -> None:
-        """Run in a thread, one per namespace; a database in memory has no second user."""
-        if self._path == MEMORY:
-            work()
-            return
-        running = self._threads.get(self._namespace)
-        if running is not None and running.is_alive():
-            return
-
-        def work_quietly() -> None:
-            try:
-                work()
-            except StorageError as error:
-                _log.warning("expired contexts could not be forgotten: %s", error)
-            finally:
-                self._threads.pop(self._namespace, None)
-
-        thread = threading.Thread(target=work_quietly, daemon=True)
-        self._threads[self._namespace] = thread
-        thread.start()
-
-    def _read(self, statement: str, values: tuple[object, ...]) -> list[Any]:
-        with self._database.read() as connection:
-            return list(connection.execute(statement, values).fetchall())
-
-    def _run(self, statement: str, values: tuple[object, ...]) -> list[Any]:
+    def _run(self, statement: str, values: tuple[object, ...]) -> None:
         with self._database.write(scope=(self._namespace,)) as connection:
-            cursor = connection.execute(statement, values)
-            if not cursor.description:
-                return []
-            return list(cursor.fetchall())
+            connection.execute(statement, values)
 
 
 def _gap(life: float | None, preparations: Mapping[PointKey, Preparation]) -> float:
@@ -483,3 +497,40 @@ def _sums(booking: Booking) -> tuple[int, int, float, float, float]:
     if booking.baseline is None:
         return booking.queries, 0, booking.cost, 0.0, 0.0
     return booking.queries, 0, booking.cost, booking.cost, booking.baseline
+
+
+def stored_id(context: str) -> str:
+    """Return an id as every database can keep it.
+
+    Lone surrogates and NUL have no place in UTF-8 or PostgreSQL: such an id is kept as its hash.
+    """
+    if not isinstance(context, str) or not context:
+        raise InvalidInputError(f"a context needs an id, a text, got {shown(context, 60)}")
+    if "\0" not in context and (context.isascii() or is_utf8(context)):
+        return context
+    return hashlib.sha256(context.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def stored_key(key: PointKey) -> PointKey:
+    """Return the key of a point as every database can keep it."""
+    parts = check_each("the key of a point", key, str)
+    if len(parts) != 2:
+        raise InvalidInputError("the key of a point is its strategy and its configuration as JSON")
+    strategy, config = parts
+    return check_text("strategy", strategy), check_text("config", config)
+
+
+def check_finite(name: str, value: float) -> float:
+    """Return a finite number, or refuse it."""
+    number = check_number(name, value)
+    if not math.isfinite(number):
+        raise InvalidInputError(f"{name} must be finite, got {number!r}")
+    return number
+
+
+def check_namespace(namespace: object) -> tuple[str, ...]:
+    """Return a namespace, a tuple of names, or refuse it."""
+    given = tuple(namespace) if isinstance(namespace, list) else namespace
+    if not isinstance(given, tuple) or any(not isinstance(name, str) for name in given):
+        raise ConfigurationError(f"a namespace is a tuple of names, got {shown(namespace, 60)}")
+    return given

@@ -25,19 +25,19 @@ from ecs_plugins.frontier.decision import (
     objectives,
 )
 from ecs_plugins.frontier.envelope import EfficiencyFrontier, cautious_frontier
-from ecs_plugins.frontier.ledger import (
-    Count,
-    Lease,
-    Ledger,
-    Preparation,
-    check_namespace,
-)
 from ecs_plugins.frontier.online import Position, decide_online, game_of
 from ecs_plugins.frontier.preparations import (
     Lifetimes,
     has_failed,
     newly_prepared,
     prepared_by,
+)
+from ecs_plugins.frontier.reuse import (
+    Count,
+    Lease,
+    Preparation,
+    ReuseLedger,
+    check_namespace,
 )
 from ecs_plugins.frontier.settlement import (
     Settlement,
@@ -83,14 +83,14 @@ class Router:
     frontier: EfficiencyFrontier
     config: RouterConfig
     _: KW_ONLY
-    ledger: Ledger | None = None
+    ledger: ReuseLedger | None = None
     _lifetimes: Lifetimes = field(init=False)
 
     def __post_init__(self) -> None:
         check_kind("frontier", self.frontier, EfficiencyFrontier)
         check_kind("config", self.config, RouterConfig)
         if self.ledger is not None:
-            check_kind("ledger", self.ledger, Ledger)  # type: ignore[type-abstract]
+            check_kind("ledger", self.ledger, ReuseLedger)
         self._lifetimes = Lifetimes.of(self.frontier)
 
     def check_reachable(self) -> None:
@@ -169,7 +169,7 @@ class Router:
         decision = self._judged.decide(reuse=queries, prepared=ready, **asked)
         return replace(decision, note=note)
 
-    def _ledger_of(self, namespace: tuple[str, ...]) -> Ledger | None:
+    def _ledger_of(self, namespace: tuple[str, ...]) -> ReuseLedger | None:
         labels = check_namespace(namespace)
         if self.ledger is None or not labels:
             return self.ledger
@@ -200,7 +200,7 @@ class Router:
 
     def _known(
         self,
-        ledger: Ledger,
+        ledger: ReuseLedger,
         context_id: str,
         asked: Mapping[str, Any],
         given: Mapping[PointKey, float],
@@ -268,7 +268,7 @@ class Router:
 
     def _unless_leased(
         self,
-        ledger: Ledger,
+        ledger: ReuseLedger,
         decision: RoutingDecision,
         context_id: str,
         asked: Mapping[str, Any],

@@ -10,8 +10,8 @@ from ecs_plugins.common.checks import check_kind, check_several
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import PointKey, StrategyPoint, Usage, check_number
 from ecs_plugins.frontier.decision import RoutingDecision
-from ecs_plugins.frontier.ledger import Booking
 from ecs_plugins.frontier.measured import MeasuredPoints
+from ecs_plugins.frontier.reuse import Booking
 from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, ModelCall, booked
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from ecs_plugins.common.files import write_atomically
 from ecs_plugins.common.rendering import rendered
 from ecs_plugins.frontier.decision import amount
-from ecs_plugins.frontier.ledger import DaySpend
-from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.reuse import DaySpend, ReuseLedger
 
 COLUMNS = ("day", "tenant", "strategy", "queries", "spent", "full context", "saved", "unknown")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from numbers import Real
@@ -22,12 +22,10 @@ from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.building import is_building
 from ecs_plugins.frontier.chains import CallCounter, ContextCost, RoutedChain
 from ecs_plugins.frontier.cost import PointKey
-from ecs_plugins.frontier.decision import Objective, RoutingDecision
+from ecs_plugins.frontier.decision import Objective, RouterConfig, RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.ledger import Ledger, check_namespace
 from ecs_plugins.frontier.reloading import check_frontier, chosen_name, open_frontier
-from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.decision import RouterConfig
+from ecs_plugins.frontier.reuse import ReuseLedger, check_namespace
 from ecs_plugins.frontier.routing import Router
 from ecs_plugins.frontier.settlement import FALLBACK, Settlement, spent_of
 from ecs_plugins.integrations.tracing import trace_attributes
@@ -109,7 +107,7 @@ def _named_ledger(path: str) -> ReuseLedger:
 def _router(
     frontier: EfficiencyFrontier,
     config: RouterConfig,
-    ledger: Ledger | None,
+    ledger: ReuseLedger | None,
 ) -> Router:
     # Kept, as a cautious one works out its intervals once.
     return Router(frontier, config, ledger=ledger)
@@ -123,7 +121,7 @@ class RoutingFields(StrictFields):
         reuse: N, where it is known and the same for all.
         target_f1: Choose the cheapest strategy that reaches it.
         context_id: Name of the context of queries that bring none.
-        ledger: A `ReuseLedger`, its path or address, or another `Ledger`; gives N otherwise.
+        ledger: A `ReuseLedger`, its path or address; gives N otherwise.
         routing: A `RouterConfig` with everything else: another objective, the policy, caution, a
             limit of latency.
     """
@@ -134,7 +132,7 @@ class RoutingFields(StrictFields):
     reuse: _Number = Field(default=None, description="N: queries that share the context.")
     target_f1: _Number = Field(default=None, description="The cheapest that reaches it.")
     context_id: str | None = Field(default=None, description="The context of queries.")
-    ledger: Ledger | str | None = None
+    ledger: ReuseLedger | str | None = None
     routing: Annotated[RouterConfig, BeforeValidator(RouterConfig.from_any)] = RouterConfig()
 
     @model_validator(mode="after")
@@ -176,9 +174,7 @@ class RoutingFields(StrictFields):
         if isinstance(ledger, str):
             ledger = _named_ledger(ledger)
         frontier = self.choices(names)
-        if isinstance(ledger, Hashable):
-            return _router(frontier, self._router_config(), ledger)
-        return Router(frontier, self._router_config(), ledger=ledger)
+        return _router(frontier, self._router_config(), ledger)
 
     def _decided(
         self,

@@ -283,7 +283,7 @@ def test_without_any_id_the_data_of_the_chains_is_the_context_and_the_note_says_
     router = FrontierRouter(frontier=measured(kind), chains=chains, target_f1=0.9, ledger=ledger)
     for _ in range(5):
         router.invoke("Who?")
-    assert len(router.core.ledger) == 1
+    assert len(router.core.ledger.spent_by_tenants()) == 1
     decision = router.decide("Who?")
     assert "all queries of these chains count as one context" in decision.note
 

@@ -150,7 +150,7 @@ STRATEGIES: dict[str, StrategyMaker] = {
 }
 """Name -> maker."""
 
-Configuration = tuple[str, dict[str, ConfigValue]]
+Configuration = tuple[str, Mapping[str, ConfigValue]]
 DEFAULT: tuple[Configuration, ...] = (
     ("full_context", {}),
     *((name, {"depth": depth}) for depth in (2, 4, 8, 16) for name in _BY_SENTENCE),

@@ -7,8 +7,7 @@ from multiprocessing import get_context
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.ledger import Booking, Lease
-from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.reuse import Booking, Lease, ReuseLedger
 from tests.unit.values import changeable
 
 BOTH_ENGINES = True
@@ -41,18 +40,14 @@ def test_tenants_are_apart_and_what_is_forgotten_or_expired_is_gone(tmp_path, lo
     for count, tenant in enumerate(tenants, start=1):
         with opened(tenant) as ledger:
             assert ledger.count("x'; --") == count
-            assert len(ledger) == 1
             assert ledger.prepared("x'; --") == {KEY: count}
     with opened(tenants[0]) as ledger:
         assert ledger.forget("x'; --")
         assert not ledger.forget("x'; --")
         assert ledger.prepared("x'; --") == {}
-        assert len(ledger) == 0
     now[0] = 3 * 86_400.0
     with opened(tenants[1]) as ledger:
         assert ledger.record("y") == 1
-        for thread in list(ledger._threads.values()):  # a file is tidied in the background
-            thread.join()
         assert ledger.count("x'; --") == 0
         assert ledger.prepared("x'; --") == {}
     with opened(tenants[2]) as ledger:
@@ -72,7 +67,7 @@ def test_tenants_are_apart_and_what_is_forgotten_or_expired_is_gone(tmp_path, lo
 def test_what_is_impossible_is_refused(ledger, tmp_path, wrong, error):
     with pytest.raises(error):
         wrong(ledger, tmp_path / "other.db")
-    assert len(ledger) == 0
+    assert ledger.count("a") == 0
 
 
 def count(ledger):
@@ -110,14 +105,19 @@ def clocked(tmp_path, located):
         yield ledger, now
 
 
-def test_what_has_expired_is_forgotten_after_more_than_an_hour(clocked):
+def test_expired_contexts_are_forgotten_when_new_ones_come(clocked):
     ledger, now = clocked
-    ledger.record("old")
-    for now[0], kept in ((3600.0, 1), (3600.5, 0)):
-        ledger.record("new")
-        for thread in list(ledger._threads.values()):
-            thread.join()
-        assert ledger.count("old") == kept
+    for name in ("old", "older", "asked"):
+        ledger.count_query(name)
+        ledger.mark_prepared(name, KEY, 1.0)
+    now[0] = 10.0
+    ledger.count_query("asked", game="F1 0.9")
+    now[0] = 10.5
+    for name in ("new", "newer"):
+        ledger.count_query(name)
+    assert [ledger.count(name) for name in ("old", "older", "asked", "new")] == [0, 0, 1, 1]
+    assert not ledger.prepared("old")
+    assert ledger.prepared("asked")
 
 
 def test_a_gap_of_just_the_life_of_an_entry_lets_nothing_lapse(clocked):
@@ -127,17 +127,6 @@ def test_a_gap_of_just_the_life_of_an_entry_lets_nothing_lapse(clocked):
         counted = ledger.count_query("a", life=300)
         assert ahead[:2] == counted[:2]
         assert counted.run == run
-
-
-def test_what_has_expired_is_looked_for_once_an_hour(monkeypatch):
-    now = [0.0]
-    looked = []
-    with ReuseLedger(":memory:", clock=lambda: now[0]) as ledger:
-        monkeypatch.setattr(ledger, "_in_background", looked.append)
-        for seconds in (0.0, 10.0, 3600.0, 3601.0, 3700.0, 7300.0):
-            now[0] = seconds
-            ledger._tidy_when_due(seconds)
-    assert len(looked) == 3
 
 
 def test_the_usual_number_of_queries_is_a_decayed_geometric_mean(ledger):
