@@ -15,10 +15,9 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Protocol, runtime_checkable
-from weakref import WeakValueDictionary
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -222,56 +221,58 @@ class SentenceTransformerEmbedder(_CheckedEmbedder):
     def _documents(self, texts: list[str]) -> npt.ArrayLike:
         loaded = self._model()
         with loaded.lock:
-            return loaded.model.encode_document(texts, show_progress_bar=False)
+            vectors: npt.ArrayLike = loaded.model.encode_document(texts, show_progress_bar=False)
+        return vectors
 
     def _query(self, text: str) -> npt.ArrayLike:
         loaded = self._model()
         with loaded.lock:
-            return loaded.model.encode_query(text, show_progress_bar=False)
+            vector: npt.ArrayLike = loaded.model.encode_query(text, show_progress_bar=False)
+        return vector
 
     def _model(self) -> _LoadedModel:
         if self._loaded is None:
             source = _locate(self._name, allow_download=self._allow_download)
             with _LOADING:
-                loaded = _LOADED.get((source, self._device))
-                if loaded is None:
-                    loaded = _LoadedModel(self._name, source, self._device, self._allow_download)
-                    _LOADED[source, self._device] = loaded
-            self._loaded = loaded
+                self._loaded = _loaded(source, self._device, self._allow_download)
         return self._loaded
 
 
-class _LoadedModel:
+class _LoadedModel(NamedTuple):
     """Weights that every embedder of the same source and device shares."""
 
-    def __init__(self, name: str, source: str, device: str, allow_download: bool) -> None:
-        from sentence_transformers import SentenceTransformer
-
-        self.lock = threading.Lock()
-        try:
-            refuse_code(Path(source), "embedder")
-            _check_pinned(Path(source))
-            with without_progress_bars():
-                self.model = SentenceTransformer(
-                    source,
-                    device=None if device == "auto" else device,
-                    local_files_only=not allow_download,
-                    model_kwargs={"use_safetensors": True},
-                )
-            dimension = self.model.get_embedding_dimension()
-        except ModelError:
-            raise
-        except Exception as error:
-            raise ModelError(
-                f"the embedder {name} cannot be loaded: {type(error).__name__}: {error}"
-            ) from error
-        if not dimension:
-            raise ModelError(f"the embedder {name} does not tell the dimension of its vectors")
-        self.dimension = dimension
+    model: Any
+    dimension: int
+    lock: threading.Lock
 
 
 _LOADING = threading.Lock()
-_LOADED: WeakValueDictionary[tuple[str, str], _LoadedModel] = WeakValueDictionary()
+
+
+@lru_cache(maxsize=4)
+def _loaded(source: str, device: str, allow_download: bool) -> _LoadedModel:
+    from sentence_transformers import SentenceTransformer
+
+    try:
+        refuse_code(Path(source), "embedder")
+        _check_pinned(Path(source))
+        with without_progress_bars():
+            model = SentenceTransformer(
+                source,
+                device=None if device == "auto" else device,
+                local_files_only=not allow_download,
+                model_kwargs={"use_safetensors": True},
+            )
+        dimension = model.get_embedding_dimension()
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"the embedder {source} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    if not dimension:
+        raise ModelError(f"the embedder {source} does not tell the dimension of its vectors")
+    return _LoadedModel(model, dimension, threading.Lock())
 
 
 def _locate(name: str, *, allow_download: bool) -> str:

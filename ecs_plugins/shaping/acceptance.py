@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +23,7 @@ from ecs_plugins.common.text import names_and_numbers
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.lexical import tfidf_matrix
 from ecs_plugins.shaping.config import ShapingConfig
+from ecs_plugins.shaping.passages import TokenCounter
 from ecs_plugins.shaping.result import Verdict
 from ecs_plugins.shaping.signals.base import Signal, UnitUtility, by_score
 
@@ -54,6 +55,74 @@ class Full(NamedTuple):
     reason: str
 
 
+def _no_tokens(texts: Sequence[str]) -> list[int]:
+    return [0] * len(texts)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Largest size of the kept text. The best piece stays even if it alone is longer.
+
+    Attributes:
+        characters: Largest number of characters.
+        tokens: Largest number of tokens, as ``count_tokens`` counts them.
+        limits: The settings that set it, with their values.
+    """
+
+    characters: float = math.inf
+    tokens: float = math.inf
+    count_tokens: TokenCounter = _no_tokens
+    limits: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        config: ShapingConfig,
+        count_tokens: TokenCounter,
+        total: int,
+    ) -> Budget:
+        """Return the budget of a configuration for passages of ``total`` characters."""
+        limits: dict[str, str] = {}
+        characters = tokens = math.inf
+        if config.keep_share is not None:
+            limits["keep_share"] = f"{config.keep_share:.0%}"
+            characters = config.keep_share * total
+        if config.max_characters is not None:
+            limits["max_characters"] = str(config.max_characters)
+            characters = min(characters, config.max_characters)
+        if config.max_tokens is not None:
+            limits["max_tokens"] = str(config.max_tokens)
+            tokens = config.max_tokens
+        return cls(characters, tokens, count_tokens, limits)
+
+    def __str__(self) -> str:
+        return " and ".join(f"{name} of {limit}" for name, limit in self.limits.items())
+
+    def is_exceeded_by(self, texts: Sequence[str]) -> bool:
+        """Return True if texts take more than the characters or tokens that were set."""
+        if sum(map(len, texts)) > self.characters:
+            return True
+        return self.tokens < math.inf and sum(self.count_tokens(texts)) > self.tokens
+
+    def no_room(
+        self,
+        kept: Sequence[int],
+        index: int,
+        sizes: Sizes,
+    ) -> Full | None:
+        """Return why a passage does not fit beside others; None if it does."""
+        by_characters = " and ".join(name for name in self.limits if name != "max_tokens")
+        for setting, unit, limit, size in (
+            ("max_tokens", "tokens", self.tokens, sizes.tokens),
+            (by_characters, "characters", self.characters, sizes.characters),
+        ):
+            left = max(0.0, limit - sum(size[other] for other in kept))
+            if size[index] > left:
+                reason = f"its {size[index]} {unit} exceed the {left:.0f} that are left of "
+                return Full(setting, f"{reason}{setting} ({limit:.0f} {unit})")
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of the selection; None is no limit. Without a threshold, a signal only ranks.
@@ -61,34 +130,30 @@ class Limits:
     Attributes:
         threshold: Least utility, in the signal's unit.
         top_k: How many passages are kept at most.
-        max_tokens: How many tokens they may have together.
         unit: Of the utility.
+        budget: Of the text that stays.
         min_probability: Least probability; it takes the place of the threshold.
-        max_characters: How many characters they may have together.
-        budget: Name of the setting that ``max_characters`` comes from.
     """
 
     threshold: float | None
     top_k: int | None
-    max_tokens: int | None
     unit: str
+    budget: Budget = Budget()
     min_probability: float | None = None
-    max_characters: float | None = None
-    budget: str = "max_characters"
 
     @classmethod
     def of(
         cls,
         config: ShapingConfig,
         signal: Signal,
-        total: int = 0,
+        budget: Budget,
     ) -> Limits:
         """Return the limits of a configuration, and of a signal with a threshold of its own.
 
         Args:
             config: The settings.
             signal: The signal.
-            total: Characters of all given passages.
+            budget: Of the text that stays.
 
         Raises:
             ConfigurationError: Passages are decided on one by one and there is no threshold, or
@@ -107,17 +172,9 @@ class Limits:
                 f"the signal {signal.name!r} does not have: set threshold=..., or use "
                 'acceptance="independent"'
             )
-        limits = cls(threshold, config.effective_top_k, None, signal.unit, least)
         if config.unit == "sentence":  # the budget is of the sentences that stay
-            return limits
-        characters = math.inf if config.max_characters is None else float(config.max_characters)
-        share = math.inf if config.keep_share is None else config.keep_share * total
-        return replace(
-            limits,
-            max_tokens=config.max_tokens,
-            max_characters=min(characters, share),
-            budget="keep_share" if share < characters else "max_characters",
-        )
+            budget = Budget()
+        return cls(threshold, config.effective_top_k, signal.unit, budget, least)
 
     def no_room(
         self,
@@ -131,20 +188,7 @@ class Limits:
         """
         if self.top_k is not None and len(kept) >= self.top_k:
             return Full("top_k", f"{self.top_k} passages are kept before it (top_k)")
-        if not kept:
-            return None
-        budgets = (
-            ("max_tokens", "tokens", self.max_tokens, sizes.tokens),
-            (self.budget, "characters", self.max_characters, sizes.characters),
-        )
-        for setting, unit, limit, size in budgets:
-            if limit is None or limit == math.inf:
-                continue
-            left = max(0.0, limit - sum(size[other] for other in kept))
-            if size[index] > left:
-                reason = f"its {size[index]} {unit} exceed the {left:.0f} that are left of "
-                return Full(setting, f"{reason}{setting} ({limit:.0f} {unit})")
-        return None
+        return self.budget.no_room(kept, index, sizes) if kept else None
 
     def decide(
         self,

@@ -13,21 +13,19 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ecs_plugins.common.text import WORD, names_and_numbers, terms
 from ecs_plugins.ranking.fused import z_scores
+from ecs_plugins.shaping.acceptance import Budget
 from ecs_plugins.shaping.passages import UNIT_TOKENS, TokenCounter
 from ecs_plugins.shaping.result import PassageVerdict
 from ecs_plugins.shaping.sentences import Piece, pieces_of, with_needs
 from ecs_plugins.shaping.signals.combined import LINKED
 from ecs_plugins.shaping.spans import Span, join_spans
-
-if TYPE_CHECKING:
-    from ecs_plugins.shaping.config import ShapingConfig
 
 NONE_STAYS = "none of its sentences is among the best"
 
@@ -47,88 +45,6 @@ PieceScorer: TypeAlias = Callable[[Sequence[str]], Sequence[float | None]]
 """What each text is worth; None where that cannot be told."""
 
 _QUALIFIER = re.compile(r"\([^()\n]*\)\s*\Z")  # as in "Mercury (planet)"
-
-
-def _no_tokens(texts: Sequence[str]) -> list[int]:
-    return [0] * len(texts)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Largest size of the kept text. The best piece stays even if it alone is longer.
-
-    Attributes:
-        share: Of the characters; None without a limit.
-        characters: Largest number of characters.
-        tokens: Largest number of tokens, as ``count_tokens`` counts them.
-        floor: Characters of several passages that may stay whatever the share.
-        total: Characters that the share is of; None means those of the texts that are pruned.
-    """
-
-    share: float | None = KEPT_SHARE
-    characters: int | None = None
-    tokens: int | None = None
-    count_tokens: TokenCounter = _no_tokens
-    floor: int = 0
-    total: int | None = None
-
-    @classmethod
-    def of(
-        cls,
-        config: ShapingConfig,
-        count_tokens: TokenCounter,
-        total: int,
-    ) -> Budget:
-        """Return the budget of a configuration; without one, a share of the kept passages.
-
-        Args:
-            config: The settings.
-            count_tokens: Counts tokens.
-            total: Characters of all given passages, of which ``keep_share`` is a share.
-        """
-        limits = (config.keep_share, config.max_characters, config.max_tokens)
-        if all(limit is None for limit in limits):
-            return cls(count_tokens=count_tokens, floor=SHORT_TOGETHER)
-        share, characters, tokens = limits
-        return cls(share, characters, tokens, count_tokens, total=total)
-
-    def __str__(self) -> str:
-        limits = self._limits().items()
-        return " and ".join(f"{name} of {limit}" for name, limit in limits)
-
-    @property
-    def settings(self) -> str:
-        """Return names of the settings that set it."""
-        return " and ".join(self._limits())
-
-    def _limits(self) -> dict[str, str]:
-        limits: dict[str, str] = {}
-        if self.share is not None:
-            limits["keep_share"] = f"{self.share:.0%}"
-        if self.characters is not None:
-            limits["max_characters"] = str(self.characters)
-        if self.tokens is not None:
-            limits["max_tokens"] = str(self.tokens)
-        return limits
-
-    def characters_of(self, texts: Sequence[str]) -> float:
-        """Return the characters that may stay of some texts."""
-        limit = math.inf if self.characters is None else float(self.characters)
-        if self.share is None:
-            return limit
-        total = sum(map(len, texts)) if self.total is None else self.total
-        share = self.share * total
-        if len(texts) > 1:
-            share = max(share, self.floor)
-        return min(limit, share)
-
-    def is_exceeded_by(self, texts: Sequence[str]) -> bool:
-        """Return True if texts take more than the characters or tokens that were set."""
-        if self.total is None:
-            return False
-        characters = sum(map(len, texts))
-        tokens = sum(self.count_tokens(texts)) if self.tokens is not None and texts else 0
-        return characters > self.characters_of([]) or tokens > (self.tokens or math.inf)
 
 
 class PieceKey(NamedTuple):
@@ -192,7 +108,7 @@ def prune(
     texts: Sequence[str],
     score: PieceScorer,
     standing: Sequence[float],
-    budget: Budget | None = None,
+    budget: Budget,
     *,
     beyond: Beyond = str,
 ) -> list[tuple[Span, ...] | None]:
@@ -204,17 +120,16 @@ def prune(
         score: What pieces are worth; it is given every one with what it needs, all at once. None
             where it cannot be told: such a piece comes first.
         standing: What each text is worth, which is added to what its pieces are.
-        budget: How much may stay; by default `KEPT_SHARE` of the characters.
+        budget: How much may stay.
         beyond: What is scored of a text, such as what it says beyond the question; all by default.
     """
     passages = [Passage(text, pieces_of(text)) for text in texts]
-    budget = budget or Budget()
     selection = _Selection(query, passages, budget)
     readings: dict[PieceKey, str] = {}
-    for passage, each in enumerate(passages):
+    for place, each in enumerate(passages):
         for number, piece in enumerate(each.pieces):
             if piece.said:
-                readings[PieceKey(passage, number)] = each.reading(number, beyond)
+                readings[PieceKey(place, number)] = each.reading(number, beyond)
     worth = dict.fromkeys(readings, math.inf)
     if not selection.fits_whole:
         scores = score(list(readings.values()))
@@ -271,10 +186,7 @@ class _Selection:
         self._tokens_of = self._counted()
         self._waiting: list[tuple[float, int, int]] = []
         texts = [passage.text for passage in passages]
-        self._room = _Size(
-            characters=budget.characters_of(texts),
-            tokens=math.inf if budget.tokens is None else budget.tokens,
-        )
+        self._room = _Size(budget.characters, budget.tokens)
         everything = _Size(
             characters=sum(map(len, texts)),
             tokens=sum(self._tokens_of.values()),
@@ -346,7 +258,7 @@ class _Selection:
 
     def _counted(self) -> dict[PieceKey, int]:
         """Return tokens of every piece, where they are limited."""
-        if self._budget.tokens is None:
+        if self._budget.tokens == math.inf:
             return {}
         texts: dict[PieceKey, str] = {}
         for passage, each in enumerate(self._passages):
@@ -360,13 +272,9 @@ class _Selection:
 
     def _is_over(self) -> bool:
         """Return True if the joined text has more tokens than its pieces had apart."""
-        if self._budget.tokens is None:
-            return False
-        left: list[str] = []
-        for passage, numbers in zip(self._passages, self._kept, strict=True):
-            left.append(passage.kept_text(numbers))
-        counts = self._budget.count_tokens(left)
-        return sum(counts) > self._budget.tokens
+        pairs = zip(self._passages, self._kept, strict=True)
+        left = [passage.kept_text(numbers) for passage, numbers in pairs]
+        return self._budget.tokens < math.inf and self._budget.is_exceeded_by(left)
 
     def _said(self, pieces: _Taken) -> str:
         passage = self._passages[pieces.passage]
@@ -468,12 +376,17 @@ def prune_kept(
         query: The question.
         verdicts: On all passages.
         score: What each text is ordered by; None where it cannot be scored.
-        budget: How much may stay of them.
+        budget: How much may stay of them; without a limit, `KEPT_SHARE` of their characters.
         beyond: What is scored of a text.
     """
     kept = [verdict for verdict in verdicts if verdict.kept]
     standing = z_scores([verdict.score or 0.0 for verdict in kept])
     texts = [verdict.text for verdict in kept]
+    if not budget.limits:
+        floor = SHORT_TOGETHER if len(texts) > 1 else 0
+        characters = max(KEPT_SHARE * sum(map(len, texts)), floor)
+        limits = {"keep_share": f"{KEPT_SHARE:.0%}"}
+        budget = replace(budget, characters=characters, limits=limits)
     all_spans = prune(query, texts, score, standing, budget, beyond=beyond)
     shorter: dict[int, PassageVerdict] = {}
     for verdict, spans in zip(kept, all_spans, strict=True):
@@ -505,12 +418,12 @@ def _shortened(verdict: PassageVerdict, spans: tuple[Span, ...], budget: Budget)
             verdict,
             spans=spans,
             reason=reason,
-            cut_by=budget.settings,
+            cut_by=" and ".join(budget.limits),
         )
     return replace(
         verdict,
         kept=False,
         place=None,
         reason=f"{NONE_STAYS}, by {budget}",
-        cut_by=budget.settings,
+        cut_by=" and ".join(budget.limits),
     )

@@ -147,7 +147,6 @@ class _Outline:
         """The sentence before."""
         self._question: Places = ()
         """The paragraph before, if it only asks, or the turn before."""
-        self._speaker = ""
         self._in_list = False
 
     def begin(self, title: Block | None) -> None:
@@ -236,27 +235,18 @@ class _Outline:
         self.pieces[place] = piece._replace(said=False)
         return (*piece.needs, place)
 
-    def _turn(self, block: Block, question: Places) -> None:
-        """Add a turn, which needs the turn of another speaker before it, if that was short."""
-        speaker = speaker_of(block.lines[0].text)
-        named: Places = self._add(block.start, block.start + block.head, said=False)
-        needs: Places = named
-        answers: Places = ()
-        is_asking = asks(self._text[block.start : block.end])
-        if question and speaker != self._speaker and not is_asking:
-            text = self._text_of(question[-1]).strip()
-            is_short = len(text) <= MAX_ASKED
-            answers = question if asks(text) else ()
-            needs = (*question, *named) if is_short and not answers else named
+    def _turn(self, block: Block, before: Places) -> None:
+        """Add a turn, which needs the end of the turn before it if that asks or is short."""
+        named = self._add(block.start, block.start + block.head, said=False)
+        text = self._text_of(before[-1]).strip() if before else ""
+        answers = before if asks(text) else ()
+        needs = named if answers or len(text) > MAX_ASKED else (*before, *named)
         self._before = ()
         self._sentences(block.start + block.head, block.end, needs, answers=answers)
         last = len(self.pieces) - 1
-        # A speaker who only asks back, or once more, leaves the question before open.
-        only_asks = named == (last - 1,) and asks(self._text_of(last))
-        was_asked = bool(question) and asks(self._text_of(question[-1]))
-        still_open = question if only_asks and was_asked else ()
-        self._question = (*still_open, *named, *([last] if last not in named else []))
-        self._speaker = speaker
+        # A speaker who asks back, or once more, leaves the question before open.
+        still_open = answers if asks(self._text_of(last)) else ()
+        self._question = (*still_open, *named, last)
 
     def _prose(self, block: Block, question: Places, following: Block | None) -> None:
         announced = self._announced

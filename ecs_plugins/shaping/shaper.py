@@ -26,6 +26,7 @@ from ecs_plugins.lm.base import LanguageModel, prepare
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.shaping.acceptance import (
     Acceptance,
+    Budget,
     Decision,
     Limits,
     NearRepetitions,
@@ -35,7 +36,7 @@ from ecs_plugins.shaping.acceptance import (
 )
 from ecs_plugins.shaping.attribution.attributed import Attribution
 from ecs_plugins.shaping.attribution.attributing import as_judge, attribute_answer
-from ecs_plugins.shaping.choosing import Beyond, Budget, prune_kept
+from ecs_plugins.shaping.choosing import Beyond, prune_kept
 from ecs_plugins.shaping.config import (
     SEED,
     ShapingConfig,
@@ -216,7 +217,8 @@ class ContextShaper:
     def _shaped(self, question: Question, signal: Signal, started: float) -> ShapedContext:
         config, model = self.config, self.model
         total = sum(len(text) for text in question.passages)
-        limits = Limits.of(config, signal, total)
+        budget = Budget.of(config, model.count_tokens, total)
+        limits = Limits.of(config, signal, budget)
         answers = checked_answers(question.answer, model)
         if not question.passages:
             return ShapedContext(question.query, (), signal.name, model.name)
@@ -236,9 +238,8 @@ class ContextShaper:
         )
         outcome = self._accepted(question, pool, scoring, limits)
         verdicts = self._verdicts(question, reading, pool, scoring, outcome)
-        budget = Budget.of(config, model.count_tokens, total)
         if config.unit == "sentence":
-            if config.effective_top_k is None:
+            if config.effective_top_k is None and config.keep_share is not None:
                 verdicts = _with_room(verdicts, budget)
             verdicts = self._pruned(question, verdicts, scoring, budget)
         kept = [verdict.kept_text for verdict in verdicts if verdict.kept]
@@ -410,11 +411,11 @@ class ContextShaper:
 def _with_room(verdicts: Sequence[PassageVerdict], budget: Budget) -> list[PassageVerdict]:
     """Keep passages that stage 1 did not pass on, best first, while ``keep_share`` has room."""
     kept = [verdict.text for verdict in verdicts if verdict.kept]
-    room = budget.characters_of(kept) - sum(map(len, kept))
+    room = budget.characters - sum(map(len, kept))
     cut = [verdict for verdict in verdicts if verdict.cut_by == "pool_size"]
     added: dict[int, PassageVerdict] = {}
     for verdict in sorted(cut, key=lambda each: each.rank or 0):
-        if budget.total is None or budget.share is None or room <= 0.0:
+        if room <= 0.0:
             break
         room -= len(verdict.text)
         reason = "kept by its rank in stage 1: keep_share has room for it"

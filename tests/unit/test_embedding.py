@@ -100,7 +100,7 @@ def test_the_default_needs_no_network_and_shows_no_bar(monkeypatch, capfd):
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(module, "_LOADED", {})
+    module._loaded.cache_clear()
     assert SentenceTransformerEmbedder().embed_query("hello").shape == (384,)
     assert "Loading weights" not in capfd.readouterr().err
 

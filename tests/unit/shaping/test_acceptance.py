@@ -4,7 +4,7 @@ import pytest
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from ecs_plugins.shaping.acceptance import Limits, NearRepetitions, Sizes
+from ecs_plugins.shaping.acceptance import Budget, Limits, NearRepetitions, Sizes
 from ecs_plugins.shaping.signals.base import UnitUtility
 from tests.unit.shaping.outcomes import accepted, kept, verdicts
 from tests.unit.values import changeable
@@ -117,8 +117,8 @@ def test_places_of_acceptance_follow_the_scores_and_of_a_stream_the_input():
 LIMITS = Limits(
     threshold=0.5,
     top_k=2,
-    max_tokens=10,
     unit="nats",
+    budget=Budget(tokens=10),
 )
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from ecs_plugins.shaping.choosing import SHORT_TOGETHER, Budget, prune
+from ecs_plugins.shaping.acceptance import Budget
+from ecs_plugins.shaping.choosing import SHORT_TOGETHER, prune
 from ecs_plugins.shaping.probability import ProbabilityFit
 
 FILLER = "The tram was late again on that day. Soup is served at noon by the pier. "
@@ -141,7 +142,7 @@ def test_no_choice_of_sentences_exceeds_its_budget(texts, limit, draw):
     def score(each):
         return [draw.choice([None, draw.random()]) for _ in each]
 
-    budget = Budget(None, None, limit, count)
+    budget = Budget(tokens=limit, count_tokens=count)
     spans = prune("boat", texts, score, [0.0] * len(texts), budget)
     left = [
         text if span is None else " ".join(text[start:end] for start, end in span)

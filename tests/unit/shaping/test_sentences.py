@@ -5,12 +5,17 @@ from hypothesis import strategies as st
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from ecs_plugins.shaping.choosing import Budget, prune
+from ecs_plugins.shaping.acceptance import Budget
+from ecs_plugins.shaping.choosing import prune
 from ecs_plugins.shaping.sentences import pieces_of
 from ecs_plugins.shaping.spans import gaps, join_spans
 
 TABLE = "Boats:\n| name | berth |\n|---|---|\n| Ida | 4 |\n| Eos | 7 |\n"
 LIST = "The crew:\n\n- Ada steers.\n  - Bo helps her.\n- Cy cooks.\n"
+
+
+def share_of(texts, share):
+    return Budget(share * sum(map(len, texts)))
 
 
 def kept_for(wanted, text):
@@ -89,9 +94,9 @@ def test_kept_and_dropped_parts_cover_the_text(texts, draw):
         pieces = pieces_of(text)
         assert "".join(text[p.start : p.end] for p in pieces) == text
         assert all(0 <= need < len(pieces) for p in pieces for need in p.needs)
-    for text, spans in zip(
-        texts, prune("", texts, lambda read: [draw.random() for _ in read], [0] * 4), strict=True
-    ):
+    budget = share_of(texts, 0.4)
+    found = prune("", texts, lambda read: [draw.random() for _ in read], [0] * 4, budget)
+    for text, spans in zip(texts, found, strict=True):
         if spans is not None:
             kept = "".join(text[start:end] for start, end in spans)
             assert _letters(kept + "".join(gaps(spans, text))) == _letters(text)
@@ -100,9 +105,8 @@ def test_kept_and_dropped_parts_cover_the_text(texts, draw):
 
 def test_unscored_sentences_stay():
     text = "Ida is red. Bo is blue. Cy is green."
-    (spans,) = prune(
-        "", [text], lambda read: [None if "Bo" in each else float(len(each)) for each in read], [0]
-    )
+    score = lambda read: [None if "Bo" in each else float(len(each)) for each in read]  # noqa: E731
+    (spans,) = prune("", [text], score, [0], share_of([text], 0.4))
     assert "Bo is blue." in join_spans(spans, text)
 
 
@@ -127,7 +131,11 @@ SHARED = [HOPS[0], HOPS[1].replace("Ida Berg\nIda is", "Ulm\nMrs Berg is"), HOPS
 )
 def test_a_lead_stays_with_its_passage_and_comes_where_its_title_is_named(query, texts, kept):
     spans = prune(
-        query, texts, lambda read: [float("hull" in t) for t in read], [0] * 3, Budget(0.37)
+        query,
+        texts,
+        lambda read: [float("hull" in t) for t in read],
+        [0] * 3,
+        Budget(0.37 * sum(map(len, texts))),
     )
     found = zip(spans, texts, strict=True)
     assert [text if span is None else join_spans(span, text) for span, text in found] == kept
@@ -139,7 +147,9 @@ def test_the_best_sentences_stay_of_passages_that_stand_well():
         (0, 0.6, ["Ida is red. Bo is blue.", ""]),
         (2.85, 0.6, ["Ida is red.", "Di is grey."]),
     ):
-        spans = prune("", texts, lambda read: [3.0, 2.5, 0.1, 0.2], [0, standing], Budget(share))
+        spans = prune(
+            "", texts, lambda read: [3.0, 2.5, 0.1, 0.2], [0, standing], Budget(share * 47)
+        )
         kept = [t if s is None else join_spans(s, t) for s, t in zip(spans, texts, strict=True)]
         assert kept == expected
 
