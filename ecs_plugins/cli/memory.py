@@ -251,7 +251,7 @@ def _open(db: str, embedder: str | None) -> EntropicMemory:
 def _open_to_erase(db: str) -> EntropicMemory:
     """Open a memory whose embedder need not be at hand."""
     from ecs_plugins.memory import EntropicMemory, StoreConfig
-    from ecs_plugins.memory.store.embedder_epoch import RecordedEmbedder
+    from ecs_plugins.memory.store.embedder_record import RecordedEmbedder
     from ecs_plugins.memory.store.engines import open_engine
 
     _require_file(db)

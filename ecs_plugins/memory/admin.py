@@ -11,7 +11,7 @@ from ecs_plugins.common.aio import bridged
 from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
 from ecs_plugins.memory.relevance import Scale
 from ecs_plugins.memory.sleep import BackgroundThread
-from ecs_plugins.memory.store.cosine_scale import measured_scale, record_scale
+from ecs_plugins.memory.store.embedder_record import measured_scale, record_scale
 from ecs_plugins.memory.store.erasing import has_expired, purge
 from ecs_plugins.memory.store.inspection import count_items, namespace_stats, verify
 from ecs_plugins.memory.store.memory_store import MemoryStore

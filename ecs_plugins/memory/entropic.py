@@ -38,7 +38,6 @@ from ecs_plugins.memory.records import (
 from ecs_plugins.memory.relevance import SAME, read
 from ecs_plugins.memory.sleep import SleepRunner
 from ecs_plugins.memory.store import (
-    additions,
     changes,
     erasing,
     inspection,
@@ -48,17 +47,16 @@ from ecs_plugins.memory.store import (
     sleeps,
 )
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store.embedder_epoch import RecordedEmbedder
+from ecs_plugins.memory.store.embedder_record import RecordedEmbedder
 from ecs_plugins.memory.store.engines import open_engine
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.memory_store import FLUSH_AT, MemoryStore
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.store.outdated import outdating_ids
-from ecs_plugins.memory.store.provenance import Origin
 from ecs_plugins.memory.store.queries import Observation, write_observation
-from ecs_plugins.memory.store.recalled import RecallRequest
 from ecs_plugins.memory.store.reembedding import Progress
-from ecs_plugins.memory.store.search import Shaper
+from ecs_plugins.memory.store.search import RecallRequest, Shaper
+from ecs_plugins.memory.store.tiers import Origin
 from ecs_plugins.memory.types import (
     DEFAULT_NAMESPACE,
     TIERS,
@@ -262,14 +260,14 @@ class EntropicMemory:
         if self._outdating is not None:
             self._outdating.follow(namespace)
         key = idempotency_key
-        request = None if key is None else additions.request(key, drafts)
+        request = None if key is None else intake.request(key, drafts)
         while True:
             batch = intake.prepared(store, namespace, drafts, request, pinned=pinned)
             try:
                 while batch.messages:
                     since = intake.add(store, namespace, batch)
                     self._sleep_if_due(namespace, since)
-            except additions.OvertakenError:
+            except intake.OvertakenError:
                 continue  # others stored a part of it meanwhile: add the rest
             self._sleeper.judge_later(namespace)
             self._tend()

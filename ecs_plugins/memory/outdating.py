@@ -25,7 +25,7 @@ from ecs_plugins.memory.store import outdated, tiers
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.outdated import Edge, UnjudgedMessage
-from ecs_plugins.memory.store.provenance import origins_of_live
+from ecs_plugins.memory.store.tiers import origins_of_live
 from ecs_plugins.memory.types import Namespace
 from ecs_plugins.storage.base import Connection
 

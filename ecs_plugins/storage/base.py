@@ -7,7 +7,9 @@ Statements are written in the SQL that both understand, with ``?`` or ``?1`` for
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -247,3 +249,56 @@ class SqlDatabase(ABC):
     def backup(self, target: Path) -> None:
         """Write a copy as of now, while others read and write."""
         raise StorageError(f"{target} was not written; use the tools of the server, or export")
+
+    def before_fork(self) -> None:  # noqa: B027
+        """Hold still: no thread connects until the fork is over."""
+
+    def after_fork_in_parent(self) -> None:  # noqa: B027
+        """Go on."""
+
+    @abstractmethod
+    def after_fork_in_child(self) -> None:
+        """Begin anew, with nothing that is the parent's."""
+
+
+# Forks. SQLite remembers in the process which locks it holds, and a forked child inherits that
+# memory without the locks: what it then writes is lost as soon as the parent closes. So idle
+# connections are closed before a fork, and a file of which one is in use is closed to the child. A
+# connection to a server is the parent's. Both sides connect anew when they next need to.
+
+_databases: weakref.WeakSet[SqlDatabase] = weakref.WeakSet()
+_held: list[SqlDatabase] = []
+_forking = threading.Lock()
+
+
+def register(database: SqlDatabase) -> None:
+    """Tell a database of every fork, as long as it lives."""
+    _databases.add(database)
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    for database in list(_databases):
+        _held.append(database)
+        database.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    while _held:
+        _held.pop().after_fork_in_parent()
+    _forking.release()
+
+
+def _after_fork_in_child() -> None:
+    global _forking
+    _forking = threading.Lock()
+    while _held:
+        _held.pop().after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork.
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

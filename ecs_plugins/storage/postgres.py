@@ -28,7 +28,6 @@ from ecs_plugins.errors import (
     MissingExtraError,
     StorageError,
 )
-from ecs_plugins.storage import fork
 from ecs_plugins.storage.addresses import parsed, pool_size, without_password
 from ecs_plugins.storage.base import (
     ConstraintError,
@@ -36,6 +35,7 @@ from ecs_plugins.storage.base import (
     Scope,
     SqlDatabase,
     Synchronous,
+    register,
 )
 
 try:
@@ -239,7 +239,7 @@ class PostgresDatabase(SqlDatabase):
             self._upgrade(raw)
             self._tenant = self._tenant_of(raw)
         self._begin()
-        fork.register(self)
+        register(self)
 
     def _begin(self) -> None:
         """Begin with no connection, also in a forked child."""
@@ -459,14 +459,8 @@ class PostgresDatabase(SqlDatabase):
         """See `SqlDatabase.close`."""
         self._pool.close()
 
-    def before_fork(self) -> None:
-        """See `ecs_plugins.storage.fork`."""
-
-    def after_fork_in_parent(self) -> None:
-        """See `ecs_plugins.storage.fork`."""
-
     def after_fork_in_child(self) -> None:
-        """See `ecs_plugins.storage.fork`."""
+        """See `SqlDatabase`."""
         _inherited.append(self._pool)
         self._begin()
         for begin_anew in self.at_fork:

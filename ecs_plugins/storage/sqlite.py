@@ -8,7 +8,7 @@ write-ahead log too.
 
 Two rules of POSIX locks hold for every database file of the package:
 
-* No connection to a file crosses a fork: see `ecs_plugins.storage.fork`.
+* No connection to a file crosses a fork: see `ecs_plugins.storage.base`.
 * A process holds its locks per file, and closing any descriptor of the file drops all of them.
   So nothing but SQLite may open a file while it is open here: see
   `ecs_plugins.common.files.refuse_open_database`.
@@ -27,7 +27,7 @@ from pathlib import Path
 
 from ecs_plugins.common import files
 from ecs_plugins.errors import StorageError
-from ecs_plugins.storage import fork, places
+from ecs_plugins.storage import places
 from ecs_plugins.storage.base import (
     Connection,
     DiskFullError,
@@ -35,6 +35,7 @@ from ecs_plugins.storage.base import (
     Scope,
     SqlDatabase,
     Synchronous,
+    register,
 )
 
 MEMORY = ":memory:"
@@ -137,7 +138,7 @@ class Database(SqlDatabase):
         self._reset()
         if not self.in_memory:
             self._settle_file()
-        fork.register(self)
+        register(self)
         try:
             with translated(self.path):
                 self._migrate()
@@ -427,7 +428,7 @@ class Database(SqlDatabase):
             self._idle.pop().close()
 
     def before_fork(self) -> None:
-        """See `ecs_plugins.storage.fork`; waits a while for connections that are in use."""
+        """See `SqlDatabase`; waits a while for connections that are in use."""
         self._lock.acquire()
         if self.in_memory:
             return
@@ -435,11 +436,11 @@ class Database(SqlDatabase):
         self._close_idle()
 
     def after_fork_in_parent(self) -> None:
-        """See `ecs_plugins.storage.fork`."""
+        """See `SqlDatabase`."""
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """See `ecs_plugins.storage.fork`."""
+        """See `SqlDatabase`."""
         if self._lent and not self.in_memory:
             _unusable.add(self._real_path)
         self._reset()

@@ -9,20 +9,21 @@ from dataclasses import replace
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.records import ErasureReceipt, Memory
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import namespaces, rereading, tiers
+from ecs_plugins.memory.store import namespaces, tiers
 from ecs_plugins.memory.store.erasing import (
     Content,
     Erasure,
     erasing,
     namespace_of,
     repeatable,
+    reread,
     unknown,
+    write_text,
 )
 from ecs_plugins.memory.store.intake import check_room_to_pin, evict_overflow, insert_pinned
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import NewMessage
-from ecs_plugins.memory.store.namespaces import Space
-from ecs_plugins.memory.store.quotas import check_room
+from ecs_plugins.memory.store.namespaces import Space, check_room
 from ecs_plugins.memory.store.tiers import Metadata, TierRow
 from ecs_plugins.memory.store.values import dump
 from ecs_plugins.storage.base import Connection
@@ -102,11 +103,11 @@ def _update_message(
     space.grow(0, growth)
     if text is not None:
         contents = erasure.contents_of([name])
-        replies = rereading.reread(erasure.store, connection, [name], text)
+        replies = reread(erasure.store, connection, [name], text)
         changed = changed.union(replies)
     before = {each: _live_on(erasure, each) for each in sorted(changed)}
     if text is not None:
-        rereading.write_text(erasure.store, connection, name, text, message.asked)
+        write_text(erasure.store, connection, name, text, message.asked)
     if metadata is not None:
         log.write_metadata(connection, message, dump(metadata))
     affected = erasure.derive(space, changed, frozenset())

@@ -5,6 +5,9 @@ memory that rests on the message is then derived anew from the messages that rem
 none remain. A text that a language model wrote about a cluster is never kept, because nobody can
 tell which message it drew on.
 
+A reply keeps a copy of its question, and its vector is that of both. When the question is erased or
+changed, text and vector of the reply are made anew.
+
 Decisions stay, with the ids of erased items replaced by ``"erased"``. Recorded queries that used,
 quoted or repeated erased content are deleted. Foreign keys delete the rest.
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
@@ -21,19 +24,85 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
-from ecs_plugins.common.text import asked_at_end
+from ecs_plugins.common.text import as_reply, asked_at_end
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import namespaces, rereading, tiers
+from ecs_plugins.memory.store import namespaces, tiers
 from ecs_plugins.memory.store.derivation import derived, is_strange
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space, decode, key_of
+from ecs_plugins.memory.store.outdated import forget_edges
 from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.store.values import crc, dump, has_length, vector_in
+from ecs_plugins.memory.store.values import crc, crc_of, dump, has_length, packed_half, vector_in
 from ecs_plugins.memory.types import Namespace
 from ecs_plugins.storage.base import Connection, DiskFullError
+
+_AMONG = "IN (SELECT value FROM json_each(?))"
+_WRITE = """
+    UPDATE messages SET
+        text = ?1, asked = ?2, asker = CASE WHEN ?2 = '' THEN NULL ELSE asker END,
+        text_crc = ?3, vector = ?4, vector_crc = ?5
+    WHERE id = ?6
+"""
+_ASKED_BY_NONE = f"""
+    namespace = ? AND asked != '' AND asked {_AMONG} AND EXISTS (
+        SELECT 1 FROM provenance p LEFT JOIN messages m ON m.id = p.message
+        WHERE p.item = tiers.id AND m.id IS NULL
+    )
+"""
+
+
+def write_text(
+    store: MemoryStore, connection: Connection, name: str, text: str, asked: str
+) -> None:
+    """Write the text of a message and the question it replies to, with their vector."""
+    _write_texts(store, connection, {name: text}, asked)
+
+
+def _write_texts(
+    store: MemoryStore, connection: Connection, texts: Mapping[str, str], asked: str
+) -> None:
+    vectors = store.embed([as_reply(text, asked) for text in texts.values()])
+    for (name, text), vector in zip(texts.items(), vectors, strict=True):
+        data, vector_crc = packed_half(vector)
+        values = (text, asked, crc_of((asked, text)), data, vector_crc, name)
+        connection.execute(_WRITE, values)
+    forget_edges(connection, [*texts])
+
+
+def reread(
+    store: MemoryStore, connection: Connection, askers: Collection[str], now_asks: str = ""
+) -> list[str]:
+    """Take an erased question out of the replies to it, which are returned by id.
+
+    What is said in its place is ``now_asks``.
+    """
+    among = dump(list(askers))
+    replies = connection.execute(
+        f"SELECT id, text FROM messages WHERE asker {_AMONG} AND NOT id {_AMONG}", (among, among)
+    ).fetchall()
+    if replies:
+        _write_texts(store, connection, dict(replies), asked_at_end(now_asks))
+    return sorted(name for name, _ in replies)
+
+
+def take_out(
+    store: MemoryStore, connection: Connection, space: Space, questions: Collection[str]
+) -> list[int]:
+    """Take erased questions out of items whose replies have left the log; return their rows."""
+    wanted = [question for question in questions if question]
+    if not wanted:
+        return []
+    left = tiers.select(connection, _ASKED_BY_NONE, (space.id, dump(wanted)))
+    vectors = store.embed([row.item.text for row in left]) if left else ()
+    for row, vector in zip(left, vectors, strict=True):
+        tiers.delete(connection, space, [row])
+        alone = replace(row.item, asked="", vector=vector)
+        tiers.insert(connection, space, replace(row, item=alone))
+    return [row.row for row in left]
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +113,6 @@ _MOST_LOCKS = 64
 _QUOTE = 12
 """Least characters of an erased text that a recorded query quotes."""
 
-_AMONG = "IN (SELECT value FROM json_each(?))"
 _MESSAGES = "SELECT id FROM messages WHERE namespace = ?"
 _MEMORIES = "SELECT DISTINCT id FROM tiers WHERE namespace = ? AND tier = 'cold'"
 _DECISIONS = "SELECT id FROM decisions WHERE namespace = ?"
@@ -343,11 +411,11 @@ class Erasure:
         store = self.store
         connection = self.connection
         contents = self.contents_of(ids)
-        replies = rereading.reread(store, connection, ids)
+        replies = reread(store, connection, ids)
         gone = frozenset(ids)
         affected = self.derive(space, gone.union(replies), gone)
         questions = {asked_at_end(content.text) for content in contents}
-        rereading.take_out(store, connection, space, questions)
+        take_out(store, connection, space, questions)
         among = (dump(list(ids)),)
         connection.execute(f"DELETE FROM provenance WHERE message {_AMONG}", among)
         rows = connection.execute(

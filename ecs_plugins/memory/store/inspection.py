@@ -18,12 +18,11 @@ from ecs_plugins.memory.store.erasing import unknown
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.outdated import outdating_ids
-from ecs_plugins.memory.store.provenance import Origin, origins_of
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.schema import columns
 from ecs_plugins.memory.store.seam import SpaceIndexes
 from ecs_plugins.memory.store.sleeps import decisions, replayed
-from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.store.tiers import Origin, TierRow, origins_of
 from ecs_plugins.memory.store.values import UNCHECKED, crc, crc_of, has_length
 from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, UtilityFunction
 from ecs_plugins.storage.base import Connection

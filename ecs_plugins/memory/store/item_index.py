@@ -24,8 +24,7 @@ from ecs_plugins.memory.store.index import LARGE, IndexCache, RowIndex, VectorIn
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Turn, question_before
 from ecs_plugins.memory.store.namespaces import key_of, under
-from ecs_plugins.memory.store.row_fits import JudgedRows, judge
-from ecs_plugins.memory.store.seam import Rows
+from ecs_plugins.memory.store.seam import JudgedRows, Rows, judge
 from ecs_plugins.memory.store.values import unpack
 from ecs_plugins.memory.types import Namespace, Vector
 from ecs_plugins.storage.base import Connection

@@ -28,8 +28,7 @@ from ecs_plugins.memory.store.item_index import ItemIndex, ItemIndexes, Submit
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import seconds_of
 from ecs_plugins.memory.store.namespaces import decode, encode, under
-from ecs_plugins.memory.store.row_fits import JudgedRows
-from ecs_plugins.memory.store.seam import Rows
+from ecs_plugins.memory.store.seam import JudgedRows, Rows
 from ecs_plugins.memory.store.search import CANDIDATES
 from ecs_plugins.memory.store.values import check, crc, crc_of, packed
 from ecs_plugins.memory.types import Namespace, Vector

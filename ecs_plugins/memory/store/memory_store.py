@@ -18,8 +18,7 @@ from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.relevance import DEFAULT, SCALES
 from ecs_plugins.memory.store import reembedding
-from ecs_plugins.memory.store.cosine_scale import recorded_scale
-from ecs_plugins.memory.store.embedder_epoch import epoch_of, record, recorded
+from ecs_plugins.memory.store.embedder_record import epoch_of, record, recorded, recorded_scale
 from ecs_plugins.memory.store.index import IndexCache
 from ecs_plugins.memory.store.namespaces import (
     Space,

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ecs_plugins.common.text import well_formed
-from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.errors import InvalidInputError, QuotaError
+from ecs_plugins.memory.config import StoreConfig
 from ecs_plugins.memory.types import Namespace, Tier, Vector
 from ecs_plugins.storage.base import Connection
 
@@ -178,3 +179,25 @@ def under(prefix: Namespace | None, column: str) -> tuple[str, tuple[str, ...]]:
     stem = key[:-1]
     bounds = (key, f"{stem},", f"{stem}-")
     return f"({column} = ? OR ({column} >= ? AND {column} < ?))", bounds
+
+
+def check_room(settings: StoreConfig, space: Space | None, messages: int, size: int) -> None:
+    """See that a namespace, None if it is new, has room for so many messages and bytes more.
+
+    Raises:
+        QuotaError: It has none.
+    """
+    held = 0 if space is None else space.messages
+    used = 0 if space is None else space.bytes
+    most = settings.max_messages
+    if most is not None and messages > 0 and held + messages > most:
+        raise QuotaError(
+            f"the namespace holds {held:,} messages and may hold {most:,}, got {messages:,} more; "
+            "nothing was written: erase some, or raise max_messages"
+        )
+    limit = settings.max_bytes
+    if limit is not None and size > 0 and used + size > limit:
+        raise QuotaError(
+            f"the messages of the namespace have {used:,} bytes and may have {limit:,}, got "
+            f"{size:,} more; nothing was written: erase some, or raise max_bytes"
+        )

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ecs_plugins.memory.store.provenance import Origin
+from ecs_plugins.memory.store.tiers import Origin
 from ecs_plugins.memory.store.values import dump
 from ecs_plugins.storage.base import Connection
 

@@ -4,7 +4,7 @@ import pytest
 
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
-from ecs_plugins.memory.store import additions, intake
+from ecs_plugins.memory.store import intake
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 BOTH_ENGINES = True
@@ -79,7 +79,7 @@ def test_a_key_is_known_for_a_day_and_stands_nowhere(open_memory, monkeypatch):
     with memory._store.database.read() as connection:
         (row,) = connection.execute("SELECT * FROM additions").fetchall()
     assert "xyzzysecret" not in str(row)
-    monkeypatch.setattr(additions, "REMEMBERED", 0.0)
+    monkeypatch.setattr(intake, "REMEMBERED", 0.0)
     memory.add(TEXTS[1], idempotency_key="xyzzysecret")
     assert said(memory) == TEXTS[:2]
 

@@ -13,8 +13,8 @@ from ecs_plugins.frontier import ReuseLedger
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import sleeps
+from ecs_plugins.memory.store.engines import MEMORY_TABLES
 from ecs_plugins.memory.store.items import NewItem
-from ecs_plugins.memory.store.server_schema import MEMORY_TABLES
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.addresses import parsed
 from tests.unit.memory.factories import assert_current, stream
@@ -128,7 +128,7 @@ def test_other_tables_or_pgvectors_are_refused(open_memory, on_server, address, 
     with pytest.raises(StorageError, match="upgrade ecs-plugins"):
         open_memory()
     on_server(f"UPDATE versions SET version = {MEMORY_TABLES.version}")
-    monkeypatch.setattr("ecs_plugins.memory.store.server_schema._OLDEST", (99, 0))
+    monkeypatch.setattr("ecs_plugins.memory.store.engines._OLDEST", (99, 0))
     with pytest.raises(StorageError, match="install it on the server"):
         open_memory()
     with pytest.raises(ConfigurationError, match="plain name"):

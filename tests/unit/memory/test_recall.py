@@ -14,7 +14,7 @@ from ecs_plugins.integrations.recall import RecallFields, recall
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.memory.relevance import DEFAULT, encounter, read, relevance
 from ecs_plugins.memory.store import search
-from ecs_plugins.memory.store.embedder_epoch import RecordedEmbedder
+from ecs_plugins.memory.store.embedder_record import RecordedEmbedder
 from ecs_plugins.memory.store.intake import _without_empty_replies
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.schema import MEMORY_FILE

@@ -11,7 +11,7 @@ from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.relevance import DEFAULT, read
 from ecs_plugins.memory.store import sleeps, tiers
-from ecs_plugins.memory.store.cosine_scale import measured_scale
+from ecs_plugins.memory.store.embedder_record import measured_scale
 from ecs_plugins.memory.store.engines import restore
 from ecs_plugins.memory.store.erasing import ERASED, without
 from ecs_plugins.memory.store.index import search_width
@@ -19,9 +19,8 @@ from ecs_plugins.memory.store.index_postgres import ServerIndexes
 from ecs_plugins.memory.store.inspection import _is_damaged
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.memory.store.namespaces import Space
-from ecs_plugins.memory.store.recalled import Ranked
-from ecs_plugins.memory.store.row_fits import judge
-from ecs_plugins.memory.store.seam import Candidates
+from ecs_plugins.memory.store.seam import Candidates, judge
+from ecs_plugins.memory.store.search import Ranked
 from ecs_plugins.memory.store.values import pack, packed, packed_half, unpack
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.sqlite import Database
