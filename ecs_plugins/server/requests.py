@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, JsonValue, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, JsonValue, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -23,6 +23,9 @@ LONGEST_QUERY = 8_000
 """Characters that a query may have; the model reads it with every document."""
 LONGEST_ANSWER = 20_000
 """Characters that an answer may have; the model reads every statement with every document."""
+
+MOST_DOCUMENTS = 1000
+"""Documents that a request may have."""
 
 MOST_READ = 40_000_000
 """Characters that the model may read for one attribution: some 10 million tokens."""
@@ -42,6 +45,9 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 
 Document = str | dict[str, JsonValue]
 """A text, or an object with a ``text``."""
+
+Query = Annotated[str, Field(max_length=LONGEST_QUERY)]
+Documents = Annotated[list[Document], Field(max_length=MOST_DOCUMENTS)]
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
 
@@ -90,12 +96,6 @@ async def parsed(request: Request, kind: type[RequestT]) -> RequestT:
         raise InvalidInputError(first_fault(error)) from None
 
 
-def check_length(name: str, text: str, longest: int) -> None:
-    """Refuse a text that is too long."""
-    if len(text) > longest:
-        raise InvalidInputError(f"{name} has {len(text):,} characters; it may have {longest:,}")
-
-
 def check_reading(characters: int) -> None:
     """Refuse a request for which the model would read too much."""
     if characters > MOST_READ:
@@ -114,14 +114,12 @@ def characters_read(query: str, passages: Sequence[str], answer: str) -> int:
     return sum(map(len, passages)) + len(answer) + statements * (len(query) + 2 * _STATEMENT)
 
 
-def texts_of(documents: Sequence[Document], at_most: int) -> list[str]:
+def texts_of(documents: Sequence[Document]) -> list[str]:
     """Return the texts of documents.
 
     Raises:
-        InvalidInputError: There are too many, or an object has no text.
+        InvalidInputError: An object has no text.
     """
-    if len(documents) > at_most:
-        raise InvalidInputError(f"a request may have {at_most} documents")
     texts = []
     for index, document in enumerate(documents):
         text = document if isinstance(document, str) else document.get(TEXT_FIELD)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
-from pydantic import BaseModel, Field
+from pydantic import AliasChoices, BaseModel, Field
 from scipy.special import expit
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -23,12 +23,11 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.server.access import Callers
 from ecs_plugins.server.requests import (
     LONGEST_ANSWER,
-    LONGEST_QUERY,
     TEXT_FIELD,
-    Document,
+    Documents,
     Flag,
+    Query,
     characters_read,
-    check_length,
     check_reading,
     in_words,
     parsed,
@@ -47,42 +46,27 @@ PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 class RerankRequest(BaseModel):
     """Request with ``documents`` (Cohere, Jina, Voyage) or with ``texts`` (TEI)."""
 
-    query: str
-    documents: list[Document] | None = None
-    texts: list[str] | None = None
-    top_n: int | None = Field(default=None, ge=1)
-    top_k: int | None = Field(default=None, ge=1)
+    query: Query
+    documents: Documents | None = None
+    texts: Documents | None = None
+    limit: int | None = Field(None, ge=1, validation_alias=AliasChoices("top_n", "top_k"))
     return_documents: Flag = False
     return_text: Flag = False
 
-    def passages(self, at_most: int) -> list[str]:
-        """Return the texts to rank, checked before anything is computed."""
-        if (self.documents is None) == (self.texts is None):
+    def passages(self) -> list[str]:
+        """Return the texts to rank."""
+        given = [each for each in (self.documents, self.texts) if each is not None]
+        if len(given) != 1:
             raise InvalidInputError("send either documents or texts")
-        check_length("query", self.query, LONGEST_QUERY)
-        given = self.documents if self.texts is None else self.texts
-        return texts_of(given or (), at_most)
-
-    @property
-    def limit(self) -> int | None:
-        """Number of wanted results; None for all."""
-        if self.top_n is not None and self.top_k is not None and self.top_n != self.top_k:
-            raise InvalidInputError("top_k is top_n by another name; send one of them")
-        return self.top_k if self.top_n is None else self.top_n
+        return texts_of(given[0])
 
 
 class AttributionRequest(BaseModel):
     """A question, its answer, and the documents that the answer may rest on."""
 
-    query: str
-    answer: str
-    documents: list[Document]
-
-    def passages(self, at_most: int) -> list[str]:
-        """Return the texts of the documents; refuse what is too long."""
-        check_length("query", self.query, LONGEST_QUERY)
-        check_length("answer", self.answer, LONGEST_ANSWER)
-        return texts_of(self.documents, at_most)
+    query: Query
+    answer: str = Field(max_length=LONGEST_ANSWER)
+    documents: Documents
 
 
 def rerank_app(
@@ -90,7 +74,6 @@ def rerank_app(
     *,
     tokens: Mapping[str, str] | None = None,
     hosts: Sequence[str] = (),
-    max_documents: int = 1000,
     bounds: Bounds | None = None,
 ) -> Service:
     """Return the endpoint as an ASGI application.
@@ -101,7 +84,6 @@ def rerank_app(
         tokens: Clients by bearer token (`read_tokens`); None answers this machine alone.
         hosts: Host names that clients may use, besides those of this machine; with tokens and
             without any, all of them.
-        max_documents: Most documents of one request.
         bounds: Limits of requests.
     """
     bounds = bounds or Bounds()
@@ -109,7 +91,7 @@ def rerank_app(
     turns = Turns()
     registry = CollectorRegistry()
     _watch(loading, registry)
-    endpoints = _Endpoints(loading, turns, max_documents, registry)
+    endpoints = _Endpoints(loading, turns, registry)
     routes = [Route(path, endpoints.rerank, methods=["POST"]) for path in PATHS]
     routes.append(Route(ATTRIBUTE_PATH, endpoints.attribute, methods=["POST"]))
     return Service(
@@ -145,12 +127,10 @@ class _Endpoints:
         self,
         loading: Loading[ContextShaper],
         turns: Turns,
-        max_documents: int,
         registry: CollectorRegistry,
     ) -> None:
         self._loading = loading
         self._turns = turns
-        self._max_documents = max_documents
 
         def counter(name: str, says: str) -> Counter:
             return Counter(f"ecs_{name}", says, registry=registry)
@@ -167,8 +147,7 @@ class _Endpoints:
 
     async def _ordered(self, request: Request) -> Response:
         wanted = await parsed(request, RerankRequest)
-        passages = wanted.passages(self._max_documents)
-        limit = wanted.limit
+        passages = wanted.passages()
         shaper = self._shaper()
         # The model reads only passages that the ranker passes on.
         share = min(1.0, (shaper.config.pool_size or 1) / max(1, len(passages)))
@@ -178,7 +157,7 @@ class _Endpoints:
         )
         self._documents.inc(len(passages))
         self._tokens.inc(shaped.ledger.total())
-        return JSONResponse(_answer(wanted, shaped, limit))
+        return JSONResponse(_answer(wanted, shaped))
 
     async def attribute(self, request: Request) -> Response:
         """Attribute an answer, or send the message of an error."""
@@ -186,7 +165,7 @@ class _Endpoints:
 
     async def _attributed(self, request: Request) -> Response:
         wanted = await parsed(request, AttributionRequest)
-        passages = wanted.passages(self._max_documents)
+        passages = texts_of(wanted.documents)
         shaper = self._loading.get()
         size = characters_read(wanted.query, passages, wanted.answer)
         check_reading(size)
@@ -220,9 +199,7 @@ class _Endpoints:
         return self._ordering
 
 
-def _answer(
-    wanted: RerankRequest, shaped: ShapedContext, limit: int | None
-) -> list[dict[str, Any]] | dict[str, Any]:
+def _answer(wanted: RerankRequest, shaped: ShapedContext) -> list[dict[str, Any]] | dict[str, Any]:
     """Return every document with its score, best first.
 
     Repeated documents have one score. After all scored documents, with the score 0, come those
@@ -233,7 +210,7 @@ def _answer(
     order = sorted(
         shaped.verdicts, key=lambda each: (-scores.get(each.text, 0.0), ranks[each.text])
     )
-    ordered = [(each.index, scores.get(each.text, 0.0)) for each in order[:limit]]
+    ordered = [(each.index, scores.get(each.text, 0.0)) for each in order[: wanted.limit]]
     if wanted.texts is not None:
         return [_tei_result(wanted, index, score) for index, score in ordered]
     results = [_result(wanted, index, score) for index, score in ordered]

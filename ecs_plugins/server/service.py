@@ -207,12 +207,13 @@ class Service:
 
     async def _bounded(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         """Read the body in time, then answer in time and as long as the client is there."""
-        body = _Body()
+        body: list[bytes] = []
         try:
             async with asyncio.timeout(self.bounds.body_seconds):
                 refused = await self._read(body, receive)
         except TimeoutError:
             refused = 408, "the request did not arrive in time"
+        size = sum(map(len, body))
         try:
             if refused is None:
                 await self._awaited(scope, receive, body, exchange)
@@ -221,17 +222,20 @@ class Service:
             else:
                 await exchange.refuse(scope, *refused)
         finally:
-            self._bytes -= body.size
+            self._bytes -= size
 
-    async def _read(self, body: _Body, receive: Receive) -> tuple[int, str] | None:
-        """Read a body; return a status and a reason if it is not taken."""
+    async def _read(self, body: list[bytes], receive: Receive) -> tuple[int, str] | None:
+        """Read the parts of a body; return a status and a reason if it is not taken."""
         more = True
+        size = 0
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return _GONE, "the client hung up"
-            self._bytes += body.add(message.get("body", b""))
-            if body.size > self.bounds.bytes:
+            body.append(message.get("body", b""))
+            size += len(body[-1])
+            self._bytes += len(body[-1])
+            if size > self.bounds.bytes:
                 return 413, f"a request may have {self.bounds.bytes:,} bytes"
             if self._bytes > self.bounds.waiting_bytes:
                 return 503, f"{self._bytes:,} bytes of requests are under way; try again later"
@@ -239,7 +243,7 @@ class Service:
         return None
 
     async def _awaited(
-        self, scope: Scope, receive: Receive, body: _Body, exchange: _Exchange
+        self, scope: Scope, receive: Receive, body: list[bytes], exchange: _Exchange
     ) -> None:
         """Answer within `Bounds.seconds`, unless the client hangs up; else say why not."""
         gone = asyncio.create_task(_hang_up(receive))
@@ -265,7 +269,7 @@ class Service:
             answer.cancel()
 
     async def _answer(
-        self, scope: Scope, body: _Body, exchange: _Exchange, gone: asyncio.Task[None]
+        self, scope: Scope, body: list[bytes], exchange: _Exchange, gone: asyncio.Task[None]
     ) -> None:
         """Let the application answer; it gets the body once and nobody else keeps it."""
         is_sent = False
@@ -276,28 +280,11 @@ class Service:
                 await asyncio.shield(gone)
                 return {"type": "http.disconnect"}
             is_sent = True
-            return {"type": "http.request", "body": body.take(), "more_body": False}
+            whole = b"".join(body)
+            body.clear()
+            return {"type": "http.request", "body": whole, "more_body": False}
 
         await self._app(scope, receive, exchange.send)
-
-
-class _Body:
-    """A body as it arrives, and its size also after it was taken."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._parts = bytearray()
-
-    def add(self, part: bytes) -> int:
-        """Add a part and return its size."""
-        self._parts += part
-        self.size += len(part)
-        return len(part)
-
-    def take(self) -> bytes:
-        """Return the body and forget it."""
-        parts, self._parts = self._parts, bytearray()
-        return bytes(parts)
 
 
 class _Exchange:

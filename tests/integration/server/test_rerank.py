@@ -29,7 +29,8 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.server.access import check_host, read_tokens
-from ecs_plugins.server.rerank import LONGEST_QUERY, PATHS, rerank_app
+from ecs_plugins.server.requests import LONGEST_QUERY
+from ecs_plugins.server.rerank import PATHS, rerank_app
 from ecs_plugins.server.running import Loading
 from ecs_plugins.server.service import Bounds
 from tests.integration.server.conftest import calling, shaper_on
@@ -127,12 +128,15 @@ def test_every_document_is_ranked_also_empty_repeated_and_passed_over_ones():
         (b'{"query": "q"}', 422, "documents"),
         (b'{"query": "q", "documents": ["a", 5]}', 422, "documents.1"),
         (b'{"query": "q", "documents": [{"title": "a"}]}', 422, "documents.0: send a text"),
-        (b'{"query": "' + b"q" * 9000 + b'", "documents": ["a"]}', 422, "query has 9,000"),
-        (b'{"query": "q", "documents": ["a"], "top_n": 1, "top_k": 2}', 422, "another name"),
+        (
+            b'{"query": "' + b"q" * 9000 + b'", "documents": ["a"]}',
+            422,
+            "at most 8000",
+        ),
         (b'{"query": "q", "texts": [1]}', 422, "texts.0"),
         (b'{"query": " ", "documents": ["a"]}', 422, "query"),
         (b'{"query": "q", "documents": ["a"], "top_n": 0}', 422, "top_n"),
-        (b'{"query": "q", "documents": ["a", "b", "c", "d"]}', 422, "3 documents"),
+        (b'{"query": "q", "documents": [' + b'"a",' * 1000 + b'"a"]}', 422, "at most 1000"),
         (b'{"query": "q", "documents": ["' + b"a" * 30000 + b'"]}', 413, "20,000 bytes"),
         (b'{"query": "\\ud800", "documents": ["a"]}', 422, "JSON"),
         (b'{"query": "q", "documents": ["a"], "texts": ["a"]}', 422, "either"),
@@ -140,7 +144,7 @@ def test_every_document_is_ranked_also_empty_repeated_and_passed_over_ones():
 )
 def test_a_bad_request_is_explained(body, status, says):
     bounds = Bounds(bytes=20_000)
-    client = calling(app(max_documents=3, bounds=bounds))
+    client = calling(app(bounds=bounds))
     answer = client.post("/rerank", content=body)
     assert answer.status_code == status
     assert says in answer.json()["detail"]
