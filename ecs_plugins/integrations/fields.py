@@ -16,7 +16,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, mod
 
 from ecs_plugins.common.config import StrictFields, require_known
 from ecs_plugins.common.inert import inert
-from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation, one_line
+from ecs_plugins.common.text import as_replies_to, one_line
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.tracing import TracedDocument, span
 from ecs_plugins.lm.base import LanguageModel
@@ -160,15 +160,12 @@ class ShapingFields(StrictFields):
         self,
         items: Sequence[object],
         turns: Sequence[str],
-        before: Sequence[str | None] = (),
     ) -> list[str] | None:
         """Return turns with the question of the turn before each; None if no such turn is known."""
-        if self.neighbours is not None:
-            before = [self.neighbours(item) for item in items]
-        if not any(before):
+        if self.neighbours is None:
             return None
-        in_order = self.neighbours is None and is_conversation(turns)
-        return as_replies(turns) if in_order else as_replies_to(turns, before)
+        before = [self.neighbours(item) for item in items]
+        return as_replies_to(turns, before) if any(before) else None
 
     def shape_passages(
         self,

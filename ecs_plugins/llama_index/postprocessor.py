@@ -6,7 +6,6 @@ A translation only: `NodeWithScore` in, `NodeWithScore` out, with rerank events 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
@@ -31,7 +30,7 @@ from ecs_plugins.integrations.fields import (
 )
 from ecs_plugins.lm.local import as_model
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
-from ecs_plugins.shaping.spans import Span, by_handle, gaps, join_spans
+from ecs_plugins.shaping.spans import by_handle, gaps, join_spans
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -116,17 +115,16 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
         nodes: list[NodeWithScore],
         texts: list[str],
     ) -> list[str] | None:
-        """The texts as they are read behind the turn before each; None if no such turn is known."""
+        """Return the texts with questions of turns before; None if no such turn is known."""
         turns = [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
-        before = _turns_before(nodes, turns)
-        replies = self.replies([node.node for node in nodes], turns, before)
+        replies = self.replies([node.node for node in nodes], turns)
         if replies is None:
             return None
-        read = list(texts)
-        for index, turn in enumerate(turns):
+        read = []
+        for text, turn, reply in zip(texts, turns, replies, strict=True):
             # A turn stands behind its metadata in what is scored.
-            if texts[index].endswith(turn):
-                read[index] = texts[index].removesuffix(turn) + replies[index]
+            is_last = text.endswith(turn)
+            read.append(text.removesuffix(turn) + reply if is_last else text)
         return read
 
     def restore_tool(self) -> FunctionTool:
@@ -146,22 +144,6 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
         return {**state, "__dict__": fields}
 
 
-def _turns_before(
-    nodes: Sequence[NodeWithScore],
-    turns: Sequence[str],
-) -> list[str | None]:
-    """Return the turn before each node, by the nodes that it is linked with."""
-    before: list[str | None] = [None] * len(nodes)
-    place = {node.node_id: index for index, node in enumerate(nodes)}
-    for index, node in enumerate(nodes):
-        previous, following = node.node.prev_node, node.node.next_node
-        if previous is not None and previous.node_id in place:
-            before[index] = turns[place[previous.node_id]]
-        if following is not None and following.node_id in place:
-            before[place[following.node_id]] = turns[index]
-    return before
-
-
 def _copy(
     given: NodeWithScore,
     verdict: PassageVerdict,
@@ -175,28 +157,11 @@ def _copy(
     metadata = verdict_metadata(shaped, verdict, node.metadata, retriever_score, dropped)
     copy = node.model_copy(update={"metadata": metadata, **with_hidden_key(node)})
     if isinstance(copy, TextNode) and spans:
-        _prune(copy, spans, text)
+        copy.text = join_spans(spans, text)
+        copy.start_char_idx = None
+        copy.end_char_idx = None
     score = retriever_score if verdict.probability is None else verdict.probability
     return NodeWithScore(node=copy, score=score)
-
-
-def _prune(
-    node: TextNode,
-    spans: Sequence[Span],
-    text: str,
-) -> None:
-    """Leave some spans of a node's text, and its offsets in the source only if they still hold."""
-    kept = join_spans(spans, text)
-    first, last = node.start_char_idx, node.end_char_idx
-    offset = text.find(kept)
-    node.text = kept
-    node.start_char_idx = None
-    node.end_char_idx = None
-    if offset < 0 or first is None:
-        return
-    if last == first + len(text):
-        node.start_char_idx = first + offset
-        node.end_char_idx = first + offset + len(kept)
 
 
 def with_hidden_key(node: BaseNode) -> dict[str, list[str]]:

@@ -20,10 +20,7 @@ from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import (
     MetadataMode,
-    NodeRelationship,
     NodeWithScore,
-    RelatedNodeInfo,
-    TextNode,
 )
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
@@ -474,19 +471,3 @@ class TestInLlamaIndex:
             assert TEXTS[3] in prompt
             assert TEXTS[0] not in prompt
             assert "utility" not in prompt
-
-    @pytest.mark.parametrize("named", [NodeRelationship.PREVIOUS, NodeRelationship.NEXT])
-    def test_a_reply_is_read_with_the_question_of_the_node_before_it(
-        self, kind, make, given, named
-    ):
-        asked = TextNode(text=ASKED, id_="asked")
-        reply = TextNode(text=REPLY, id_="reply")
-        if named is NodeRelationship.PREVIOUS:
-            reply.relationships[named] = RelatedNodeInfo(node_id="asked")
-        else:
-            asked.relationships[named] = RelatedNodeInfo(node_id="reply")
-        model = FakeLanguageModel()
-        nodes = [NodeWithScore(node=reply), NodeWithScore(node=asked)]
-        kept = kind.shape(make(model=model), nodes)
-        assert "Ben: What did the kids see? A blue whale." in read_by(model)
-        assert [node.text for node in kept] == [reply.text, asked.text]

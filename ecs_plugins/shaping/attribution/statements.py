@@ -162,17 +162,6 @@ def edited(text: str, edits: Sequence[Edit]) -> str:
     return "".join(parts)
 
 
-def moved(place: int, edits: Sequence[Edit]) -> int:
-    """Return where a place of a text is after its edits; insertions there follow it."""
-    shift = 0
-    for edit in edits:
-        if edit.start >= place:
-            break
-        gone = min(edit.end, place) - edit.start
-        shift += len(edit.text) - gone
-    return place + shift
-
-
 def old_marks(answer: str, passages: int) -> list[Edit]:
     """Return edits that remove the marks of the answer that number passages."""
     literal = [match.span() for match in _LITERAL.finditer(answer)]
