@@ -155,11 +155,11 @@ def _copy(
     spans = verdict.spans_in(text)
     dropped = by_handle(gaps(spans, text)) if spans else {}
     metadata = verdict_metadata(shaped, verdict, node.metadata, retriever_score, dropped)
-    copy = node.model_copy(update={"metadata": metadata, **with_hidden_key(node)})
-    if isinstance(copy, TextNode) and spans:
-        copy.text = join_spans(spans, text)
-        copy.start_char_idx = None
-        copy.end_char_idx = None
+    changes: dict[str, Any] = {"metadata": metadata, **with_hidden_key(node)}
+    if spans:
+        pruned = join_spans(spans, text)
+        changes |= {"text": pruned, "start_char_idx": None, "end_char_idx": None}
+    copy = node.model_copy(update=changes)
     score = retriever_score if verdict.probability is None else verdict.probability
     return NodeWithScore(node=copy, score=score)
 
