@@ -10,9 +10,9 @@ from benchmarks.evidence.candidates import CandidateFinder
 from benchmarks.evidence.catalogue import Chosen
 from benchmarks.evidence.journal import EvidenceJournal
 from benchmarks.evidence.methods import Ordered
+from benchmarks.evidence.ordering import order_by_signals
 from benchmarks.evidence.questions import EvidenceQuestion
 from benchmarks.evidence.reading import Reader
-from benchmarks.evidence.shared_passes import order_by_signals
 from ecs_plugins.lm.base import LanguageModel
 
 

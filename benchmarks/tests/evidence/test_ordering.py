@@ -1,9 +1,9 @@
-"""The shared passes against `ContextShaper`, which scores one signal at a time."""
+"""Orders by signals against those of `ContextShaper`."""
 
 import pytest
 
 from benchmarks.evidence.catalogue import CATALOGUE, choose
-from benchmarks.evidence.shared_passes import order_by_signals
+from benchmarks.evidence.ordering import order_by_signals
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping.config import ShapingConfig
@@ -56,12 +56,6 @@ def test_a_pool_smaller_than_the_units_is_the_shapers_with_and_without_the_answe
     assert found[name].order == tuple(verdict.index for verdict in alone.ranked)
 
 
-def test_signals_that_wrap_a_passage_alike_share_one_pass(together):
-    _, _, model = together
-    asked = [(request.prefix, request.candidates, request.divergence) for request in model.requests]
-    assert len(set(asked)) == len(asked)
-
-
 def test_a_method_is_charged_its_cost_alone(together):
     signals, found, _ = together
     for name in ("query_likelihood", "answer_shift", "longllmlingua_rule"):
@@ -95,23 +89,6 @@ def test_label_free_signals_never_see_the_answer():
     ]
     assert read
     assert not any("Zanzibar" in text for text in [*read, *model.prompts])
-
-
-@pytest.mark.model
-def test_shared_passes_agree_with_single_ones_on_a_real_model(bundled_lm):
-    names = ["query_likelihood", "query_likelihood+bm25+dense", "joint_shift", "answer_shift"]
-    signals = choose(names, tools()).signals
-    candidates = finder(bundled_lm).find(ASKED)
-    together = order_by_signals(signals, candidates, bundled_lm)
-    for name, signal in signals.items():
-        bundled_lm.clear_cache()  # what it takes alone is what it takes the first time
-        alone = shaped(bundled_lm, signal, ASKED)
-        assert together[name].order == tuple(verdict.index for verdict in alone.ranked)
-        assert together[name].scores == pytest.approx([v.score for v in alone.ranked], abs=1e-3)
-        # The engine does not feed a token that nothing follows, and feeds an equal first token
-        # of two questions once: at most two less for every question behind every passage.
-        spared = together[name].scored_tokens - alone.ledger.total()
-        assert 0 <= spared <= 2 * 4 * (len(candidates.pool) + 1)
 
 
 def test_methods_of_others_read_turns_as_they_are_and_ours_with_their_questions():
