@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,7 +9,7 @@ from itertools import chain, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from ecs_plugins.common.rendering import WIDTH, preformatted, rendered
+from ecs_plugins.common.rendering import folded, preformatted, rendered
 from ecs_plugins.common.text import one_line
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.shaping.attribution.checking import Check
@@ -195,11 +194,7 @@ class Attribution:
         """Return a text of 80 columns: each statement with its check and its citations."""
         if not self.statements:
             return "The answer states nothing."
-        lines: list[str] = []
-        for statement in self.statements:
-            lines += _wrapped(one_line(statement.text), "  ")
-            lines += _reasons(statement, self.answer)
-        return "\n".join(lines)
+        return folded("\n".join(_explained(each, self.answer) for each in self.statements))
 
     def to_dict(self) -> dict[str, object]:
         """Return plain types for JSON."""
@@ -214,21 +209,12 @@ class Attribution:
         }
 
 
-def _reasons(statement: AttributedStatement, answer: str) -> list[str]:
+def _explained(statement: AttributedStatement, answer: str) -> str:
     words = [one_line(answer[start:end]) for start, end in statement.decided_by]
-    reason = f"  {statement.check}"
-    if words:
-        reason += ": " + ", ".join(words)
-    lines = _wrapped(reason, "    ")
-    if not statement.citations:
-        lines.append("  no passage says it")
-    for citation in statement.citations:
-        lines += _wrapped(f"  passage {citation.passage}: {one_line(citation.text)}", "    ")
-    return lines
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent=indent) or [text]
+    reason = f"{statement.check}: {', '.join(words)}" if words else str(statement.check)
+    sources = [f"passage {each.passage}: {one_line(each.text)}" for each in statement.citations]
+    lines = [reason, *(sources or ["no passage says it"])]
+    return "\n  ".join((one_line(statement.text), *lines))
 
 
 def _place_for(statement: AttributedStatement, answer: str, removed: dict[int, int]) -> int:

@@ -196,16 +196,11 @@ def _read_alone(
 ) -> tuple[Finding, list[Sentence]]:
     """Return the finding of a statement by its words alone, and the sentences it is cited to."""
     first = best_sentence(claim, _while_awaited(sentences))
+    finding = compare(claim, first)
     if first is None:
-        return compare(claim, None), []
-    passage = [each for each in sentences if each.passage == first.passage]
-    others = [each for each in passage if each is not first]
-    finding = compare(claim, first, others)
-    second = finding.second
-    if second is None:
-        second = second_sentence(claim, first, _while_awaited(sentences))
-    cited = [first] if second is None else [first, second]
-    return finding, cited
+        return finding, []
+    second = second_sentence(claim, first, _while_awaited(sentences))
+    return finding, [first] if second is None else [first, second]
 
 
 def _places_of_letters(text: str) -> list[int]:

@@ -5,14 +5,12 @@ Only what can be verified word by word is called consistent, and only in English
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import filterfalse
 from typing import Final, TypeAlias
 
-from ecs_plugins.shaping.attribution.matching import Claim, Sentence, score
+from ecs_plugins.shaping.attribution.matching import Claim, Sentence
 from ecs_plugins.shaping.attribution.quantities import Value
 from ecs_plugins.shaping.attribution.wording import (
     Negation,
@@ -35,9 +33,6 @@ NEIGHBOURS: Final = 3
 """Content words on each side of a name or value, of which one must stand there in both texts."""
 ALIKE_FROM: Final = 0.8
 """Share of a sentence's content words in the statement from which on both say the same."""
-_PRONOUNS: Final = frozenset(["he", "she", "it", "they", "his", "her", "its", "their"])
-_DEMONYM: Final = 2
-"""Letters that "American" has more than "America"."""
 
 
 class Check(StrEnum):
@@ -50,50 +45,25 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A result, the spans of the statement that decided it, and a second sentence it rests on."""
+    """A result, and the spans of the statement that decided it."""
 
     check: Check
     decided_by: tuple[Span, ...] = ()
-    second: Sentence | None = None
 
 
-def compare(
-    claim: Claim,
-    sentence: Sentence | None,
-    others: Sequence[Sentence] = (),
-) -> Finding:
-    """Compare a statement with a sentence.
-
-    Args:
-        claim: The statement.
-        sentence: The sentence it is cited to; None without a citation.
-        others: The other sentences of that passage, of which one may hold what is missing.
-    """
-    if sentence is None:
-        return Finding(Check.UNVERIFIED)
-    if not sentence.is_english or not claim.is_english:
+def compare(claim: Claim, sentence: Sentence | None) -> Finding:
+    """Compare a statement with the sentence it is cited to; None without a citation."""
+    if sentence is None or not sentence.is_english or not claim.is_english:
         return Finding(Check.UNVERIFIED)
     covered = covered_share(claim, sentence)
     changed, missing = _values(claim, sentence)
     denied, unknown = _negations(claim, sentence)
-    conflicts = set(denied)
-    for value in changed:
-        if _stands_in(value, claim, others):
-            missing.append(_span(value))
-        else:
-            conflicts.add(_span(value))
+    conflicts = {*denied, *changed}
     if conflicts and covered >= ABOUT_FROM:
         return Finding(Check.CONFLICT, tuple(sorted(conflicts)))
-    missing += _names(claim, sentence)
-    doubts = conflicts.union(unknown)
-    if missing and not doubts:
-        second = _second(claim, sentence, others, missing)
-        if second is not None:
-            return Finding(Check.CONSISTENT, second=second)
-    if not all(map(sentence.has, claim.asked_names)):
-        return Finding(Check.UNVERIFIED)
-    doubts.update(missing)
-    if doubts or covered < COVERED_FROM:
+    doubts = {*conflicts, *unknown, *missing, *_names(claim, sentence)}
+    is_answered = all(map(sentence.has, claim.asked_names))
+    if doubts or covered < COVERED_FROM or not is_answered:
         return Finding(Check.UNVERIFIED, tuple(sorted(doubts)))
     return Finding(Check.CONSISTENT)
 
@@ -106,32 +76,22 @@ def covered_share(claim: Claim, sentence: Sentence) -> float:
     return found / len(claim.content)
 
 
-def _values(claim: Claim, sentence: Sentence) -> tuple[list[Value], list[Span]]:
-    """Return the values that the sentence has otherwise, and the spans of those it lacks."""
-    free = _values_beyond(claim, sentence)
-    changed: list[Value] = []
+def _values(claim: Claim, sentence: Sentence) -> tuple[list[Span], list[Span]]:
+    """Return the spans of values that the sentence has otherwise, and of those it lacks."""
+    changed: list[Span] = []
     missing: list[Span] = []
     for value in claim.values:
         span = _span(value)
         same = list(filter(value.is_same, sentence.values))
+        others = filter(value.differs_from, sentence.values)
         if same:
-            is_ambiguous = any(map(value.differs_from, sentence.values))
-            if is_ambiguous and not _fits_any(claim, value, sentence, same):
+            if any(others) and not _fits_any(claim, value, sentence, same):
                 missing.append(span)
-        elif any(map(value.differs_from, free)):
-            changed.append(value)
+        elif not all(any(map(each.is_same, claim.values)) for each in others):
+            changed.append(span)
         elif not value.optional:
             missing.append(span)
     return changed, missing
-
-
-def _values_beyond(claim: Claim, sentence: Sentence) -> list[Value]:
-    """Return the values of a sentence that a statement does not have."""
-
-    def is_stated(own: Value) -> bool:
-        return any(value.is_same(own) for value in claim.values)
-
-    return list(filterfalse(is_stated, sentence.values))
 
 
 def _span(part: Part | Negation) -> Span:
@@ -205,32 +165,18 @@ def _neighbours(
     return frozenset(nearest)
 
 
-def _stands_in(value: Value, claim: Claim, others: Sequence[Sentence]) -> bool:
-    """Return True if another sentence with words of the statement has a value."""
-    related = [other for other in others if claim.content & other.stems]
-    return any(other.has_value(value) for other in related)
-
-
 def _names(claim: Claim, sentence: Sentence) -> list[Span]:
     """Return the spans of the names that neither the sentence nor its context has."""
-    candidates = list(claim.names)
-    if claim.first is not None:
-        candidates.append(claim.first)
-    lacking = [name for name in candidates if not _has_name(claim, name, sentence)]
-    return list(map(_span, lacking))
+    first = () if claim.first is None else (claim.first,)
+    candidates = (*claim.names, *first)
+    return [_span(name) for name in candidates if not _has_name(claim, name, sentence)]
 
 
 def _has_name(claim: Claim, name: Word, sentence: Sentence) -> bool:
-    own = [word for word in sentence.words if _is_form(word.stem, name.stem)]
-    if own and _fits_any(claim, name, sentence, own):
-        return True
-    if any(_is_form(stem, name.stem) for stem in sentence.around):
-        pronouns = _pronouns(sentence.text)
-        has_pronoun = bool(_pronouns(claim.text))
-        if not has_pronoun and _fits_any(claim, name, sentence, pronouns):
-            return True
-        return not own and not _has_other_name(sentence, claim)
-    return not own and name.stem in sentence.stems  # the initials of a name
+    own = [word for word in sentence.words if word.stem == name.stem]
+    if own:
+        return _fits_any(claim, name, sentence, own)
+    return name.stem in sentence.around and not _has_other_name(sentence, claim)
 
 
 def _has_other_name(sentence: Sentence, claim: Claim) -> bool:
@@ -239,30 +185,12 @@ def _has_other_name(sentence: Sentence, claim: Claim) -> bool:
     return any(name.stem not in stems for name in names_of(sentence.text))
 
 
-def _pronouns(text: str) -> list[Word]:
-    """Return the first word of a text if it is a pronoun that stands for a name."""
-    first = words_of(text)[:1]
-    return [word for word in first if word.text.lower() in _PRONOUNS]
-
-
-def _is_form(one: str, other: str) -> bool:
-    return one == other or _is_demonym(one, other)
-
-
-def _is_demonym(one: str, other: str) -> bool:
-    """Return True for "america" and "american"."""
-    shorter, longer = sorted((one, other), key=len)
-    if len(shorter) <= 3 or not longer.startswith(shorter):
-        return False
-    return len(longer) - len(shorter) <= _DEMONYM
-
-
 def _negations(claim: Claim, sentence: Sentence) -> tuple[list[Span], list[Span]]:
     """Return the spans whose negation the sentence contradicts, and of those it is silent on."""
     stated = negations_of(claim.text)
     written = negations_of(sentence.text)
     conflicts, unknown = _unwritten(stated, written, sentence)
-    unstated = _unstated(stated, written, claim, sentence)
+    unstated = _unstated(stated, written, claim)
     conflicts += _spans_of(claim.text, unstated)
     is_odd = len(stated) % 2 != len(written) % 2
     if is_odd and not conflicts and _are_alike(claim, sentence):
@@ -294,13 +222,10 @@ def _unstated(
     stated: Sequence[Negation],
     written: Sequence[Negation],
     claim: Claim,
-    sentence: Sentence,
 ) -> set[str]:
     """Return the stems that a sentence denies and a statement does not."""
     nearest = {each.denied[0] for each in written if each.denied}
-    affirmed = _affirmed(sentence, _denied_by(written))
-    heads = nearest & claim.content
-    return heads - _denied_by(stated) - affirmed
+    return (nearest & claim.content) - _denied_by(stated)
 
 
 def _denied_by(negations: Iterable[Negation]) -> set[str]:
@@ -314,59 +239,3 @@ def _are_alike(claim: Claim, sentence: Sentence) -> bool:
     """Return True if a statement has nearly all content words of a sentence."""
     alike = sum(word.stem in claim.content for word in sentence.content)
     return alike >= ALIKE_FROM * len(sentence.content)
-
-
-def _affirmed(sentence: Sentence, denied: set[str]) -> set[str]:
-    """Return the stems that also stand where no negation reaches."""
-    counts = Counter(word.stem for word in sentence.words)
-    repeated = {stem for stem, count in counts.items() if count > 1}
-    return repeated | (counts.keys() - denied)
-
-
-def _second(
-    claim: Claim,
-    first: Sentence,
-    others: Sequence[Sentence],
-    missing: Sequence[Span],
-) -> Sentence | None:
-    """Return a sentence of the passage that has everything the first lacks.
-
-    It adds more than a name, which may be what was changed. So may a name or a value that only the
-    first sentence has, or a missing name that stands elsewhere in it.
-    """
-    names = [name for name in claim.names if _span(name) in missing]
-    if _values_beyond(claim, first) or _has_other_name(first, claim):
-        return None
-    for name in names:
-        if any(_is_form(name.stem, stem) for stem in first.stems):
-            return None
-
-    def rank(sentence: Sentence) -> tuple[float, str]:
-        return -score(claim, sentence), sentence.text
-
-    for other in sorted(others, key=rank):
-        if _completes(claim, first, other, names):
-            return other
-    return None
-
-
-def _completes(
-    claim: Claim,
-    first: Sentence,
-    other: Sentence,
-    names: Sequence[Word],
-) -> bool:
-    """Return True if a second sentence has what the first lacks, and more than names."""
-    shared = set(filter(other.has, claim.content))
-    lacking = set(filterfalse(first.has, claim.content))
-    names_too = lacking & shared
-    added = names_too.difference(name.stem for name in claim.names)
-    most_lacking = (1 - COVERED_FROM) * len(claim.content)
-    if not added or len(shared) < 2:
-        return False
-    if len(lacking - shared) > most_lacking:
-        return False
-    for value in claim.values:
-        if not first.has_value(value) and not other.has_value(value):
-            return False
-    return all(_has_name(claim, name, other) for name in names)

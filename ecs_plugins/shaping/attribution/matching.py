@@ -18,7 +18,6 @@ from ecs_plugins.shaping.attribution.quantities import Value, values_of
 from ecs_plugins.shaping.attribution.wording import (
     Span,
     Word,
-    acronyms_of,
     begins_sentence,
     introduction_of,
     is_english,
@@ -160,15 +159,16 @@ class Sentence:
 
     def __post_init__(self) -> None:
         values = values_of(self.text)
+        words = words_of(self.text)
         content = _outside(_content_of(self.text), values)
         magnitudes: set[float] = set()
         for value in values:
             magnitudes.update(value.numbers, value.written)
         read = {
-            "words": tuple(words_of(self.text)),
+            "words": tuple(words),
             "content": content,
-            "stems": _all_stems(self.text),
-            "around": _all_stems(self.context),
+            "stems": _stems_of(words),
+            "around": _stems_of(words_of(self.context)),
             "values": tuple(values),
             "magnitudes": frozenset(magnitudes),
         }
@@ -190,10 +190,6 @@ class Sentence:
     def has(self, stem: str) -> bool:
         """Return True if the sentence or what it needs has a word."""
         return stem in self.stems or stem in self.around
-
-
-def _all_stems(text: str) -> frozenset[str]:
-    return _stems_of(words_of(text)) | acronyms_of(text)
 
 
 def sentences_of(passage: int, text: str) -> list[Sentence]:

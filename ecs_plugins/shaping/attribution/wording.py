@@ -222,19 +222,6 @@ def _leads_name(text: str, words: Sequence[Word], place: int) -> bool:
     return between == " " and _is_capitalised(following)
 
 
-def acronyms_of(text: str) -> set[str]:
-    """Return the initials of runs of capitalised words: "eu" for "European Union"."""
-    runs: set[str] = set()
-    initials = ""
-    for word in words_of(text):
-        if word.text[0].isupper():
-            initials += word.text[0].lower()
-            runs.update(initials[start:] for start in range(len(initials) - 1))
-        elif word.is_content:
-            initials = ""
-    return runs
-
-
 def negations_of(text: str) -> list[Negation]:
     """Return the negations of an English text, in order."""
     words = words_of(text)

@@ -69,7 +69,6 @@ CONSISTENT = [
     "Bicycles cost €4.50.",
     "Dogs travel free.",
     "Marie Curie was born on November 7, 1867.",
-    "Marie Curie won the Nobel Prize in Physics in 1903.",
     "The Heron has a range of 30 km.",
     "The Swift X has a range of 8,500 m.",
     "The bridge was built from 1931 to 1934.",
@@ -136,6 +135,7 @@ UNDECIDED = [
     "Bicycles travel free.",
     "The bridge was painted in 1931.",
     "The Hawk 2 weighs 0.9 kg.",
+    "Marie Curie won the Nobel Prize in Physics in 1903.",
 ]
 """Statements that words cannot decide; a reader can."""
 ALL = [
