@@ -16,7 +16,6 @@ from itertools import combinations
 
 from ecs_plugins.frontier import EfficiencyFrontier, Router, RouterConfig, StrategyPoint
 from ecs_plugins.frontier.cost import Usage
-from ecs_plugins.frontier.decision import OnlinePolicy
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -82,12 +81,12 @@ def _times(rng: random.Random, life: float) -> Iterator[float]:
         yield now
 
 
-def play(game: Game, *, policy: OnlinePolicy | None = None) -> float:
+def play(game: Game) -> float:
     """Return the highest cost over the optimum, wherever an adversary may stop."""
-    return max(_played(game, policy))
+    return max(_played(game))
 
 
-def _played(game: Game, policy: OnlinePolicy | None) -> list[float]:
+def _played(game: Game) -> list[float]:
     """Route and pay every query, and return the cost over the optimum after each."""
     now = [0.0]
     paid = 0.0
@@ -95,7 +94,7 @@ def _played(game: Game, policy: OnlinePolicy | None) -> list[float]:
     prices = game.frontier.prices.answer
     alive: dict[str, float] = {}
     with ReuseLedger(":memory:", clock=lambda: now[0]) as ledger:
-        router = Router(game.frontier, RouterConfig(target_f1=TARGET, policy=policy), ledger=ledger)
+        router = Router(game.frontier, RouterConfig(target_f1=TARGET), ledger=ledger)
         for index, now[0] in enumerate(game.times):
             decision = router.route(context_id="context")
             usage = decision.point.usage
@@ -133,9 +132,9 @@ def often_lapsing() -> Iterator[Game]:
             yield Game(frontier, times, price.cache_seconds)
 
 
-def final_ratio(game: Game, *, policy: OnlinePolicy | None = None) -> float:
+def final_ratio(game: Game) -> float:
     """Return the cost over the optimum at the end of a game."""
-    return _played(game, policy)[-1]
+    return _played(game)[-1]
 
 
 def optimum(frontier: EfficiencyFrontier, runs: Mapping[int, int]) -> float:

@@ -9,7 +9,7 @@ from benchmarks.deployment.simulation import REUSE_KINDS, reuse_counts, simulate
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import StrategyPoint
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.online import decide_online
+from ecs_plugins.frontier.rental import decide_online
 
 
 def hand_points():
@@ -69,8 +69,7 @@ def test_a_month_is_routed_within_the_bound_and_as_it_is_replayed(kind):
 
 
 def test_a_context_that_outlives_its_cache_entry_costs_a_tenth_more_at_most():
-    for policy in (None, "deterministic"):
-        assert max(final_ratio(game, policy=policy) for game in often_lapsing()) <= 1.1
+    assert max(final_ratio(game) for game in often_lapsing()) <= 1.1
 
 
 @pytest.mark.parametrize("counts", [[], [3, 0]])

@@ -296,7 +296,7 @@ class RouterConfig(Config):
         policy: The rule where nobody gives N. None expects as many queries as contexts usually
             get, and as many more as have come. ``"deterministic"`` rents or buys, for a target F1:
             it never costs more than its bound times the optimum, and more than the other rule in
-            most traffic.
+            most traffic. Where a prompt cache lapses no bound holds, and the other rule decides.
         cautious: Whether the lower end of its interval counts as the F1 of a strategy.
         max_seconds: Limit of the measured p95 latency.
     """

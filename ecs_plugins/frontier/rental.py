@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from ecs_plugins.frontier.cost import PointKey, StrategyPoint
+from ecs_plugins.frontier.decision import Objective, RoutingDecision, Terms, amount, due_of
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.hull import upper_envelope
 
 Slope = tuple[float, float]
@@ -176,3 +179,76 @@ def _within(lines: list[Slope], ratio: float, fixed: float, rate: float) -> tupl
     if math.isinf(high):
         return first, high
     return first, math.floor(high * (1 + _ROUNDING))
+
+
+# Deciding.
+
+
+def decide_online(
+    frontier: EfficiencyFrontier,
+    target_f1: float,
+    query: int,
+    *,
+    prepared: Iterable[PointKey] | Mapping[PointKey, float] = (),
+    free: Iterable[PointKey] = (),
+    max_seconds: float | None = None,
+) -> RoutingDecision:
+    """Rent or buy among the points `EfficiencyFrontier.reaching` a target, where nothing lapses.
+
+    Args:
+        frontier: The measured points.
+        target_f1: The F1 to reach.
+        query: Number of the query in the game of its context; the first is 1.
+        prepared: Points prepared for the context, as in `EfficiencyFrontier.decide`. One of them
+            is used where the choice of the plan costs no less per query.
+        free: Points that were prepared before the first query: the optimum has them too.
+        max_seconds: As in `EfficiencyFrontier.decide`.
+    """
+    given = frozenset(free)
+    due = {**dict.fromkeys(given, 0.0), **due_of(prepared)}
+    able = frontier.reaching(target_f1, max_seconds)
+    slopes = tuple((0.0 if p.key in given else p.stage1, p.stage2) for p in able)
+    plan = plan_rental(slopes)
+    place = plan.at(query)
+    chosen = able[plan.choices[place]]
+    reason = f"{chosen.label} from this query on, however many follow"
+    for start, choice in zip(plan.starts[place + 1 :], plan.choices[place + 1 :], strict=True):
+        following = able[choice]
+        less = chosen.stage2 - following.stage2
+        if less > 0:
+            reason = (
+                f"{chosen.label} for {start - query} queries yet, then {following.label}, whose "
+                f"preparation costs {amount(following.stage1, frontier.unit)} and which costs "
+                f"{amount(less, frontier.unit)} less per query"
+            )
+            break
+    ready = [point for point in able if due.get(point.key) == 0]
+    best = min(ready, key=lambda point: point.stage2, default=chosen)
+    if best.stage2 <= chosen.stage2 and best is not chosen:
+        chosen = best
+        reason = f"{best.label} from this query on, however many follow"
+    return frontier.decided(
+        chosen,
+        Objective.TARGET_F1,
+        target_f1,
+        Terms(float(query), float(query), due),
+        note=f"query {query} of this context: {reason}. Never more than {plan.bound:.2f} times the "
+        "optimum for its queries at this target, however many queries come",
+        max_seconds=max_seconds,
+    )
+
+
+def game_of(points: Iterable[StrategyPoint], usual: float | None, target: float) -> str:
+    """Return the name of the game of a target; empty for the ``usual`` target.
+
+    Targets that the same points reach are one game.
+    """
+    levels = sorted(point.f1 for point in points)
+    lowest = _lowest_reaching(levels, target)
+    if usual is not None and lowest == _lowest_reaching(levels, usual):
+        return ""
+    return f"F1 {lowest:.6g}"
+
+
+def _lowest_reaching(rising: Sequence[float], target: float) -> float:
+    return next((level for level in rising if level >= target), target)

@@ -25,13 +25,7 @@ from ecs_plugins.frontier.decision import (
     objectives,
 )
 from ecs_plugins.frontier.envelope import EfficiencyFrontier, cautious_frontier
-from ecs_plugins.frontier.online import Position, decide_online, game_of
-from ecs_plugins.frontier.preparations import (
-    Lifetimes,
-    has_failed,
-    newly_prepared,
-    prepared_by,
-)
+from ecs_plugins.frontier.rental import decide_online, game_of
 from ecs_plugins.frontier.reuse import (
     Count,
     Lease,
@@ -40,9 +34,13 @@ from ecs_plugins.frontier.reuse import (
     check_namespace,
 )
 from ecs_plugins.frontier.settlement import (
+    Lifetimes,
     Settlement,
     Spent,
     bookings_of,
+    has_failed,
+    newly_prepared,
+    prepared_by,
     settled,
     spent_of,
 )
@@ -57,13 +55,13 @@ class _Known(NamedTuple):
     """Facts of the ledger at a query.
 
     Attributes:
-        at: Place of the query in its game.
+        seen: Queries of its game so far, this one included.
         more: Queries that are expected to follow, in all and before a cache lapses.
         due: Cost of stage 1 that is due, of prepared points.
         free: Points that were prepared before the first query.
     """
 
-    at: Position
+    seen: int
     more: tuple[float, float]
     due: Mapping[PointKey, float]
     free: frozenset[PointKey]
@@ -238,8 +236,7 @@ class Router:
                 free.add(key)
         more = _expected(count.queries, count.usual)
         more_run = min(more, _expected(count.run, count.usual_run))
-        at = Position(count.queries, count.run)
-        return _Known(at, (more, more_run), due, frozenset(free))
+        return _Known(count.queries, (more, more_run), due, frozenset(free))
 
     def _by_ledger(
         self, asked: Mapping[str, Any], known: _Known, given: float | None
@@ -248,19 +245,19 @@ class Router:
         frontier = self._judged
         if given is not None:
             return frontier.decide(reuse=given, prepared=known.due, **asked)
-        seen = known.at.seen
         target = asked.get("target_f1")
-        if self.config.policy is not None and target is not None:
+        # Where an entry of a cache lapses, no bound holds.
+        if self.config.policy is not None and target is not None and not frontier.lapsing:
             return decide_online(
                 frontier,
                 target,
-                known.at,
+                known.seen,
                 prepared=known.due,
                 free=known.free,
                 max_seconds=self.config.max_seconds,
             )
         more, more_run = known.more
-        note = f"N = {1 + more:.1f}: query {seen} of this context, {more:.1f} more expected"
+        note = f"N = {1 + more:.1f}: query {known.seen} of this context, {more:.1f} more expected"
         if self._lifetimes.cache_seconds is not None:
             note += f", {more_run:.1f} of them before a prompt cache lapses"
         decision = frontier.decide(reuse=1 + more, run=1 + more_run, prepared=known.due, **asked)

@@ -12,7 +12,7 @@ from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import Document as LlamaDocument
 
 from ecs_plugins.frontier import EfficiencyFrontier, ReuseLedger, StrategyPoint
-from ecs_plugins.frontier.identity import fingerprint
+from ecs_plugins.frontier.chains import fingerprint
 from ecs_plugins.langchain import FrontierRouter, RoutedChain
 from ecs_plugins.llama_index import FrontierQuery, FrontierQueryEngine, FrontierSelector
 

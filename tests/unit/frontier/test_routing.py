@@ -10,8 +10,8 @@ from ecs_plugins.frontier import reuse
 from ecs_plugins.frontier.cost import StrategyPoint, Usage
 from ecs_plugins.frontier.decision import RouterConfig, UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.online import decide_online
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
+from ecs_plugins.frontier.rental import decide_online
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.routing import Router
 from ecs_plugins.frontier.usage import reported_usage
