@@ -31,6 +31,7 @@ GROUPS = {
         "ecs_plugins.langchain.EntropicMemoryMiddleware",
         "ecs_plugins.langchain.EntropicMemoryRetriever",
         "ecs_plugins.integrations.recall.RecallOptions",
+        "ecs_plugins.langchain.EntropicChatMessageHistory",
         "ecs_plugins.langchain.FrontierRouter",
         "ecs_plugins.langchain.RoutedChain",
         "ecs_plugins.langgraph.EntropicStore",

@@ -2,6 +2,7 @@ from .chains import RoutedChain as RoutedChain
 from .citations import ECSCitations as ECSCitations
 from .compressor import ECSDocumentCompressor as ECSDocumentCompressor
 from .context_middleware import ECSContextMiddleware as ECSContextMiddleware
+from .history import EntropicChatMessageHistory as EntropicChatMessageHistory
 from .memory_middleware import ChatModelJudge as ChatModelJudge
 from .memory_middleware import EntropicMemoryMiddleware as EntropicMemoryMiddleware
 from .memory_tool import create_memory_tool as create_memory_tool

@@ -25,17 +25,19 @@ from ecs_plugins.integrations.recall import (
     fitted_block,
     recall,
 )
+from ecs_plugins.integrations.sessions import SESSION, Session, known_path, memory_of
 from ecs_plugins.llama_index.messages import (
     all_text,
     is_user,
+    log_entry,
     remembered,
     speaker_metadata,
     text_of,
+    to_message,
     visible_texts,
     with_note,
     without_marks_in,
 )
-from ecs_plugins.llama_index.sessions import SESSION, Session, known_path, memory_of, to_message
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.outdating import ChatModelJudge as ChatModelJudge
 from ecs_plugins.memory.records import ErasureReceipt
@@ -137,7 +139,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
 
     @property
     def _session(self) -> Session:
-        return Session(self.memory, self.namespace, self.session_id)
+        return Session(self.memory, self.namespace, self.session_id, "llama_index")
 
     @override
     def get(
@@ -193,7 +195,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
     def put_messages(self, messages: Sequence[ChatMessage]) -> None:
         """Log messages in order."""
         if messages:
-            self._session.append(messages)
+            self._session.append([log_entry(message) for message in messages])
 
     @override
     def set(self, messages: Sequence[ChatMessage]) -> None:
@@ -211,7 +213,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
             same += 1
         session.drop(entries[same:])
         if messages[same:]:
-            session.append(messages[same:])
+            session.append([log_entry(message) for message in messages[same:]])
 
     @override
     def reset(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from llama_index.core.base.llms.types import (
     ChatMessage,
@@ -17,6 +19,11 @@ from llama_index.core.base.llms.types import (
 from ecs_plugins.common.inert import without_marks
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.integrations.notes import without_notes
+from ecs_plugins.integrations.plain import as_json
+from ecs_plugins.integrations.sessions import Entry
+from ecs_plugins.memory.store.items import StoredItem
+
+_log = logging.getLogger(__name__)
 
 _ASSISTANT = (MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL)
 
@@ -126,3 +133,36 @@ def all_text(message: ChatMessage) -> str:
     if calls:
         parts.append(str(calls))
     return "\n".join(parts)
+
+
+def log_entry(message: ChatMessage) -> Entry:
+    """Return the entry of a message in the log of its session."""
+    role, text = remembered(message)
+    data = _data_of(message)
+    value: dict[str, Any] = {"data": data}
+    if not role or not text:
+        return Entry(value)
+    text_key, blocks = None, data["blocks"]
+    if len(blocks) == 1 and blocks[0].get("text") == text:
+        value["content"] = blocks[0].pop("text")
+        text_key = "content"
+    return Entry(value, text, role, text_key, speaker_metadata(message, role))
+
+
+def _data_of(message: ChatMessage) -> dict[str, Any]:
+    """Return the fields of a message in JSON types."""
+    try:
+        data: dict[str, Any] = as_json(message.model_dump(mode="json"))
+    except (ValueError, RecursionError):  # pydantic knows no form for something in it
+        _log.warning("only the text of a message is logged: the rest has no JSON")
+        plain = ChatMessage(role=message.role, content=text_of(message))
+        data = plain.model_dump(mode="json")
+    return data
+
+
+def to_message(item: StoredItem) -> ChatMessage:
+    """Return the message of an entry."""
+    data = item.value["data"]
+    if "content" in item.value:
+        data["blocks"][0]["text"] = item.value["content"]
+    return ChatMessage.model_validate(data)

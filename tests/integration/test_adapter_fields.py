@@ -8,6 +8,7 @@ from ecs_plugins.integrations.recall import RecallOptions
 from ecs_plugins.langchain import (
     ECSContextMiddleware,
     ECSDocumentCompressor,
+    EntropicChatMessageHistory,
     EntropicMemoryMiddleware,
     EntropicMemoryRetriever,
 )
@@ -26,7 +27,12 @@ def chat_memory(memory, **fields):
     return made
 
 
+def history(memory, session_id="s1", **fields):
+    return EntropicChatMessageHistory(memory, session_id=session_id, **fields)
+
+
 REMEMBERING = {
+    "history": history,
     "middleware": EntropicMemoryMiddleware,
     "retriever": lambda memory, **fields: EntropicMemoryRetriever(memory=memory, **fields),
     "block": lambda memory, **fields: EntropicMemoryBlock(memory=memory, **fields),
@@ -67,6 +73,7 @@ def test_an_unknown_field_is_refused_by_its_name_and_the_nearest_known_one(
         ("block", {"max_tokens": 0}),
         ("chat memory", {"token_limit": 0}),
         ("chat memory", {"session_id": ""}),
+        ("history", {"session_id": ""}),
         ("options", {"k": 0}),
         ("options", {"threshold": 1.5}),
         ("options", {"max_tokens": 0}),

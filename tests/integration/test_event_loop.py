@@ -6,7 +6,7 @@ import pytest
 from blockbuster import BlockingError, blockbuster_ctx
 from langchain.agents import create_agent
 from langchain_core.documents import Document
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.schema import NodeWithScore, TextNode
 
@@ -14,6 +14,7 @@ from ecs_plugins.common import files
 from ecs_plugins.langchain import (
     ECSContextMiddleware,
     ECSDocumentCompressor,
+    EntropicChatMessageHistory,
     EntropicMemoryMiddleware,
     EntropicMemoryRetriever,
     create_memory_tool,
@@ -31,6 +32,13 @@ USER = ("u1",)
 def strict():
     with blockbuster_ctx("ecs_plugins") as detector:
         yield detector
+
+
+async def test_a_history(strict, memory):
+    history = EntropicChatMessageHistory(memory, USER, "s")
+    await history.aadd_messages([HumanMessage(FACT), AIMessage("Noted.")])
+    assert len(await history.aget_messages()) == 2
+    await history.aclear()
 
 
 async def test_a_blocking_call_is_noticed(strict):

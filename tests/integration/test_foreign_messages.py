@@ -8,8 +8,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 from langchain.agents import create_agent
+from langchain_core.documents import Document
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from llama_index.core.base.llms.types import (
     ChatMessage,
     TextBlock,
@@ -20,7 +21,7 @@ from llama_index.core.base.llms.types import (
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.plain import as_json
 from ecs_plugins.integrations.recall import RecallOptions, recall
-from ecs_plugins.langchain import EntropicMemoryMiddleware
+from ecs_plugins.langchain import EntropicChatMessageHistory, EntropicMemoryMiddleware
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
@@ -59,6 +60,42 @@ def test_an_object_without_json_becomes_its_name():
 
 LOOP: dict = {}
 LOOP["self"] = LOOP
+LOGPROBS = [{"logprob": -math.inf}]
+BLOCKS = [
+    {"type": "text", "text": "kept"},
+    {"type": "custom", "data": {1, 2}},
+]
+DATED = Document("d", metadata={"when": DAY})
+ODD = [
+    AIMessage("kept", response_metadata={"logprobs": LOGPROBS}),
+    HumanMessage("kept", additional_kwargs={"when": DAY, "blob": b"\xff"}),
+    HumanMessage(BLOCKS),
+    ToolMessage("kept", tool_call_id="1", artifact=[DATED]),
+    ToolMessage("kept", tool_call_id="1", artifact=LOOP),
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
+def test_a_history_keeps_a_message_without_json(memory, odd):
+    history = EntropicChatMessageHistory(memory, USER, "s")
+    history.add_messages([HumanMessage("before"), odd])
+    first, second = history.messages
+    assert first.content == "before"
+    assert type(second) is type(odd)
+    assert "kept" in second.text
+
+
+def test_a_turn_that_is_tried_again_is_stored_once_by_the_ids_of_its_messages(memory):
+    history = EntropicChatMessageHistory(memory, USER, "s")
+    turn = [HumanMessage("ok"), AIMessage("an answer", id="run-1")]
+    history.add_messages(turn)
+    history.add_messages(turn[1:])
+    history.add_messages([AIMessage("another answer", id="run-1"), HumanMessage("ok")])
+    said = ["ok", "an answer", "another answer", "ok"]
+    assert texts_of(history.messages) == said
+    assert texts_of(memory.messages(USER)) == said
+
+
 CARRIED = [
     {"when": DAY, "odd": object(), "low": -math.inf},
     {"number": np.float32(0.5), "loop": LOOP},

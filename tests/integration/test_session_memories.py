@@ -1,4 +1,4 @@
-"""Chat memories of LlamaIndex: a whole log, a shared memory, erasure; and agents."""
+"""Session memories of both frameworks: a whole log, a shared memory, erasure; and agents."""
 
 import asyncio
 import json
@@ -6,16 +6,20 @@ import pickle
 from operator import attrgetter
 
 import pytest
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
+from langchain_core.runnables.history import RunnableWithMessageHistory
 from llama_index.core.agent.workflow import FunctionAgent, ReActAgent
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
 from llama_index.core.memory import Memory
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.langchain import EntropicChatMessageHistory
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.integration.scripted_model import FACT, QUESTION
+from tests.integration.scripted_model import FACT, QUESTION, ScriptedModel
 
 USER = ("u1",)
 
@@ -33,9 +37,57 @@ def call(name: str, **arguments) -> ChatMessage:
     return ChatMessage(role="assistant", blocks=blocks)
 
 
-class ChatMemory:
-    """Chat memory of a session, and the messages that it is told."""
+CALL = {
+    "name": "f",
+    "args": {"x": 1},
+    "id": "c",
+    "type": "tool_call",
+}
+PICTURE = [
+    {"type": "text", "text": "see"},
+    {"type": "image", "url": "http://x/y"},
+]
 
+
+class SessionMemory:
+    """Return the session memories of both frameworks."""
+
+    def say(self, log, *pairs):
+        self.put(log, self.messages(*pairs))
+
+    def texts(self, log):
+        return [self.text(message) for message in self.read(log)]
+
+
+class History(SessionMemory):
+    every_kind = (
+        SystemMessage("Be terse."),
+        HumanMessage("Hello", id="h1", name="Ada"),
+        AIMessage("", tool_calls=[CALL]),
+        ToolMessage("result", tool_call_id="c", artifact={"a": [1]}),
+        HumanMessage(PICTURE),
+        AIMessage("  padded \n", usage_metadata=None, response_metadata={"m": 1}),
+        HumanMessage(""),
+        HumanMessage("A summary.", additional_kwargs={"lc_source": "summarization"}),
+        HumanMessage("A task has ended.", additional_kwargs={"lc_source": "async_subagent"}),
+    )
+
+    def open(self, memory, session="s1", user=USER, **fields):
+        return EntropicChatMessageHistory(memory, user, session, **fields)
+
+    def messages(self, *pairs):
+        kinds = {"user": HumanMessage, "assistant": AIMessage, "system": SystemMessage}
+        return [kinds[role](text) for role, text in pairs]
+
+    put = staticmethod(EntropicChatMessageHistory.add_messages)
+    read = attrgetter("messages")
+    aput = staticmethod(EntropicChatMessageHistory.aadd_messages)
+    aread = staticmethod(EntropicChatMessageHistory.aget_messages)
+    aclear = staticmethod(EntropicChatMessageHistory.aclear)
+    text = attrgetter("text")
+
+
+class ChatMemory(SessionMemory):
     every_kind = (
         turn("Be terse.", "system"),
         turn("Hello"),
@@ -53,12 +105,6 @@ class ChatMemory:
     def messages(self, *pairs):
         return [turn(text, role) for role, text in pairs]
 
-    def say(self, log, *pairs):
-        log.put_messages(self.messages(*pairs))
-
-    def texts(self, log):
-        return [message.content for message in log.get_all()]
-
     put = staticmethod(EntropicChatMemory.put_messages)
     read = staticmethod(EntropicChatMemory.get_all)
     aput = staticmethod(EntropicChatMemory.aput_messages)
@@ -67,9 +113,9 @@ class ChatMemory:
     text = attrgetter("content")
 
 
-@pytest.fixture
-def kind():
-    return ChatMemory()
+@pytest.fixture(params=[History, ChatMemory], ids=lambda kind: kind.__name__)
+def kind(request):
+    return request.param()
 
 
 def remembered(memory) -> list[str]:
@@ -131,7 +177,8 @@ async def test_async_methods_run_off_the_event_loop(kind, memory, threads):
     assert threads == {"worker"}
 
 
-def test_nobody_waits_for_the_embedder_while_a_turn_is_stored(memory, monkeypatch):
+@pytest.mark.parametrize("kept_by", ["history", "chat memory"])
+def test_nobody_waits_for_the_embedder_while_a_turn_is_stored(memory, monkeypatch, kept_by):
     """A reply is read after its question, which is embedded with it before anything is locked."""
     embed = FakeEmbedder.embed_documents
     waiting = []
@@ -141,9 +188,14 @@ def test_nobody_waits_for_the_embedder_while_a_turn_is_stored(memory, monkeypatc
         return embed(self, texts)
 
     monkeypatch.setattr(FakeEmbedder, "embed_documents", watched)
-    chat = EntropicChatMemory.from_defaults(memory, namespace=("u1",))
-    chat.put(ChatMessage(role="user", content="Where do you live?"))
-    chat.put(ChatMessage(role="assistant", content="In Rome."))
+    asks, answers = "Where do you live?", "In Rome."
+    if kept_by == "history":
+        turn = [HumanMessage(asks), AIMessage(answers)]
+        EntropicChatMessageHistory(memory, ("u1",), "s").add_messages(turn)
+    else:
+        chat = EntropicChatMemory.from_defaults(memory, namespace=("u1",))
+        chat.put(ChatMessage(role="user", content=asks))
+        chat.put(ChatMessage(role="assistant", content=answers))
     assert waiting
     assert not any(waiting)
 
@@ -154,6 +206,39 @@ def test_half_of_a_surrogate_pair_does_not_fail_the_turn(kind, memory):
     assert kind.texts(log) == remembered(memory) == [f"{FACT} \ufffd"]
     best, *_ = memory.recall(f"{QUESTION} \ude42", namespace=USER)
     assert [best.text] == kind.texts(log)
+
+
+@pytest.mark.parametrize("templated", [True, False])
+def test_a_chain_with_history_stores_each_turn_once(memory, templated):
+    model = ScriptedModel()
+    said = (FACT, "Hello?", "Where are the bees?")
+    runnable = model
+    keys = {}
+    inputs = [[HumanMessage(text)] for text in said]
+    if templated:
+        prompt = ChatPromptTemplate([MessagesPlaceholder("history"), ("human", "{input}")])
+        runnable = prompt | model
+        keys = {"input_messages_key": "input", "history_messages_key": "history"}
+        inputs = [{"input": text} for text in said]
+    history = History()
+    chain = RunnableWithMessageHistory(
+        runnable,
+        lambda session_id: history.open(memory, session_id),
+        **keys,
+    )
+    config = {"configurable": {"session_id": "s1"}}
+    for each in inputs:
+        chain.invoke(each, config)
+    log = history.open(memory)
+    assert [message.text for message in log.messages] == [
+        FACT,
+        "Noted.",
+        "Hello?",
+        "Noted.",
+        "Where are the bees?",
+        "Noted.",
+    ]
+    assert FACT in model.prompt
 
 
 # What only LlamaIndex's chat memory does: a bounded view, agents, copies by path.
@@ -480,12 +565,15 @@ HERON = {"text": "a heron"}
 
 
 def tell_all(memory) -> None:
+    EntropicChatMessageHistory(memory, USER, "s1").add_user_message("Said in a chain.")
     log = EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="s1")
     log.put(turn("Said to an engine."))
     EntropicStore(memory).put(SESSION_SPACE, "k", HERON)
 
 
 def assert_all_told(memory) -> None:
+    history = EntropicChatMessageHistory(memory, USER, "s1")
+    assert [message.text for message in history.messages] == ["Said in a chain."]
     log = EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="s1")
     assert contents(log.get_all()) == ["Said to an engine."]
     (item,) = EntropicStore(memory).search(USER)
@@ -498,7 +586,8 @@ def test_the_log_of_a_session_is_nobody_elses(memory, tmp_path):
     tell_all(memory)
     assert_all_told(memory)
     memory.admin.export(export)
-    EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="s1").reset()
+    history = EntropicChatMessageHistory(memory, USER, "s1")
+    history.clear()
     item = EntropicStore(memory).get(SESSION_SPACE, "k")
     assert item.value == HERON
     with EntropicMemory.open(tmp_path / "copy.db", embedder=FakeEmbedder()) as copy:

@@ -14,7 +14,7 @@ from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.conformance.tenancy import TenancyConformance
 from tests.integration.scripted_model import ScriptedModel, asked
-from tests.integration.test_session_memories import ChatMemory
+from tests.integration.test_session_memories import ChatMemory, History
 from tests.unit.memory.factories import contents
 
 BOTH_ENGINES = True
@@ -61,10 +61,10 @@ class Retriever(Direct):
         return "\n".join(document.page_content for document in documents)
 
 
-class ChatMemories(Direct):
-    """Chat memories of LlamaIndex."""
+class Histories(Direct):
+    """The session memories of both frameworks."""
 
-    kind = ChatMemory()
+    kind = History()
 
     def log(self, user, session="s1"):
         space = self.space(user)
@@ -86,6 +86,18 @@ class ChatMemories(Direct):
     def forget_user(self, user):
         log = self.log(user)
         asyncio.run(self.kind.aclear(log))
+
+
+class ChatMemories(Histories):
+    kind = ChatMemory()
+
+    def recall(self, user, question):
+        texts = [super().recall(user, question)]
+        for session in ("s1", "s2"):
+            log = self.log(user, session)
+            view = log.get(question)
+            texts += map(self.kind.text, view)
+        return "\n".join(texts)
 
 
 class Middleware(Direct):
@@ -157,6 +169,7 @@ class Block(Direct):
     [
         Direct,
         Retriever,
+        Histories,
         ChatMemories,
         Middleware,
         StoreItems,

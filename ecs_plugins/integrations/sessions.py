@@ -8,20 +8,15 @@ the entry.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import uuid
 import weakref
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage
-
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.integrations.plain import as_json
-from ecs_plugins.llama_index.messages import remembered, speaker_metadata, text_of
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.items import NewItem, StoredItem
@@ -29,40 +24,59 @@ from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.storage.addresses import is_address, without_password
 
-_log = logging.getLogger(__name__)
-
 SESSION = "session"
 """Metadata key of the conversation that a message belongs to."""
 
-_KIND = "llama_index"  # of items: others do not see them
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message of a log.
+
+    Attributes:
+        value: The message in JSON types, without the text under ``text_key``.
+        text: Words to remember; empty if there are none.
+        role: Author of these words.
+        text_key: Key of the value under which exactly the text stands.
+        metadata: Metadata of the remembered message.
+    """
+
+    value: Mapping[str, Any]
+    text: str = ""
+    role: str = "user"
+    text_key: str | None = None
+    metadata: Mapping[str, object] = field(default_factory=dict)
 
 
 class Session:
-    """One conversation of a user, with its own log. All conversations share a memory."""
+    """One conversation of a user, with its own log. All conversations share a memory.
+
+    Logs of another ``kind``, such as another framework's, are not seen.
+    """
 
     def __init__(
         self,
         memory: EntropicMemory,
         namespace: Sequence[str],
         session_id: str,
+        kind: str,
     ) -> None:
         self.memory = memory
         self.namespace = checked(namespace)
         self.session_id = session_id
+        self.kind = kind
         self._log = checked((*self.namespace, session_id))
 
-    def append(self, messages: Sequence[ChatMessage]) -> None:
+    def append(self, entries: Sequence[Entry]) -> None:
         """Log messages and remember their texts, in order: all of them, or nothing."""
         items: list[NewItem] = []
         drafts: dict[int, NewMessage] = {}
-        for number, message in enumerate(messages):
-            role, text = remembered(message)
-            value, text_key = _logged(message, text)
+        for number, entry in enumerate(entries):
             key = uuid.uuid4().hex
-            items.append(NewItem(self._log, key, value, text_key=text_key, kind=_KIND))
-            if role and text:
-                metadata = {**speaker_metadata(message, role), SESSION: self.session_id}
-                drafts[number] = NewMessage(text, role, metadata)
+            value, text_key = dict(entry.value), entry.text_key
+            items.append(NewItem(self._log, key, value, text_key=text_key, kind=self.kind))
+            if entry.text:
+                metadata = {**entry.metadata, SESSION: self.session_id}
+                drafts[number] = NewMessage(entry.text, entry.role, metadata)
 
         # All that can be refused has been, before anything is written.
         def write() -> None:
@@ -75,7 +89,7 @@ class Session:
 
     def entries(self) -> list[StoredItem]:
         """Return the log, oldest entry first."""
-        with self.memory.items.view(kind=_KIND) as view:
+        with self.memory.items.view(kind=self.kind) as view:
             items = view.find(self._log)
         return [item for item in items if item.namespace == self._log]
 
@@ -94,36 +108,6 @@ class Session:
         receipt = self.memory.forget(self.namespace, filter=own)
         self.drop(self.entries())
         return receipt
-
-
-def _logged(message: ChatMessage, text: str | None) -> tuple[dict[str, Any], str | None]:
-    """Return the value of a log entry, and the key under which exactly the text stands."""
-    data = _data_of(message)
-    value: dict[str, Any] = {"data": data}
-    blocks = data["blocks"]
-    if not text or len(blocks) != 1 or blocks[0].get("text") != text:
-        return value, None
-    value["content"] = blocks[0].pop("text")
-    return value, "content"
-
-
-def _data_of(message: ChatMessage) -> dict[str, Any]:
-    """Return the fields of a message in JSON types."""
-    try:
-        data: dict[str, Any] = as_json(message.model_dump(mode="json"))
-    except (ValueError, RecursionError):  # pydantic knows no form for something in it
-        _log.warning("only the text of a message is logged: the rest has no JSON")
-        plain = ChatMessage(role=message.role, content=text_of(message))
-        data = plain.model_dump(mode="json")
-    return data
-
-
-def to_message(item: StoredItem) -> ChatMessage:
-    """Return the message of an entry."""
-    data = item.value["data"]
-    if "content" in item.value:
-        data["blocks"][0]["text"] = item.value["content"]
-    return ChatMessage.model_validate(data)
 
 
 # Memories by path, one per file and process: what is written down as a path finds the memory that
