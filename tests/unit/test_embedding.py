@@ -10,6 +10,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from llama_index.core import MockEmbedding
 
 from ecs_plugins.errors import InvalidInputError, ModelError, ModelNotFoundError
+from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking import embedder as module
 from ecs_plugins.ranking.embedder import (
     Embedder,
@@ -103,6 +104,19 @@ def test_the_default_needs_no_network_and_shows_no_bar(monkeypatch, capfd):
     module._loaded.cache_clear()
     assert SentenceTransformerEmbedder().embed_query("hello").shape == (384,)
     assert "Loading weights" not in capfd.readouterr().err
+
+
+@pytest.mark.model
+def test_opening_a_memory_loads_no_model(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("loaded the model")
+
+    monkeypatch.setattr(module, "_LOADED", {})
+    monkeypatch.setattr(module, "_LoadedModel", refuse)
+    with EntropicMemory.open(embedder=SentenceTransformerEmbedder()) as memory:
+        assert memory.embedder.dimension == 384
+        with pytest.raises(ModelError, match="loaded the model"):
+            memory.add("bees")
 
 
 def test_a_missing_default_embedder_names_the_extra(monkeypatch, tmp_path):
