@@ -36,8 +36,6 @@ SHARES: Mapping[str, float] = {
 }
 """Weight of each kind of question in the regression."""
 
-_TOP = 20
-
 
 @dataclass(frozen=True)
 class AskedQuestion:
