@@ -20,7 +20,6 @@ from ecs_plugins.common.text import as_reply, well_formed
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.admission import admit
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.index import VectorIndex, best_places
@@ -185,24 +184,28 @@ def prepared(
                 stored = known.stored
                 left = left[stored:]
         _check_room(store, space, left)
-        latest = _latest(connection, space, now)
-    ids, left, texts = _as_read(store, left, latest, now, ids, stored)
-    vectors = store.embed(texts) if texts else np.empty((0, store.dimension), dtype=np.float32)
-    left, vectors = _without_empty_replies(store, left, vectors)
+        latest = None
+        if space is not None and store.config.rule != "paper":  # which knows no replies
+            latest = next(iter(log.log(connection, space.id, now=now, limit=1)), None)
+    ids = ids or log.new_ids(len(messages))
+    if store.config.rule != "paper":
+        left = log.replies(left, ids[stored:], latest, now)
+    left, vectors = _embedded(store, left)
     return MessageBatch(ids, stored, left, vectors, request, pinned)
 
 
-def _without_empty_replies(
-    store: MemoryStore, messages: list[NewMessage], vectors: Matrix
-) -> tuple[list[NewMessage], Matrix]:
+def _embedded(store: MemoryStore, messages: list[NewMessage]) -> tuple[list[NewMessage], Matrix]:
     """Return messages and vectors; a reply that adds nothing to its question is read alone.
 
     "I don't know" hardly moves the vector of its question, an answer does.
     """
+    if not messages:
+        return messages, np.empty((0, store.dimension), dtype=np.float32)
     places = [place for place, message in enumerate(messages) if message.asked]
-    if not places:
-        return messages, vectors
-    questions = store.embed([messages[place].asked for place in places])
+    texts = [as_reply(message.text, message.asked) for message in messages]
+    texts += [messages[place].asked for place in places]
+    every = store.embed(texts)
+    vectors, questions = every[: len(messages)], every[len(messages) :]
     cosines = np.sum(vectors[places] * questions, axis=1)
     added = (1.0 - cosines) / (1.0 - store.scale.mean)
     empty = [place for place, share in zip(places, added, strict=True) if share < _ADDS]
@@ -213,33 +216,6 @@ def _without_empty_replies(
         for place in empty:
             messages[place] = replace(messages[place], asked="", asker=None)
     return messages, vectors
-
-
-def _latest(connection: Connection, space: Space | None, now: float) -> Memory | None:
-    """Return the latest message of a namespace, if there is one."""
-    if space is None:
-        return None
-    last = log.log(connection, space.id, now=now, limit=1)
-    return last[0] if last else None
-
-
-def _as_read(
-    store: MemoryStore,
-    messages: Sequence[NewMessage],
-    latest: Memory | None,
-    now: float,
-    ids: list[str] | None = None,
-    stored: int = 0,
-) -> tuple[list[str], list[NewMessage], list[str]]:
-    """Return ids, messages with the questions that they reply to, and their texts for reading.
-
-    The paper's rule knows no replies. The messages are those behind the first ``stored`` ids.
-    """
-    names = ids or log.new_ids(stored + len(messages))
-    read = [*messages]
-    if store.config.rule != "paper":
-        read = log.replies(messages, names[stored:], latest, now)
-    return names, read, [as_reply(message.text, message.asked) for message in read]
 
 
 class _ErasedQuestionError(Exception):

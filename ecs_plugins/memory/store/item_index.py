@@ -118,7 +118,7 @@ class ItemIndex:
         *,
         count: int,
         allowed: Rows | None,
-    ) -> JudgedRows | None:
+    ) -> JudgedRows:
         """Judge rows by a question; see `judge`."""
         items = len(self) if allowed is None else len(allowed)
         return judge(self.rows, question, vector, scale, count=count, allowed=allowed, items=items)

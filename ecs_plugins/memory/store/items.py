@@ -214,8 +214,6 @@ class ItemView:
         count = max(most, CANDIDATES)
         while True:
             judged = index.judged(question, vector, self._store.scale, count=count, allowed=allowed)
-            if judged is None:
-                return []
             hits, worst = self._hits(index, judged, most)
             if len(hits) == most and worst >= judged.rest:
                 return hits

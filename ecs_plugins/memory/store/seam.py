@@ -10,8 +10,8 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -114,6 +114,16 @@ class SpaceIndexes(ABC):
         return {}
 
 
+class Score(NamedTuple):
+    """Scores of the item of a row; see `Memory`."""
+
+    row: int
+    fit: float
+    score: float
+    similarity: float
+    coverage: float
+
+
 @dataclass(frozen=True, slots=True)
 class JudgedRows:
     """Candidates with their scores.
@@ -136,6 +146,32 @@ class JudgedRows:
     rest: float
     rest_score: float
 
+    def at_least(self, threshold: float) -> JudgedRows:
+        """Return the rows at or above a threshold, by falling fit."""
+        passing = np.flatnonzero(self.scores >= threshold)
+        best = passing[np.argsort(-self.fits[passing], kind="stable")]
+        return replace(
+            self,
+            rows=self.rows[best],
+            cosines=self.cosines[best],
+            coverage=self.coverage[best],
+            fits=self.fits[best],
+            scores=self.scores[best],
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def end_of_equals(self, stop: int) -> int:
+        """Return the place after the rows that fit as well as the one before ``stop``."""
+        last = self.fits[stop - 1 : stop]
+        return stop + int(np.count_nonzero(self.fits[stop:] == last))
+
+    def between(self, start: int, stop: int) -> list[Score]:
+        """Return the scores of some places."""
+        columns = (self.rows, self.fits, self.scores, self.cosines, self.coverage)
+        return [*map(Score, *(column[start:stop].tolist() for column in columns))]
+
 
 def judge(
     opened: SpaceIndex,
@@ -146,8 +182,8 @@ def judge(
     count: int,
     allowed: Rows | None,
     items: int,
-) -> JudgedRows | None:
-    """Return candidates with their scores; None if there are none.
+) -> JudgedRows:
+    """Return candidates with their scores.
 
     Args:
         opened: The index.
@@ -159,8 +195,6 @@ def judge(
         items: How many rows there are, or are allowed.
     """
     candidates = opened.candidates(question.content, vector, count, allowed=allowed)
-    if not len(candidates.rows):
-        return None
     # Equal vectors must tie, although products in another order may differ in the last bits.
     cosines = candidates.cosines.astype(np.float64).round(6)
     scaled = scale.to_default(cosines)

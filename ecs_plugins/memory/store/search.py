@@ -26,9 +26,9 @@ from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.outdated import outdating_ids
 from ecs_plugins.memory.store.queries import Access
-from ecs_plugins.memory.store.seam import Rows, SpaceIndex, judge
+from ecs_plugins.memory.store.seam import JudgedRows, Rows, Score, SpaceIndex, judge
 from ecs_plugins.memory.store.tiers import Origin, TierRow, origins_of_live
-from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier, Vector
+from ecs_plugins.memory.types import ColdMemory, Namespace, Tier, Vector
 from ecs_plugins.storage.base import Connection
 
 
@@ -51,54 +51,6 @@ class RecallRequest:
     at: float | None = None
     scale: Scale = DEFAULT
     hides_outdated: bool = False
-
-
-class Score(NamedTuple):
-    """Scores of the item of a row; see `Memory`."""
-
-    row: int
-    fit: float
-    score: float
-    similarity: float
-    coverage: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """Scores of rows by falling fit.
-
-    Attributes:
-        rows: Row numbers [n].
-        fits: Of each row [n], falling.
-        scores: Likewise [n].
-        similarities: Likewise [n].
-        coverage: Likewise [n].
-    """
-
-    rows: Rows
-    fits: Floats
-    scores: Floats
-    similarities: Floats
-    coverage: Floats
-
-    @classmethod
-    def of_nothing(cls) -> Ranked:
-        """Return scores of no row."""
-        nothing = np.zeros(0)
-        return cls(nothing.astype(np.int64), nothing, nothing, nothing, nothing)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def end_of_equals(self, stop: int) -> int:
-        """Return the place after the rows that fit as well as the one before ``stop``."""
-        last = self.fits[stop - 1 : stop]
-        return stop + int(np.count_nonzero(self.fits[stop:] == last))
-
-    def between(self, start: int, stop: int) -> list[Score]:
-        """Return the scores of some places."""
-        columns = (self.rows, self.fits, self.scores, self.similarities, self.coverage)
-        return [*map(Score, *(column[start:stop].tolist() for column in columns))]
 
 
 class Recalled(NamedTuple):
@@ -127,7 +79,7 @@ class Reader:
     request: RecallRequest
     _rows: dict[int, TierRow | None] = field(default_factory=dict)
 
-    def best(self, scored: Ranked) -> list[Recalled]:
+    def best(self, scored: JudgedRows) -> list[Recalled]:
         """Return the best ``k`` candidates that are wanted, best first."""
         wanted: list[Recalled] = []
         k = self.request.k
@@ -375,20 +327,18 @@ def _best(
     count = request.k if request.question is None else max(request.k, CANDIDATES)
     reader = Reader(store, connection, space, request)
     while True:
-        scored, rest, rest_score = _scored(opened, request, count, allowed, items)
+        scored = _scored(opened, request, count, allowed, items)
         best = reader.best(scored)
-        is_enough = len(best) == request.k and best[-1].score.fit >= rest
-        if is_enough or rest_score < request.threshold:
+        is_enough = len(best) == request.k and best[-1].score.fit >= scored.rest
+        if is_enough or scored.rest_score < request.threshold:
             return best
         count *= 4
 
 
 def _scored(
     opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None, items: int
-) -> tuple[Ranked, float, float]:
-    """Return candidates by falling fit, and the fit and the score that no other row exceeds.
-
-    Both are minus infinity if there is no other row.
+) -> JudgedRows:
+    """Return candidates at or above the threshold, by falling fit.
 
     Args:
         opened: The index.
@@ -398,44 +348,22 @@ def _scored(
         items: How many rows there are, or are allowed.
     """
     if request.question is None:
-        return _scored_by_cosine(opened, request, count, allowed)
-    judged = judge(
-        opened,
-        request.question,
-        request.vector,
-        request.scale,
-        count=count,
-        allowed=allowed,
-        items=items,
-    )
-    if judged is None:
-        return Ranked.of_nothing(), -math.inf, -math.inf
-    columns = (judged.rows, judged.fits, judged.scores, judged.cosines, judged.coverage)
-    return _above(Ranked(*columns), request), judged.rest, judged.rest_score
-
-
-def _scored_by_cosine(
-    opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None
-) -> tuple[Ranked, float, float]:
-    """Return candidates by falling cosine, as `_scored` does."""
-    rows, near = opened.nearest(request.vector, count, allowed=allowed)
-    cosines = near.astype(np.float64)
-    nothing = np.zeros(len(rows))
-    rest = float(near[-1]) if len(near) == count else -math.inf
-    return _above(Ranked(rows, cosines, cosines, cosines, nothing), request), rest, rest
-
-
-def _above(scored: Ranked, request: RecallRequest) -> Ranked:
-    """Return the rows at or above the threshold, by falling fit."""
-    passing = np.flatnonzero(scored.scores >= request.threshold)
-    best = passing[np.argsort(-scored.fits[passing], kind="stable")]
-    return Ranked(
-        rows=scored.rows[best],
-        fits=scored.fits[best],
-        scores=scored.scores[best],
-        similarities=scored.similarities[best],
-        coverage=scored.coverage[best],
-    )
+        rows, near = opened.nearest(request.vector, count, allowed=allowed)
+        cosines = near.astype(np.float64)
+        rest = float(near[-1]) if len(near) == count else -math.inf
+        nothing = np.zeros(len(rows))
+        judged = JudgedRows(rows, cosines, nothing, cosines, cosines, rest, rest)
+    else:
+        judged = judge(
+            opened,
+            request.question,
+            request.vector,
+            request.scale,
+            count=count,
+            allowed=allowed,
+            items=items,
+        )
+    return judged.at_least(request.threshold)
 
 
 def _matching(store: MemoryStore, connection: Connection, space: Space, condition: Filter) -> Rows:

@@ -9,13 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ecs_plugins.common.text import as_reply
 from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.integrations.recall import RecallFields, recall
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.memory.relevance import DEFAULT, encounter, read, relevance
 from ecs_plugins.memory.store import search
 from ecs_plugins.memory.store.embedder_record import RecordedEmbedder
-from ecs_plugins.memory.store.intake import _without_empty_replies
+from ecs_plugins.memory.store.intake import _embedded
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.ranking.coverage import CoverageIndex
@@ -497,8 +498,9 @@ def test_a_reply_that_adds_nothing_is_read_without_its_question():
     empty = np.array([0.97, 0.24], dtype=np.float32)
     telling = np.array([0.8, 0.6], dtype=np.float32)
     known = {"Where?": question, "hm": alone}
+    known |= {as_reply("hm", "Where?"): empty, as_reply("In Oslo.", "Where?"): telling}
     store = SimpleNamespace(scale=DEFAULT, embed=lambda texts: np.stack([known[t] for t in texts]))
     replies = [NewMessage(text, asked="Where?", asker="m1") for text in ("hm", "In Oslo.")]
-    read, vectors = _without_empty_replies(store, replies, np.stack([empty, telling]))
+    read, vectors = _embedded(store, replies)
     assert [(each.asked, each.asker) for each in read] == [("", None), ("Where?", "m1")]
     assert vectors.tolist() == [alone.tolist(), telling.tolist()]

@@ -19,8 +19,7 @@ from ecs_plugins.memory.store.index_postgres import ServerIndexes
 from ecs_plugins.memory.store.inspection import _is_damaged
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.memory.store.namespaces import Space
-from ecs_plugins.memory.store.seam import Candidates, judge
-from ecs_plugins.memory.store.search import Ranked
+from ecs_plugins.memory.store.seam import Candidates, JudgedRows, judge
 from ecs_plugins.memory.store.values import pack, packed, packed_half, unpack
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.sqlite import Database
@@ -104,7 +103,7 @@ def test_half_the_precision_takes_half_the_bytes_and_keeps_the_direction():
 @pytest.mark.parametrize(("stop", "end"), [(1, 1), (2, 4), (3, 4), (4, 4), (5, 5)])
 def test_equals_are_read_together_and_nothing_behind_them(stop, end):
     scores = np.array([0.9, 0.5, 0.5, 0.5, 0.1])
-    ranked = Ranked(np.arange(5), scores, scores, scores, scores)
+    ranked = JudgedRows(np.arange(5), scores, scores, scores, scores, 0.0, 0.0)
     assert ranked.end_of_equals(stop) == end
 
 
