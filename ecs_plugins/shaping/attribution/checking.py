@@ -110,10 +110,9 @@ def _fits_any(
     found: Iterable[Part],
 ) -> bool:
     """Return True if a value or a name has a neighbour in common in both texts."""
-    run = _run_around(claim, part)
-    here = _neighbours(claim.text, claim.words, part, run)
+    here = _neighbours(claim.text, claim.words, part)
     for own in found:
-        there = _neighbours(sentence.text, sentence.content, own, run)
+        there = _neighbours(sentence.text, sentence.content, own)
         if not here or not there:
             return True
         if here & there:
@@ -121,48 +120,15 @@ def _fits_any(
     return False
 
 
-def _run_around(claim: Claim, part: Part) -> frozenset[str]:
-    """Return the stems of the names that stand together with one."""
-    run: list[Word] = []
-    for name in claim.names:
-        is_apart = bool(run) and name.start > run[-1].end + 1
-        if is_apart and run[-1].end >= part.end:
-            break
-        if is_apart:
-            run = []
-        run.append(name)
-    if not run:
-        return frozenset()
-    is_around = run[0].start <= part.start and part.end <= run[-1].end
-    return frozenset(name.stem for name in run if is_around)
-
-
-def _neighbours(
-    text: str,
-    words: Sequence[Word],
-    part: Part,
-    run: frozenset[str],
-) -> frozenset[str]:
-    """Return the stems of the content words next to a part, without those of its own run.
-
-    They stand in the same part of a sentence that a semicolon divides.
-    """
+def _neighbours(text: str, words: Sequence[Word], part: Part) -> frozenset[str]:
+    """Return the stems of the nearest content words of the same clause."""
     first = text.rfind(";", 0, part.start)
     last = text.find(";", part.end)
     if last < 0:
         last = len(text)
-    before: list[str] = []
-    after: list[str] = []
-    for word in words:
-        is_near = first < word.start < last
-        if word.stem in run or not is_near:
-            continue
-        if word.end <= part.start:
-            before.append(word.stem)
-        if word.start >= part.end:
-            after.append(word.stem)
-    nearest = before[-NEIGHBOURS:] + after[:NEIGHBOURS]
-    return frozenset(nearest)
+    before = [word.stem for word in words if first < word.start and word.end <= part.start]
+    after = [word.stem for word in words if part.end <= word.start < last]
+    return frozenset(before[-NEIGHBOURS:] + after[:NEIGHBOURS])
 
 
 def _names(claim: Claim, sentence: Sentence) -> list[Span]:
