@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import BeforeValidator, Field
+from typing_extensions import override
 
 from ecs_plugins import __version__
 from ecs_plugins.common.aio import run_memory
@@ -84,6 +85,18 @@ class MemoryServer(MCPServer):
 
     memory: EntropicMemory
 
+    @override
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context | None = None
+    ) -> Any:
+        """Call a tool; its failure is kept for the metrics."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except Exception as error:
+            if context is not None:
+                _state(context)["error"] = _reason(error)
+            raise
+
     def is_ready(self) -> bool:
         """Return True if the memory can be read and has room."""
         path = Path(self.memory.path)
@@ -137,12 +150,20 @@ def _in_words(tool: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[An
         try:
             return await tool(*args, **kwargs)
         except EcsPluginsError as error:
-            for context in (*args, *kwargs.values()):
-                if isinstance(context, Context):
-                    _state(context)["error"] = error  # for the metrics
             raise ToolError(str(error)) from error
 
     return call
+
+
+def _reason(error: Exception) -> EcsPluginsError:
+    """Return the error of this package that a tool's failure counts as."""
+    root: BaseException = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    if isinstance(root, EcsPluginsError):
+        return root
+    is_foreseen = isinstance(error, ToolError) and not isinstance(error, UnexpectedToolError)
+    return InvalidInputError(str(root)) if is_foreseen else EcsPluginsError(str(root))
 
 
 def _state(context: Context) -> dict[str, Any]:

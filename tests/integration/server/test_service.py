@@ -280,7 +280,17 @@ async def test_whoever_waits_is_refused_when_turns_are_closed():
 # What an operator sees
 
 
-async def test_a_failing_tool_counts_under_its_own_status_and_the_server_is_not_ready():
+@pytest.mark.parametrize(
+    ("tool", "arguments", "status", "kind", "ready"),
+    [
+        ("remember", {"text": "x y z"}, 507, "StorageError", 503),
+        ("remember", {"text": 5}, 422, "InvalidInputError", 200),
+        ("forget", {"id": "no such id"}, 422, "InvalidInputError", 200),
+        ("no_such_tool", {}, 422, "InvalidInputError", 200),
+        ("shape", {"question": "q", "passages": ["a"]}, 500, "EcsPluginsError", 200),
+    ],
+)
+async def test_a_failing_tool_counts_under_its_own_status(tool, arguments, status, kind, ready):
     memory = EntropicMemory.open(":memory:", embedder=FakeEmbedder(8))
 
     async def full(*_args, **_keywords):
@@ -292,7 +302,7 @@ async def test_a_failing_tool_counts_under_its_own_status_and_the_server_is_not_
         "jsonrpc": "2.0",
         "id": 1,
         "method": "tools/call",
-        "params": {"name": "remember", "arguments": {"text": "x y z"}},
+        "params": {"name": tool, "arguments": arguments},
     }
     headers = {"Accept": "application/json, text/event-stream"}
     transport = httpx.ASGITransport(application)
@@ -304,10 +314,10 @@ async def test_a_failing_tool_counts_under_its_own_status_and_the_server_is_not_
         answer = await client.post("/mcp", headers=headers, json=call)
         shown = (await client.get("/metrics")).text
         assert answer.status_code == 200
-        assert 'ecs_mcp_requests_total{status="507"} 1.0' in shown
-        assert 'ecs_mcp_errors_total{kind="StorageError"} 1.0' in shown
+        assert f'ecs_mcp_requests_total{{status="{status}"}} 1.0' in shown
+        assert f'ecs_mcp_errors_total{{kind="{kind}"}} 1.0' in shown
         assert 'le="120.0"' in shown
-        assert (await client.get("/ready")).status_code == 503
+        assert (await client.get("/ready")).status_code == ready
 
 
 async def test_a_closed_memory_is_not_ready():
