@@ -17,13 +17,14 @@ HELP = """Record likelihoods, fit the weights and the probability, and compare w
     --data hotpotqa=hotpot.json --data musique=musique.json --data locomo=locomo.json \\
     --out ecs_plugins/ranking/learned.json
 
-help and chats, the project's own, always count. Learned are the numbers from sets whose licence
+help, chats and groups, the project's own, always count. Learned are the numbers from sets whose licence
 allows it, never from faq and locomo. What the journal holds is not computed again; --minutes
 bounds the recording.
 """
 LICENCES = {
     "help": "the project's own",
     "chats": "the project's own",
+    "groups": "the project's own",
     "mtrag": "Apache-2.0",
     "squad": "CC BY-SA 4.0",
     "hotpotqa": "CC BY-SA 4.0",
@@ -49,7 +50,8 @@ def fusion(
     from benchmarks.evidence.questions import EvidenceQuestion, sample
 
     questions: dict[str, list[EvidenceQuestion]] = {}
-    for name, path in [*(each.split("=", 1) for each in data or ()), ("help", ""), ("chats", "")]:
+    own = [(name, "") for name in ("help", "chats", "groups")]
+    for name, path in [*(each.split("=", 1) for each in data or ()), *own]:
         if name in READERS:
             found = read_own_words(name, Path(path) if path else None)
         else:

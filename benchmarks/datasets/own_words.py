@@ -5,7 +5,8 @@
 | faq | the first answer of every thread | the thread that a question paraphrases |
 | mtrag | passages that any task of a collection needs | passages that the task needs |
 | help | the answers of `help_centre.json` | the answer that a question was written for |
-| chats | turns of all its conversations | the turn that answers |
+| chats | turns of all its conversations of two | the turn that answers |
+| groups | turns of `group_chats.json`, several people over weeks | the turn that answers |
 
 Of MTRAG only tasks that are no follow-up and have a relevant passage count.
 """
@@ -28,12 +29,14 @@ ANSWER_CHARACTERS = 600
 
 
 def read_own_words(name: str, path: Path | None = None) -> list[EvidenceQuestion]:
-    """Read a data set of `READERS`; ``help`` and ``chats`` need no path.
+    """Read a data set of `READERS`; ``help``, ``chats`` and ``groups`` need no path.
 
     Raises:
         InvalidInputError: The file is not of this data set.
     """
-    own = resources.files("benchmarks.datasets").joinpath("help_centre.json")
+    own = resources.files("benchmarks.datasets").joinpath(
+        "group_chats.json" if name == "groups" else "help_centre.json"
+    )
     text = own.read_text("utf-8") if path is None else path.read_text("utf-8")
     try:
         return list(READERS[name](json.loads(text)))
@@ -96,4 +99,5 @@ READERS: Mapping[str, Callable[[Any], Iterator[EvidenceQuestion]]] = {
     "mtrag": _mtrag,
     "help": _help,
     "chats": _chats,
+    "groups": _chats,
 }

@@ -30,6 +30,7 @@ from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
 from ecs_plugins.shaping.signals.base import Signal
+from ecs_plugins.shaping.signals.combined import NoModel
 
 METADATA_KEY = "ecs"
 """The metadata key under which a kept passage carries its verdict."""
@@ -156,6 +157,12 @@ class ShapingFields(StrictFields):
                 )
         return self
 
+    def scoring_model(self) -> LanguageModel:
+        """Return the model that scores, loaded if it must be; a stand-in if none is asked."""
+        if self.model is None and self.config.signal is None:
+            return NoModel()
+        return as_model(self.model)
+
     def replies(
         self,
         items: Sequence[object],
@@ -190,7 +197,7 @@ class ShapingFields(StrictFields):
         answer = None if self.answer is None else self.answer(query)
         signal, ranker = self._parts_in_use()
         config = self.config.replace(signal=signal, ranker=ranker)
-        model = as_model(self.model)
+        model = self.scoring_model()
         about = {
             "input.value": query,
             "reranker.query": query,

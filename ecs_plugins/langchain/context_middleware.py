@@ -38,7 +38,6 @@ from ecs_plugins.langchain.tool_results import (
     texts_of,
     with_parts,
 )
-from ecs_plugins.lm.local import as_model
 from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages
 
 ToolResult = ToolMessage | Command[Any]
@@ -196,7 +195,7 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         result: ToolMessage,
     ) -> list[Part]:
         """Return the lines of a result, but none of JSON, which is not cut."""
-        count = as_model(self._compressor.model).count_tokens
+        count = self._compressor.scoring_model().count_tokens
         lines: list[Part] = []
         for number, text in enumerate(texts_of(result.content)):
             if text.strip() and not is_json(text):

@@ -28,7 +28,6 @@ from ecs_plugins.integrations.fields import (
     titles_of,
     verdict_metadata,
 )
-from ecs_plugins.lm.local import as_model
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.spans import by_handle, gaps, join_spans
 
@@ -78,7 +77,7 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
         if not nodes:
             return []
         top_n = self.config.effective_top_k or len(nodes)
-        model_name = as_model(self.model).name
+        model_name = self.scoring_model().name
         _dispatcher.event(
             ReRankStartEvent(query=query, nodes=nodes, top_n=top_n, model_name=model_name)
         )

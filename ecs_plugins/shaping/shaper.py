@@ -57,6 +57,7 @@ from ecs_plugins.shaping.reading import (
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, Verdict
 from ecs_plugins.shaping.scoring import PassageScoring
 from ecs_plugins.shaping.signals.base import ScoringTask, Signal
+from ecs_plugins.shaping.signals.combined import NoModel, RankOnly
 
 _log = logging.getLogger(__name__)
 _ALWAYS_RAISED = (InvalidInputError, ConfigurationError, MissingExtraError, ModelNotFoundError)
@@ -70,7 +71,8 @@ class ContextShaper:
     that its ranker has seen.
 
     Args:
-        model: The local language model that scores.
+        model: The local language model that scores; None with ``signal=None``, where a token is
+            taken for four bytes of text.
         config: The settings; a mapping of them does too.
         embedder: For the rankers ``"dense"`` and ``"convex"``, also those of a signal, or
             ``"multilingual"``; by default
@@ -81,20 +83,23 @@ class ContextShaper:
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: LanguageModel | None = None,
         config: ShapingConfig | Mapping[str, Any] | None = None,
         *,
         embedder: Embedder | str | None = None,
         probability: ProbabilityFit | None = None,
     ) -> None:
-        if not callable(getattr(model, "score", None)):
-            raise ConfigurationError(
-                f"a ContextShaper needs a LanguageModel such as LocalLM, got {model!r:.80}"
-            )
-        self.model = model
         self.config = ShapingConfig.from_any(config)
         self._probability = probability
         self._signal, self._ranker = make_parts(self.config, embedder)
+        if model is None and isinstance(self._signal, RankOnly):
+            model = NoModel()
+        if model is None or not callable(getattr(model, "score", None)):
+            raise ConfigurationError(
+                f"a ContextShaper needs a LanguageModel such as LocalLM, got {model!r:.80}; only "
+                "signal=None works without one"
+            )
+        self.model: LanguageModel = model
 
     def shape(
         self,

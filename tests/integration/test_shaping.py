@@ -70,6 +70,12 @@ def test_kept_passages_stay_in_their_order(kind, make, given):
     assert kind.ids(backwards) == ["id-3", "id-1"]
 
 
+def test_no_model_is_loaded_without_a_signal(kind, given, monkeypatch):
+    monkeypatch.setattr("ecs_plugins.integrations.fields.as_model", lambda _: pytest.fail("loaded"))
+    component = kind.component(signal=None, ranker="bm25", top_k=1)
+    assert len(kind.shape(component, given)) == 1
+
+
 def test_a_kept_passage_is_a_copy_with_its_index(kind, make, given):
     before = copy.deepcopy(given)
     kept = kind.shape(make(), given)

@@ -27,13 +27,20 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ecs_plugins.common.text import terms
-from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.lm.base import (
+    ChatLayout,
+    LanguageModel,
+    ScoreRequest,
+    ScoreResult,
+)
+from ecs_plugins.lm.prompts import PLAIN
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.fused import (
     Scored,
@@ -142,6 +149,25 @@ class RankFused(SignalAround):
         for index, value in zip(finite, values, strict=True):
             placed[index] = value
         return placed
+
+
+class NoModel:
+    """Stand-in for a model where none is asked: four bytes of a text count as a token."""
+
+    name = "none"
+    layout = PLAIN
+    max_tokens = 1_000_000
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Estimate the tokens of each text."""
+        sizes = [len(text.strip().encode("utf-8", "replace")) for text in texts]
+        return [math.ceil(size / 4) for size in sizes]
+
+    def score(self, *_asked: Any, **_options: Any) -> NoReturn:
+        """Refuse: there is no model."""
+        raise ConfigurationError("this needs a language model, and none was given")
+
+    generate = score
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from ecs_plugins.shaping.acceptance import Budget
 from ecs_plugins.shaping.choosing import SHORT_TOGETHER, prune
 from ecs_plugins.shaping.probability import ProbabilityFit
+from ecs_plugins.shaping.signals.combined import NoModel
+from tests.unit.shaping.outcomes import kept
 
 FILLER = "The tram was late again on that day. Soup is served at noon by the pier. "
 LONG = [f"Boat {n} lies in the harbour of Tarrow. {FILLER * 3}" for n in range(9)]
@@ -169,6 +172,18 @@ def test_without_a_signal_the_ranker_decides_and_no_model_is_asked():
     assert shaped.ranked[0].index == BM25Ranker().rank(QUERY, LONG).order[0] == 4
     assert "Boat 4 lies in the harbour of Tarrow." in shaped.text
     assert ShapingConfig.from_json(config.to_json()) == config
+
+
+def test_no_model_is_needed_without_a_signal():
+    config = ShapingConfig(signal=None, ranker="bm25", top_k=1)
+    passages = ["The tram was late.", "Anna lives in Rome."]
+    shaped = ContextShaper(config=config).shape("Where does Anna live?", passages)
+    assert (kept(shaped), shaped.model) == ([1], "none")
+    assert shaped.tokens_before == 10
+    with pytest.raises(ConfigurationError, match="signal=None"):
+        ContextShaper()
+    with pytest.raises(ConfigurationError, match="none was given"):
+        NoModel().generate([()])
 
 
 def test_without_signal_and_ranker_words_decide():
