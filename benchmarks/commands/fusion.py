@@ -17,9 +17,9 @@ HELP = """Record likelihoods, fit the weights and the probability, and compare w
     --data hotpotqa=hotpot.json --data musique=musique.json --data locomo=locomo.json \\
     --out ecs_plugins/ranking/learned.json
 
-help, chats and groups, the project's own, always count. Learned are the numbers from sets whose licence
-allows it, never from faq and locomo. What the journal holds is not computed again; --minutes
-bounds the recording.
+help, chats and groups, the project's own, always count. Learned are the numbers from sets whose
+licence allows it, never from faq and locomo. What the journal holds is not computed again;
+--minutes bounds the recording.
 """
 LICENCES = {
     "help": "the project's own",
