@@ -63,8 +63,7 @@ $(VENV)-min/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-min
 	$(VENV)-min/bin/python -m pip install -q "pip>=25.1"
 	$(VENV)-min/bin/python -m pip install -q -c constraints.txt torch
-	$(VENV)-min/bin/python -m pip install -q -e ".[all]" --group dev
-	$(VENV)-min/bin/python -m pip install -q $(call FLOORS,$(VENV)-min)
+	$(VENV)-min/bin/python -m pip install -q -e ".[all]" --group dev $(call FLOORS,$(VENV)-min)
 	@touch $@
 
 imports-min: $(VENV)-min/.installed ## Import every module with the lowest versions of the frameworks.
