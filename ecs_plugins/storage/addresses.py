@@ -21,6 +21,11 @@ _LEAST_CONNECTIONS = 2
 _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _SHORTENED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_MISTYPED = re.compile(
+    r"[^/\\]*://|\s*(?:[a-z][a-z0-9+.-]+:/|postgres\w*//|[a-z][a-z0-9+.-]*:[^/\\]*@)",
+    re.IGNORECASE,
+)
+"""Beginning of a text that is meant as an address: a path would hold its password."""
 _HOST = r"(?:\[[0-9A-Fa-f:.%]+\]|[\w.%-]*)(?::\d+)?"
 _PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^/?#@:]*)?")
 """Hosts, each with a port, and the database."""
@@ -46,6 +51,11 @@ def is_address(path: object) -> TypeGuard[str]:
         return False
     scheme = _SCHEME.match(path) if isinstance(path, str) else None
     if scheme is None:
+        if isinstance(path, str) and _MISTYPED.match(path):
+            raise ConfigurationError(
+                "a text with :// or a password is no path of a file; an address begins with "
+                "postgresql://, followed by user:password@host/database"
+            )
         return False
     if scheme[1].lower() not in _SCHEMES:
         raise ConfigurationError(

@@ -145,6 +145,7 @@ class Database(SqlDatabase):
         except BaseException:
             self.close()
             raise
+        self._keep_reserve()
 
     def _settle_file(self) -> None:
         """Make the file if there is none, and look at it before SQLite does."""
@@ -154,7 +155,6 @@ class Database(SqlDatabase):
             if places.place_of(self.path) is None:
                 with translated(self.path):
                     places.make_whole(self.path, self._schema)
-            self._keep_reserve()
         # Nobody in this process may open the file between the look and the first connection.
         with _opening:
             if not files.is_open_database(self.path):
@@ -309,7 +309,7 @@ class Database(SqlDatabase):
         return not busy
 
     def _keep_reserve(self) -> None:
-        if self._schema.has_reserve:
+        if self._schema.has_reserve and not (self.in_memory or self.read_only):
             places.keep_reserve(self.path)
 
     def make_room(self) -> None:

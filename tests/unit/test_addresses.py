@@ -26,6 +26,12 @@ def test_every_spelling_of_a_server_is_read_alike(address):
         "postgresql+asyncpg://h/db",
         "file:///agents.db",
         Path("postgresql://u:hunter2@h/db"),
+        " mysql://u:hunter2@h/db",
+        "jdbc:postgresql://u:hunter2@h/db",
+        "postgresql:/u:hunter2@h/db",
+        "postgresql//u:hunter2@h/db",
+        "mysql:u:hunter2@h/db",
+        "u:hunter2@h/db",
     ],
 )
 def test_an_address_of_another_kind_is_refused(address):
@@ -34,7 +40,9 @@ def test_an_address_of_another_kind_is_refused(address):
     assert "hunter2" not in str(refused.value)
 
 
-@pytest.mark.parametrize("path", ["agents.db", ":memory:", "C:/agents.db", Path("a:b"), "a/b://c"])
+@pytest.mark.parametrize(
+    "path", ["agents.db", ":memory:", "C:/agents.db", Path("a:b"), "a/b://c", "a:b.db"]
+)
 def test_a_path_is_no_address(path):
     assert not is_address(path)
 

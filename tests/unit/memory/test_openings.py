@@ -549,3 +549,12 @@ def test_metadata_that_is_handed_out_is_nobody_elses(path, handed_out):
         assert handed_out(memory, bob).metadata == {"tags": ["a", "b"]}
         memory.sleep(bob)
         assert handed_out(memory, ada).metadata == {"tags": ["a", "b"]}
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_file_that_is_refused_has_no_new_neighbour(tmp_path, read_only):
+    file = tmp_path / "settings.json"
+    file.write_text("{}")
+    with pytest.raises(StorageError):
+        opened(file, read_only=read_only)
+    assert [each.name for each in tmp_path.iterdir()] == [file.name]
