@@ -9,10 +9,8 @@ import typer
 from benchmarks.commands import (
     attribution,
     bounded_chat,
-    deployment,
     engine,
     evidence,
-    frontier,
     fusion,
     gpu,
     infinite_room,
@@ -52,7 +50,6 @@ app.command("memory-prior")(memory_prior.memory_prior)
 app.command("memory-relevance")(memory_relevance.memory_relevance)
 app.command("memory-scale")(memory_scale.memory_scale)
 app.command("memory-store", help=memory_store.HELP)(memory_store.memory_store)
-app.command("deployment")(deployment.deployment)
 app.command("month")(month.month)
 app.command("policies")(policies.policies)
 app.command("route")(route.route)
@@ -66,7 +63,6 @@ app.command("load", help=load.HELP)(load.load)
 app.command("server-load", help=server_load.HELP)(server_load.server_load)
 app.command("report", help=report.HELP)(report.report)
 app.command("seconds", help=seconds.HELP)(seconds.seconds)
-app.command("frontier")(frontier.frontier)
 
 
 def main() -> None:

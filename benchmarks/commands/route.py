@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.commands.frontier import quantile
 from benchmarks.commands.load import place_of
 
 if TYPE_CHECKING:
@@ -110,3 +109,9 @@ def _report(what: str, microseconds: Iterator[float]) -> None:
     middle = quantile(times, 0.5)
     tail = quantile(times, 0.99)
     typer.echo(f"{what}: p50 {middle:.0f} us, p99 {tail:.0f} us, n = {len(times):,}")
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value below which a share of them lies."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

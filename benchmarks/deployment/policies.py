@@ -19,13 +19,42 @@ from benchmarks.deployment.month import (
     month_costs,
     month_of,
 )
-from benchmarks.deployment.simulation import REUSE_KINDS, reuse_counts
 from ecs_plugins.frontier import EfficiencyFrontier
 from ecs_plugins.frontier.rental import plan_rental
 
 _LIFE = 300.0
 _TARGET = 0.78
 Ratios = Mapping[str, Sequence[float]]
+
+
+REUSE_KINDS = ("constant", "geometric", "zipf", "bursty", "mixed")
+"""Distributions of `reuse_counts`."""
+
+
+def reuse_counts(kind: str, contexts: int, *, mean: float = 10.0, seed: int = 42) -> list[int]:
+    """Queries of each of ``contexts`` contexts, made up.
+
+    ``constant``: all alike. ``geometric``: each query is the last with the same probability.
+    ``zipf``: most contexts once, few very often (exponent 1.6, at most 5,000; the mean is what
+    that gives). ``bursty``: nine in ten once or twice, the others about ten times the mean.
+    ``mixed``: a quarter of the contexts of each of these, in random order.
+    """
+    rng = np.random.default_rng(seed)
+    if kind == "mixed":
+        shares = [len(range(index, contexts, 4)) for index in range(4)]
+        parts = zip(REUSE_KINDS, shares, strict=False)
+        mixed = [n for k, own in parts if own for n in reuse_counts(k, own, mean=mean, seed=seed)]
+        return [mixed[index] for index in rng.permutation(contexts)]
+    if kind == "constant":
+        drawn = np.full(contexts, round(mean))
+    elif kind == "geometric":
+        drawn = rng.geometric(1 / mean, contexts)
+    elif kind == "zipf":
+        drawn = np.minimum(rng.zipf(1.6, contexts), 5000)
+    else:
+        often = rng.integers(math.ceil(5 * mean), math.ceil(15 * mean) + 1, contexts)
+        drawn = np.where(rng.random(contexts) < 0.9, rng.integers(1, 3, contexts), often)
+    return [int(count) for count in drawn]
 
 
 def months(contexts: int) -> Ratios:
