@@ -183,4 +183,5 @@ def test_every_setting_has_a_meaning() -> None:
 def test_blocks_that_show_output_follow_code() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        assert text.count("```python") == len(CODE.findall(text)), page
+        languages = [language for language, *_ in CODE.findall(text)]
+        assert text.count("```python") == languages.count("python"), page
