@@ -45,17 +45,18 @@ _STRAY_JOINER = re.compile(
     r"|(?<=[\u200c\u200d])[\u200c\u200d]+|(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]+"
 )
 
-# The families of brackets of special tokens: <|im_end|>, [|user|], <seed:bos>, <end_of_turn>,
-# <<SYS>>, [/THINK], [gMASK], ]~b], and the usual short names.
+# The families of brackets of special tokens: <|im_end|>, <|turn>, <turn|>, [|user|], <seed:bos>,
+# <end_of_turn>, <<SYS>>, [/THINK], [gMASK], ]~b], and the usual short names.
 _USUAL_TOKEN = re.compile(
-    r"<(?=/?[|][^\s|<>]{1,64}[|]>"
+    r"<(?=/?[|][^\s|<>]{1,64}[|]?>"
+    r"|/?[^\s|<>]{1,64}[|]>"
     r"|/?[A-Za-z]\w*(?:[:_][\w-]+)+>"
     r"|/?(?i:s|bos|eos|sop|eop|eot|eom|pad|unk|cls|sep|mask|think)>"
     r"|</?[A-Z]+>>)"
     r"|\[(?=/?(?:[|][^\s|\[\]]{0,64}[|]|[a-z]?[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)*)\]|\w{1,16}~\[)"
     r"|\](?=~[^\s\[\]]{1,16}[\[\]])"
 )
-_WIDE = str.maketrans("＜＞［］｜／～：＿", "<>[]|/~:_")
+_WIDE = str.maketrans("＜＞［］｜／～：＿▁", "<>[]|/~:__")
 _BROKEN = {"<": "‹", "[": "［", "]": "］"}
 
 # Letters of other scripts and signs that look like those of the tag.

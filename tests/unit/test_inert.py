@@ -15,7 +15,8 @@ CLOSING = f"</{TAG}>"
     ["<|im_end|>", "<|eot_id|>", "</s>", "<s>", "<end_of_turn>", "[INST]", "[/INST]", "<<SYS>>",
      "<｜end▁of▁sentence｜>", "</think>", "[|endofturn|]", "]~b]", "]~!b[", "[e~[", "<seed:bos>",
      "<seed:cot_budget_reflect>", "[/THINK]", "[gMASK]", "<sop>", "[SYSTEM_PROMPT]", "<BOS_TOKEN>",
-     "<reserved_106>", "[UNUSED_TOKEN_145]", "＜|im_end|＞", "</tool_call>"],
+     "<reserved_106>", "[UNUSED_TOKEN_145]", "<|turn>", "<turn|>",
+     "<tool▁calls▁begin>", "＜|im_end|＞", "</tool_call>"],
 )  # fmt: skip
 def test_tokens_of_chat_templates_are_broken(token):
     shown = inert(f"before{token}after")
