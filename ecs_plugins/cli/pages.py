@@ -12,6 +12,7 @@ from ecs_plugins.common.rendering import rendered
 from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.memory import EntropicMemory, Memory, SleepReport
 from ecs_plugins.memory.records import RecordedDecision
+from ecs_plugins.memory.store.tiers import tier_rows
 from ecs_plugins.memory.types import Namespace
 from ecs_plugins.shaping import ContextShaper, ShapedContext
 from ecs_plugins.shaping.result import PassageVerdict
@@ -111,10 +112,12 @@ def life_of(memory: EntropicMemory, namespace: Namespace) -> dict[str, Any]:
 
 
 def _hot(memory: EntropicMemory, namespace: Namespace) -> list[Memory]:
-    """Return the latest messages that no memory of the cold tier holds yet, newest first."""
-    cold = {id for each in memory.memories(namespace) for id in each.provenance}
+    """Return the latest messages of the hot tier, newest first."""
+    with memory._store.reading(namespace) as (connection, space):
+        rows = () if space is None else tier_rows(connection, space.id, "hot")
+        hot = {row.item.id for row in rows}
     latest = memory.messages(namespace, limit=ITEMS)
-    return [message for message in reversed(latest) if message.id not in cold]
+    return [message for message in reversed(latest) if message.id in hot]
 
 
 def _ids(

@@ -1,4 +1,4 @@
-"""Pages of the command line in Chromium, where there is one: nothing sticks out of a phone."""
+"""Pages of the command line in Chromium, where there is one: width and colours."""
 
 import re
 import shutil
@@ -20,8 +20,12 @@ from ecs_plugins import (
 from ecs_plugins.cli.play import Played, play_app
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PHONE = 360
-MEASURE = "document.title = this.contentDocument.documentElement.scrollWidth"
+MEASURE = """
+const page = this.contentDocument, style = page.defaultView.getComputedStyle(page.body);
+document.title = page.documentElement.scrollWidth + ' ' + style.backgroundColor;
+"""
+SCHEMES = {"dark": 0, "light": 1}
+BACKGROUND = {"dark": "rgb(21, 24, 28)", "light": "rgb(255, 255, 255)"}
 ALWAYS = ("--headless", "--no-sandbox", "--disable-gpu")
 LONG = "supercalifragilistic" * 6
 
@@ -50,16 +54,22 @@ def pages():
         }
 
 
-def width(page: str, tmp_path) -> int:
-    """Return the width of a page in pixels, in a frame as wide as a phone."""
+def measure(page: str, width: int, scheme: str, tmp_path) -> tuple[int, str]:
+    """Return the width that a page takes in a frame, in pixels, and its background."""
     file = tmp_path / "page.html"
-    frame = f'<iframe width="{PHONE}" srcdoc="{escape(page)}" onload="{MEASURE}"></iframe>'
+    frame = f'<iframe width="{width}" srcdoc="{escape(page)}" onload="{escape(MEASURE)}"></iframe>'
     file.write_text(f"<meta charset='utf-8'>{frame}", encoding="utf-8")
-    command = [CHROMIUM, *ALWAYS, "--dump-dom", file.as_uri()]
+    colours = f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}"
+    command = [CHROMIUM, *ALWAYS, colours, "--dump-dom", file.as_uri()]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    return int(re.search(r"<title>(\d+)</title>", shown)[1])
+    taken, background = re.search(r"<title>(\d+) (.*)</title>", shown).groups()
+    return int(taken), background
 
 
-def test_nothing_sticks_out_of_a_phone(pages, tmp_path) -> None:
-    widths = {name: width(page, tmp_path) for name, page in pages.items()}
-    assert max(widths.values()) <= PHONE, widths
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pages_fit_their_screen_in_light_and_dark(pages, tmp_path, width, scheme) -> None:
+    for name, page in pages.items():
+        taken, background = measure(page, width, scheme, tmp_path)
+        assert taken <= width, name
+        assert background == BACKGROUND[scheme], name

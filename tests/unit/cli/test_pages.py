@@ -97,6 +97,16 @@ def test_a_page_of_a_new_memory_shows_the_messages_of_the_hot_tier(tmp_path: Pat
         assert "Not consolidated yet" not in pages.memory_page(memory, [("ana",)])
 
 
+def test_a_displaced_message_is_not_shown_as_recent() -> None:
+    config = {"sleep_every": 3, "cold_capacity": 2, "hot_capacity": 3}
+    with EntropicMemory.open(":memory:", embedder=FakeEmbedder(), config=config) as memory:
+        memory.add([f"Fact {number} is new." for number in range(20)])
+        (space,) = memory.admin.stats().namespaces
+        life = pages.life_of(memory, space.namespace)
+        assert len(life["hot"]) == space.hot
+        assert all(str(memory.explain(each.id)).find("hot tier") > 0 for each in life["hot"])
+
+
 def test_a_receipt_and_an_explanation_print_in_words() -> None:
     with EntropicMemory.open(":memory:", embedder=FakeEmbedder()) as memory:
         (id,) = memory.add("The boat is blue.")
