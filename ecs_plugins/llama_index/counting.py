@@ -15,6 +15,7 @@ from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.instrumentation.events import llm as llm_events
 from typing_extensions import override
 
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.frontier.chains import CountsCalls
 
 _START = (llm_events.LLMChatStartEvent, llm_events.LLMCompletionStartEvent)
@@ -148,7 +149,7 @@ class CountedStream:
             # A task, as a coroutine would run in the context of its caller.
             return await asyncio.get_running_loop().create_task(step(), context=self._context)
         except BaseException as error:
-            self._end(error)
+            await run_sync(self._end, error)
             raise
 
     def close(self) -> None:

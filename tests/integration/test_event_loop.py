@@ -7,11 +7,16 @@ from blockbuster import BlockingError, blockbuster_ctx
 from langchain.agents import create_agent
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
+from llama_index.core import Document as LlamaDocument
+from llama_index.core import SummaryIndex
 from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.llms import MockLLM
 from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.tools import ToolMetadata
 
 from ecs_plugins.common import files
 from ecs_plugins.langchain import (
+    ECSCitations,
     ECSContextMiddleware,
     ECSDocumentCompressor,
     EntropicChatMessageHistory,
@@ -20,9 +25,17 @@ from ecs_plugins.langchain import (
     create_memory_tool,
 )
 from ecs_plugins.langgraph import EntropicStore
-from ecs_plugins.llama_index import ECSPostprocessor, EntropicChatMemory, EntropicMemoryBlock
+from ecs_plugins.llama_index import (
+    ECSCheckEvaluator,
+    ECSPostprocessor,
+    EntropicChatMemory,
+    EntropicMemoryBlock,
+    FrontierQueryEngine,
+    FrontierSelector,
+)
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.integration import routing_setup
 from tests.integration.scripted_model import FACT, QUESTION, ScriptedModel
 
 USER = ("u1",)
@@ -109,3 +122,43 @@ async def test_shaping(strict):
     assert await ECSPostprocessor(**fields).apostprocess_nodes(nodes, query_str=QUESTION)
     agent = create_agent(ScriptedModel(), middleware=[ECSContextMiddleware(compressor)])
     await agent.ainvoke({"messages": [HumanMessage(QUESTION)]})
+
+
+@pytest.mark.parametrize("kind", [routing_setup.LangChain, routing_setup.LlamaIndex])
+async def test_a_router(strict, kind, frontier, tmp_path):
+    fields = {"cache_dir": str(tmp_path / "notes"), "ledger": str(tmp_path / "reuse.db")}
+    # Files are written and read before the loop runs.
+    path = await asyncio.to_thread(frontier.save, tmp_path / "frontier.json")
+    router = await asyncio.to_thread(kind().routed, str(path), **fields)
+    answer = await kind().aask(router, context_id="c", reuse=40)
+    assert answer.report["label"] == "memory_compression(ratio=0.5)"
+
+
+async def test_batches_and_streams_of_a_router(strict, frontier, tmp_path):
+    ledger = str(tmp_path / "reuse.db")
+    router = routing_setup.LangChain().routed(frontier, ledger=ledger)
+    assert len(await router.abatch([routing_setup.QUESTION] * 2)) == 2
+    chunks = [chunk async for chunk in router.astream(routing_setup.QUESTION)]
+    assert "settlement" in chunks[-1].response_metadata["frontier"]
+
+
+async def test_a_selector_and_streams_of_an_engine(strict, frontier, tmp_path):
+    ledger = str(tmp_path / "reuse.db")
+    selector = FrontierSelector(frontier, target_f1=0.7, ledger=ledger, context_id="c")
+    choices = [ToolMetadata("", name=name) for name in routing_setup.NAMES]
+    selection = await selector.aselect(choices, routing_setup.QUESTION)
+    assert selection.ind == 0
+    index = SummaryIndex([LlamaDocument(text=FACT)])
+    engine = index.as_query_engine(llm=MockLLM(max_tokens=2), streaming=True)
+    engines = dict.fromkeys(routing_setup.NAMES, engine)
+    response = await FrontierQueryEngine(selector, engines).aquery(QUESTION)
+    assert [chunk async for chunk in response.async_response_gen()]
+
+
+async def test_citations(strict):
+    citations = ECSCitations(model=FakeLanguageModel())
+    given = {"question": QUESTION, "documents": [FACT], "answer": FACT}
+    assert (await citations.ainvoke(given))["answer"].response_metadata["ecs"]["cited"] == [0]
+    assert [piece async for piece in citations.astream(given)]
+    evaluator = ECSCheckEvaluator(model=FakeLanguageModel())
+    assert (await evaluator.aevaluate(QUESTION, FACT, [FACT])).passing
