@@ -1,17 +1,39 @@
+"""Results of tools are shaped; all else of them stays, also beside other middleware."""
+
+import asyncio
 import json
 import re
 import threading
 from itertools import pairwise
 
+import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import (
+    ContextEditingMiddleware,
+    HumanInTheLoopMiddleware,
+    LLMToolSelectorMiddleware,
+    ModelFallbackMiddleware,
+    PIIMiddleware,
+    SummarizationMiddleware,
+    TodoListMiddleware,
+    ToolCallLimitMiddleware,
+    ToolRetryMiddleware,
+)
 from langchain_core.documents import Document
 from langchain_core.messages import ToolMessage
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import create_retriever_tool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 
-from ecs_plugins.langchain import ECSContextMiddleware, ECSDocumentCompressor
+from ecs_plugins.langchain import (
+    ECSContextMiddleware,
+    ECSDocumentCompressor,
+    EntropicMemoryMiddleware,
+)
 from ecs_plugins.lm import FakeLanguageModel
+from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.shaping import ShapingConfig
 from tests.integration.scripted_model import (
     ScriptedModel,
@@ -254,3 +276,57 @@ async def test_async_agents_are_shaped_off_the_event_loop():
     assert ids_of(shaped) == ["d2"]
     assert threads
     assert threading.get_ident() not in threads
+
+
+# Beside other middleware
+
+
+class Selecting(ScriptedModel):
+    def with_structured_output(self, schema, **_):
+        return RunnableLambda(lambda _: {"tools": ["search"]})
+
+
+BESIDE = {
+    "pii": lambda: PIIMiddleware("email", apply_to_tool_results=True),
+    "retry": ToolRetryMiddleware,
+    "limit": lambda: ToolCallLimitMiddleware(run_limit=9),
+    "fallback": lambda: ModelFallbackMiddleware(ScriptedModel()),
+    "todo": TodoListMiddleware,
+    "editing": ContextEditingMiddleware,
+    "selector": lambda: LLMToolSelectorMiddleware(
+        model=Selecting(), always_include=["ecs_restore"]
+    ),
+    "approval": lambda: HumanInTheLoopMiddleware(interrupt_on={"send": True}),
+    "summary": lambda: SummarizationMiddleware(
+        ScriptedModel(replies=["A summary."]), trigger=("messages", 50)
+    ),
+    "memory": lambda: EntropicMemoryMiddleware(
+        EntropicMemory.open(":memory:", embedder=FakeEmbedder()), namespace=("u", "{user_id}")
+    ),
+}
+
+
+@pytest.mark.parametrize("order", [lambda *each: each, lambda *each: each[::-1]])
+@pytest.mark.parametrize("other", BESIDE)
+@pytest.mark.parametrize("mode", ["sync", "async", "stream", "batch"])
+def test_results_are_shaped_and_restored_beside_other_middlewares(order, other, mode):
+    def restore_first(messages):
+        mark = MARK.search(messages[-1].text)
+        return call("ecs_restore", id=mark[1])
+
+    model = ScriptedModel(replies=[SEARCH, restore_first, "done"])
+    around = order(ECSContextMiddleware(compressor()), BESIDE[other]())
+    built = create_agent(model, [search], middleware=around, checkpointer=InMemorySaver())
+    where = {"configurable": {"thread_id": "t", "user_id": "ada"}}
+    if mode == "async":
+        state = asyncio.run(built.ainvoke(asked(QUERY), where))
+    elif mode == "stream":
+        *_, state = built.stream(asked(QUERY), where, stream_mode="values")
+    elif mode == "batch":
+        (state,) = built.batch([asked(QUERY)], where)
+    else:
+        state = built.invoke(asked(QUERY), where)
+    shaped, restored = [each for each in state["messages"] if isinstance(each, ToolMessage)]
+    assert MARK.sub("-", shaped.text) == f"-\n\n{EVIDENCE}\n\n-"
+    assert restored.text.startswith(TEXTS[0])
+    assert state["messages"][-1].text == "done"
