@@ -31,7 +31,7 @@ LICENCES = {
     "musique": "CC BY 4.0",
 }
 """Sets that numbers are learned from."""
-LEAST = 0.03
+LEAST = 0.025
 """The documented value of ``min_probability``."""
 
 
