@@ -19,6 +19,7 @@ from ecs_plugins.errors import EcsPluginsError
 app = typer.Typer(
     name="ecs-plugins",
     help="Context shaping, bounded memory and cost-aware routing on one local language model.",
+    epilog="Start with: ecs-plugins model install, then ecs-plugins play",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

@@ -51,7 +51,7 @@ EmbedderName = Annotated[
 ]
 
 
-@app.command()
+@app.command(epilog="Example: ecs-plugins memory recall --db agent.db 'Where does Anna live?'")
 def recall(
     db: Db,
     query: Annotated[str, typer.Argument(help="The question.")],
@@ -72,7 +72,7 @@ def recall(
     _print([each.to_dict() for each in recollections], as_json, lines or [nothing])
 
 
-@app.command()
+@app.command(epilog="Example: ecs-plugins memory backup --db agent.db copy.db")
 def backup(
     db: Db,
     to: Annotated[Path, typer.Argument(help="The memory file to write; a new one.")],
@@ -83,7 +83,7 @@ def backup(
     typer.echo(printable(f"a copy as of now in {to}"))
 
 
-@app.command()
+@app.command(epilog="Example: ecs-plugins memory restore --db agent.db copy.db")
 def restore(
     db: Db,
     backup: Annotated[Path, typer.Argument(help="A copy that `backup` wrote.")],
@@ -97,7 +97,7 @@ def restore(
     typer.echo(printable(f"{db} is as it was in {backup}"))
 
 
-@app.command()
+@app.command(epilog="Example: ecs-plugins memory forget --db agent.db -n user -n 42")
 def forget(
     db: Db,
     item: Annotated[str | None, typer.Argument(help="Id of a message or a memory.")] = None,
@@ -116,7 +116,7 @@ def forget(
     _print(receipt.to_dict(), as_json, [str(receipt)])
 
 
-@app.command()
+@app.command(epilog="Example: ecs-plugins memory export --db agent.db memory.jsonl")
 def export(
     db: Db,
     to: Annotated[Path, typer.Argument(help="The JSON lines file to write.")],
@@ -128,7 +128,9 @@ def export(
     typer.echo(printable(f"{lines} lines in {to}"))
 
 
-@app.command("import")
+@app.command(
+    "import", epilog="Example: ecs-plugins memory import --db agent.db -n user -n 42 chats.json"
+)
 def import_(
     db: Db,
     source: Annotated[
@@ -176,7 +178,7 @@ def _is_export(text: str) -> bool:
     return isinstance(head, dict) and head.get("kind") == "header"
 
 
-@app.command()
+@app.command(epilog="Example: ecs-plugins memory verify --db agent.db")
 def verify(db: Db, as_json: JsonOption = False) -> None:
     """Check every promise of the file; exit status 1 when one is broken."""
     with _read(db) as memory:
@@ -190,7 +192,7 @@ def verify(db: Db, as_json: JsonOption = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(epilog="Example: ecs-plugins memory inspect --db agent.db --html memory.html")
 def inspect(
     db: Db,
     item: Item = None,

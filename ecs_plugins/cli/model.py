@@ -45,7 +45,10 @@ DtypeOption = Annotated[
 _FIRST_SENTENCE = re.compile(r"^    (\w+): (.+?)(?:[.;:]\s|$(?!\n {8}))", re.MULTILINE | re.DOTALL)
 
 app = typer.Typer(
-    name="model", help="Install or remove the offline default model.", no_args_is_help=True
+    name="model",
+    help="Install or remove the offline default model.",
+    epilog="Example: ecs-plugins model install",
+    no_args_is_help=True,
 )
 
 
@@ -151,7 +154,7 @@ def imported_answer_model(
     return as_answer_model(model, count_tokens=count_tokens)
 
 
-@app.command()
+@app.command(epilog="Example: ecs-plugins model install")
 def install(
     file: Annotated[
         Path | None,
@@ -180,7 +183,7 @@ def install(
     typer.echo(str(found))
 
 
-@app.command()
+@app.command(epilog="Example: ecs-plugins model remove")
 def remove() -> None:
     """Delete the installed model and remains of interrupted installs."""
     freed = bundled.remove()

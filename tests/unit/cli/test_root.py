@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from ecs_plugins import __version__
@@ -13,6 +14,20 @@ from ecs_plugins.cli import app
 def test_the_version_can_be_asked_for() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"ecs-plugins {__version__}\n")
+
+
+def every_command(command, names=("ecs-plugins",)):
+    yield names
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every_command(below, (*names, name))
+
+
+@pytest.mark.parametrize("names", list(every_command(get_command(app))), ids=" ".join)
+def test_every_help_has_an_example(names) -> None:
+    shown = CliRunner().invoke(app, [*names[1:], "--help"], env={"COLUMNS": "100"}).stdout
+    usage, _, rest = shown.partition(" ".join(names))
+    assert "Usage" in usage
+    assert " ".join(names) in rest
 
 
 MAIN = [sys.executable, "-c", "from ecs_plugins.cli import main; main()", "--version"]
