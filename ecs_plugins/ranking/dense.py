@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ecs_plugins.ranking.base import Ranker, Ranking
-from ecs_plugins.ranking.embedder import Embedder
+from ecs_plugins.ranking.embedder import CACHED_VECTORS, Embedder
 
-CACHED_VECTORS = 20_000
-"""Passages whose vectors are remembered: about 30 MB at 384 dimensions."""
 MAX_DENSE = 1000
 """Passages that the convex ranker embeds for one query at most."""
 _BLANK = -1.0
@@ -28,9 +26,6 @@ _BLANK = -1.0
 class DenseRanker:
     """Cosine in the space of an embedder.
 
-    Vectors of passages are remembered, least recently used ones forgotten first: many questions
-    are asked about the same passages, and embedding is nearly all of the cost.
-
     Args:
         embedder: Gives L2-normalised vectors, so that a dot product is a cosine.
     """
@@ -39,8 +34,8 @@ class DenseRanker:
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._vectors: cachetools.LRUCache[str, npt.NDArray[np.float32]]
-        self._vectors = cachetools.LRUCache(CACHED_VECTORS)
+        self._given: cachetools.LRUCache[str, npt.NDArray[np.float32]]
+        self._given = cachetools.LRUCache(CACHED_VECTORS)
         self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, object]) -> DenseRanker:
@@ -56,7 +51,7 @@ class DenseRanker:
         filled = [index for index, passage in enumerate(passages) if passage.strip()]
         if filled:
             texts = [passages[index] for index in filled]
-            documents = self._embedded(texts)
+            documents = self._vectors(texts)
             question = self._embedder.embed_query(query)
             products = documents @ question
             cosines = products.astype(np.float64)
@@ -76,24 +71,15 @@ class DenseRanker:
             if vector.shape == (self._embedder.dimension,) and 0.0 < length < np.inf:
                 known[text.strip()] = (vector / length).astype(np.float32)
         with self._lock:
-            self._vectors.update(known)
+            self._given.update(known)
 
-    def _embedded(self, texts: list[str]) -> npt.NDArray[np.float32]:
-        distinct = dict.fromkeys(texts)
-        vectors: dict[str, npt.NDArray[np.float32]] = {}
+    def _vectors(self, texts: list[str]) -> npt.NDArray[np.float32]:
         with self._lock:
-            for text in distinct:
-                if text in self._vectors:
-                    vectors[text] = self._vectors[text]
-        missing = [text for text in distinct if text not in vectors]
-        if missing:
-            # Outside the lock: two threads may embed the same text, neither waits for the other.
-            embedded = self._embedder.embed_documents(missing)
-            new = dict(zip(missing, embedded, strict=True))
-            vectors |= new
-            with self._lock:
-                self._vectors.update(new)
-        return np.stack([vectors[text] for text in texts])
+            given = {text: self._given[text] for text in texts if text in self._given}
+        others = [text for text in dict.fromkeys(texts) if text not in given]
+        if others:
+            given |= zip(others, self._embedder.embed_documents(others), strict=True)
+        return np.stack([given[text] for text in texts])
 
 
 class ConvexRanker:

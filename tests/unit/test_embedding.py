@@ -19,6 +19,7 @@ from ecs_plugins.ranking.embedder import (
     as_embedder,
     default_embedder,
 )
+from ecs_plugins.ranking.registry import make_ranker
 
 TEXTS = ["Ada feeds the cat.", "The boat leaves at noon.", "", "Feeding cats is Ada's job.", " \n"]
 
@@ -111,8 +112,7 @@ def test_opening_a_memory_loads_no_model(monkeypatch):
     def refuse(*_):
         raise AssertionError("loaded the model")
 
-    monkeypatch.setattr(module, "_LOADED", {})
-    monkeypatch.setattr(module, "_LoadedModel", refuse)
+    monkeypatch.setattr(module, "_loaded", refuse)
     with EntropicMemory.open(embedder=SentenceTransformerEmbedder()) as memory:
         assert memory.embedder.dimension == 384
         with pytest.raises(ModelError, match="loaded the model"):
@@ -183,7 +183,7 @@ def test_a_changed_dimension_and_a_failure_are_model_errors_with_their_cause():
         wrapped.embed_documents(["y"])
     inner.embed_query = lambda text: 1 / 0
     with pytest.raises(ModelError, match="ZeroDivisionError") as caught:
-        wrapped.embed_query("x")
+        wrapped.embed_query("z")
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
@@ -229,3 +229,54 @@ def test_a_directory_without_a_model_or_with_code_is_refused(tmp_path, file, con
     with pytest.raises(ModelError, match=says):
         embedder.embed_query("hello")
     assert not trace.exists()
+
+
+class Counting(LangChainLike):
+    """Counter of the texts that reach the model."""
+
+    def __init__(self):
+        super().__init__([3.0, 4.0])
+        self.read = []
+
+    def embed_documents(self, texts):
+        self.read += texts
+        return super().embed_documents(texts)
+
+    def embed_query(self, text):
+        self.read.append(text)
+        return super().embed_query(text)
+
+
+def test_ranking_and_memory_read_a_text_once():
+    inner = Counting()
+    shared = as_embedder(inner)
+    texts = [text for text in TEXTS if text.strip()]
+    first = shared.embed_documents([*texts, *texts])
+    for _ in range(2):
+        make_ranker("fused", shared).rank("cats?", texts)
+        make_ranker("convex", shared).rank("cats?", texts[:1])
+    with EntropicMemory.open(embedder=shared) as memory:
+        for text in texts:
+            memory.add(text)
+    assert sorted(inner.read) == sorted({*texts, "cats?"})
+    np.testing.assert_array_equal(shared.embed_documents(texts), first[: len(texts)])
+
+
+def test_a_caller_may_change_the_vectors_that_it_was_given():
+    shared = as_embedder(Counting())
+    for embed in (
+        lambda: shared.embed_documents(["a cat"])[0],
+        lambda: shared.embed_query("a cat"),
+    ):
+        embed()[:] = 0.0
+        assert embed().any()
+
+
+def test_a_copy_of_an_embedder_keeps_no_text():
+    shared = as_embedder(Counting())
+    empty = len(pickle.dumps(shared))
+    shared.embed_documents(["a cat"])
+    shared._inner.read.clear()
+    assert b"a cat" not in pickle.dumps(shared)
+    assert len(pickle.dumps(shared)) < 2 * empty
+    copy.deepcopy(shared).embed_documents(["a cat"])
