@@ -2,6 +2,7 @@
 
 * Waiting calls are computed together as long as they fit into one pack of tokens. A round starts at
   once; calls that arrive during it make the next one.
+* A round of several packs gives way between them: small calls that wait are computed there.
 * A call whose caller was cancelled or whose deadline passed is dropped: between rounds, and
   between the packs of a round that no caller waits for.
 * If a merged round fails, its calls are computed one by one, so that each gets its own error.
@@ -22,9 +23,10 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ecs_plugins.common.aio import abandoned
+from ecs_plugins.common.aio import abandoned, check_awaited
 from ecs_plugins.errors import ModelBusyError, ModelError, ModelTimeoutError
 from ecs_plugins.lm.scoring.request import EngineResult, TokenRequest
 
@@ -38,6 +40,9 @@ _EXIT_S = 10.0
 
 class Job(Generic[T]):
     """One call, with the future of its caller."""
+
+    is_small = False
+    """True if it fits into one pack of tokens."""
 
     def __init__(self, deadline_s: float | None) -> None:
         import torch
@@ -104,8 +109,13 @@ class Scoring(Job[list[EngineResult]]):
         self.requests = requests
         self.limits = (window, token_budget)
         self.tokens = sum(request.tokens for request in requests)
+        self.is_small = self.tokens <= token_budget
 
-    def score_with(self, jobs: Sequence[Job[Any]]) -> None:
+    def score_with(
+        self,
+        jobs: Sequence[Job[Any]],
+        give_way: Callable[[], None] | None = None,
+    ) -> None:
         """Score it and other calls under the same limits, together."""
         together = [job for job in jobs if isinstance(job, Scoring)]
         requests = [request for job in together for request in job.requests]
@@ -115,6 +125,7 @@ class Scoring(Job[list[EngineResult]]):
             window=window,
             token_budget=token_budget,
             stopped=lambda: all(job.over() for job in together),
+            give_way=give_way,
         )
         results = iter(scored)
         for job in together:
@@ -171,6 +182,16 @@ class _Queue:
                     return []
                 self.changed.wait()
 
+    def small_round(self, under_way: Sequence[Job[Any]]) -> list[Job[Any]]:
+        """Choose waiting calls that fit into one pack; empty when there are none."""
+        with self.changed:
+            small = [
+                job
+                for job in self.jobs
+                if isinstance(job, Scoring) and job.is_small and job not in under_way
+            ]
+            return _together(small) if small else []
+
     def end_round(self, jobs: Sequence[Job[Any]]) -> None:
         """Remove the calls of a round from the queue."""
         with self.changed:
@@ -205,22 +226,30 @@ def _serve(queue: _Queue) -> None:
     """Compute one round after the other."""
     while jobs := queue.next_round():
         with queue.computing:
-            _compute(jobs)
+            _compute(jobs, partial(_give_way, queue, jobs))
         queue.end_round(jobs)
         del jobs  # an idle thread keeps no model alive
 
 
-def _compute(jobs: Sequence[Job[Any]]) -> None:
-    import torch
+def _give_way(queue: _Queue, under_way: Sequence[Job[Any]]) -> None:
+    """Compute one round of small calls between two packs of a larger one."""
+    if len(under_way) > 1 or under_way[0].is_small:
+        return  # it is one pack itself
+    jobs = queue.small_round(under_way)
+    if jobs:
+        _compute(jobs)
+        queue.end_round(jobs)
+        _use_threads(under_way[0])
 
+
+def _compute(jobs: Sequence[Job[Any]], give_way: Callable[[], None] | None = None) -> None:
     first = jobs[0]
-    if torch.get_num_threads() != first.threads:
-        torch.set_num_threads(first.threads)
+    _use_threads(first)
     try:
         if isinstance(first, Call):
             first.finish(first.function())
         elif isinstance(first, Scoring):
-            first.score_with(jobs)
+            first.score_with(jobs, give_way)
     except BaseException as error:
         if len(jobs) == 1:
             first.fail(error)
@@ -229,6 +258,14 @@ def _compute(jobs: Sequence[Job[Any]]) -> None:
         for job in jobs:
             if not job.over():
                 _compute([job])
+
+
+def _use_threads(job: Job[Any]) -> None:
+    """Compute on as many threads as the caller would."""
+    import torch
+
+    if torch.get_num_threads() != job.threads:
+        torch.set_num_threads(job.threads)
 
 
 class Worker:
@@ -251,6 +288,9 @@ class Worker:
         self._queue.put(job, max_waiting)
         try:
             return job.future.result(job.left())
+        except concurrent.futures.CancelledError:
+            check_awaited()
+            raise
         except concurrent.futures.TimeoutError:
             raise late() from None
         finally:

@@ -94,7 +94,7 @@ class _KeptVectors:
     """Vectors that an embedder has made, least recently used ones forgotten first.
 
     Ranking, complements and the memory ask for the same texts. Of a text only its digest is kept.
-    A copy or a pickle of an embedder starts with none.
+    Copies of an embedder share them; a pickle holds none.
     """
 
     def __init__(self) -> None:
@@ -103,6 +103,9 @@ class _KeptVectors:
 
     def __reduce__(self) -> tuple[type[_KeptVectors], tuple[()]]:
         return _KeptVectors, ()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> _KeptVectors:
+        return self
 
     def find(self, keys: Iterable[bytes]) -> dict[bytes, Vectors]:
         """Return the vectors that are known."""

@@ -43,15 +43,15 @@ def read_by(model: FakeLanguageModel) -> str:
 
 
 class CountingEmbedder(FakeEmbedder):
-    """Embedder that records its texts."""
+    """Embedder that records the texts that it computes."""
 
     def __init__(self, **options) -> None:
         super().__init__(**options)
         self.embedded: list[str] = []
 
-    def embed_documents(self, texts):
+    def _documents(self, texts):
         self.embedded += texts
-        return super().embed_documents(texts)
+        return super()._documents(texts)
 
 
 class BrokenModel(FakeLanguageModel):

@@ -272,11 +272,15 @@ def test_a_caller_may_change_the_vectors_that_it_was_given():
         assert embed().any()
 
 
-def test_a_copy_of_an_embedder_keeps_no_text():
+def test_copies_share_vectors_and_a_pickle_holds_none():
     shared = as_embedder(Counting())
     empty = len(pickle.dumps(shared))
     shared.embed_documents(["a cat"])
     shared._inner.read.clear()
     assert b"a cat" not in pickle.dumps(shared)
     assert len(pickle.dumps(shared)) < 2 * empty
-    copy.deepcopy(shared).embed_documents(["a cat"])
+    copied, again = copy.deepcopy(shared), pickle.loads(pickle.dumps(shared))
+    copied.embed_documents(["a cat"])
+    again.embed_documents(["a cat"])
+    assert copied._inner.read == []
+    assert again._inner.read == ["a cat"]

@@ -84,6 +84,7 @@ class _PackedRun:
         tokens: int,
     ) -> tuple[int, int]:
         """Return the number of items of the next pack, and its tokens (see `run_in_packs`)."""
+        self.budget.give_way()  # here no kept prefix is half written
         most = min(tokens, self.forward.max_tokens)
         size = Size(self.pasts)
         before = 0
@@ -127,7 +128,7 @@ class _PackedRun:
         forest: Forest,
     ) -> None:
         """Make room for the cacheable part of a group, as long as there is some."""
-        if not self.keeps:
+        if not self.keeps or not self.cache.is_open:
             return
         after = self.pasts[past]
         for number, item in enumerate(group):

@@ -52,12 +52,14 @@ class TokenBudget:
     Attributes:
         most: Tokens that the caller allows.
         stopped: Called between packs; True if no caller waits for the results.
+        give_way: Called between packs; computes small calls of others.
         affordable: Tokens that memory allows.
         shrunk: How often it was halved.
     """
 
     most: int = DEFAULT_TOKEN_BUDGET
     stopped: Callable[[], bool] | None = None
+    give_way: Callable[[], None] = lambda: None
     affordable: Affordable = field(default_factory=Affordable)
     shrunk: int = 0
 

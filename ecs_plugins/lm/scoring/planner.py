@@ -46,6 +46,7 @@ class ScoringEngine:
         self._failures: dict[ScoringPath, list[Obstacle]] = {}
         self._checked: set[tuple[ScoringPath, int]] = set()
         self._causal = False
+        self._is_giving_way = False
         self._warned: set[str] = set()
 
     @property
@@ -65,6 +66,7 @@ class ScoringEngine:
         window: int | None = None,
         token_budget: int | None = None,
         stopped: Callable[[], bool] | None = None,
+        give_way: Callable[[], None] | None = None,
     ) -> list[EngineResult]:
         """Score requests together, each on the fastest path that passes both checks.
 
@@ -76,6 +78,7 @@ class ScoringEngine:
             token_budget: Tokens that may pass through the model at once; by default that of the
                 device.
             stopped: Called between packs; True if no caller waits for the results.
+            give_way: Called between packs; it may score other requests, which then give no way.
         """
         cache = self._begin()
         window = min(window or self.profile.window, self.profile.window)
@@ -89,7 +92,8 @@ class ScoringEngine:
                 longest = max(request.length(candidate) for candidate in fitting)
                 path = self._plan(longest)
                 planned.setdefault(path, []).append(number)
-        budget = TokenBudget(token_budget or self.token_budget, stopped, self._affordable)
+        most = token_budget or self.token_budget
+        budget = TokenBudget(most, stopped, self._giving_way(give_way), self._affordable)
         for path, numbers in planned.items():
             work = []
             for number in numbers:
@@ -102,6 +106,20 @@ class ScoringEngine:
                 results[number].computed_tokens = computed
         self._watch.settle()
         return results
+
+    def _giving_way(self, give_way: Callable[[], None] | None) -> Callable[[], None]:
+        """Return a function that computes calls of others within the present one."""
+
+        def compute_others() -> None:
+            if give_way is None or self._is_giving_way:
+                return
+            self._is_giving_way = True
+            try:
+                give_way()
+            finally:
+                self._is_giving_way = False
+
+        return compute_others
 
     def forget(self) -> None:
         """Drop all kept prefixes and everything that was made of the model's weights.
@@ -126,7 +144,9 @@ class ScoringEngine:
         if self._watch.has_hooks:
             self._forget_prefixes()
         cache = self.cache
-        cache.begin()
+        # What a call that gives way has found must stay until it goes on: it is the same call.
+        if not self._is_giving_way:
+            cache.begin()
         return cache
 
     def by_reference(self, request: TokenRequest, window: int) -> EngineResult:

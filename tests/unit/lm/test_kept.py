@@ -85,6 +85,31 @@ SHARES = ("cascade", MASKED)
 KEEPING = [name for name, family in FAMILIES.items() if family.path in SHARES]
 
 
+@pytest.mark.parametrize("max_bytes", [0, 40 * 16 * BYTES_PER_TOKEN, None])
+@pytest.mark.parametrize("family", KEEPING)
+def test_a_call_that_gives_way_between_packs_and_the_others_are_exact(family, max_bytes) -> None:
+    under_test = engine_of(model(family))
+    under_test.cache.max_bytes = max_bytes
+    prefix = ids(3, 40)
+    others = [
+        asked(prefix, seed, tuple(ids(20 + seed + n, 30) for n in range(3)) + POOL)
+        for seed in range(6)
+    ]
+    large = asked(prefix, 9, POOL + tuple(ids(20 + n, 30) for n in range(12)))
+    under_test.score([others[0]])
+    within = []
+
+    def give_way():
+        if len(within) < len(others):
+            one = others[len(within)]
+            within.append(under_test.score([one])[0])
+
+    (found,) = under_test.score([large], token_budget=64, give_way=give_way)
+    assert len(within) == len(others)
+    for one, result in zip([large, *others], [found, *within], strict=True):
+        assert error(under_test, one, result) < 1e-4
+
+
 @pytest.mark.parametrize("prefix", [0, 50])
 @pytest.mark.parametrize("name", KEEPING)
 def test_later_questions_are_exact_and_read_no_passage_again(name, prefix) -> None:

@@ -35,7 +35,7 @@ class StubEngine:
         self.held = False
         self.at_gate = threading.Event()
 
-    def score(self, requests, *, window, token_budget, stopped):
+    def score(self, requests, *, window, token_budget, stopped, give_way=None):
         names = [each.name for each in requests]
         self.rounds.append(sorted(names))
         if self.held:
@@ -45,13 +45,15 @@ class StubEngine:
             raise ScoringError("this one is bad")
         if "deadly" in names:
             raise SystemExit("gone")
-        return [self.result(each, stopped) for each in requests]
+        return [self.result(each, stopped, give_way) for each in requests]
 
-    def result(self, scored, stopped):
+    def result(self, scored, stopped, give_way):
         scores = {}
         for k, (first, *_) in enumerate(scored.candidates):
             if stopped():
                 raise ModelTimeoutError("nobody waits")
+            if give_way is not None:
+                give_way()
             self.packs += 1
             scores[k, 0] = np.array([first], dtype=np.float32)
         return EngineResult(scores, {}, scored.tokens)
@@ -141,12 +143,28 @@ def test_calls_that_wait_are_computed_together_and_get_their_own_results(bench) 
 
 
 def test_a_round_is_one_pack_or_one_larger_call(bench) -> None:
-    large = request("large", 50)
+    large = [request(name, 50) for name in ("large", "other")]
     small = [request(str(number), 4) for number in range(3)]  # 40 tokens each
-    for call in bench.waiting_calls(large, *small):
+    for call in bench.waiting_calls(*large, *small):
         call.result(WAIT)
-    sizes = [len(names) for names in bench.engine.rounds]
-    assert sizes == [1, 1, 2, 1]
+    assert bench.engine.rounds[1:] == [["large"], ["0", "1"], ["2"], ["other"]]
+
+
+def test_a_large_call_gives_way_to_small_ones_that_come_while_it_is_computed(bench) -> None:
+    ended = []
+    bench.occupied()
+    calls = []
+    for number, (name, candidates) in enumerate([("large", 50), ("small", 4), ("bad", 4)], 2):
+        calls.append(bench.call(request(name, candidates)))
+        calls[-1].add_done_callback(lambda _, name=name: ended.append(name))
+        bench.waiting(number)
+    bench.engine.let_go()
+    large, small, bad = calls
+    assert values(large) == list(map(float, range(50)))
+    assert values(small) == list(map(float, range(4)))
+    with pytest.raises(ScoringError, match="bad"):
+        bad.result(WAIT)
+    assert ended.index("large") > ended.index("small")
 
 
 def test_calls_with_other_limits_take_turns_and_are_not_merged(bench) -> None:

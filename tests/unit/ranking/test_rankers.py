@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from ecs_plugins.common.text import terms
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking import Ranker, Ranking
-from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
 from ecs_plugins.ranking.registry import RANKERS, make_ranker
 
