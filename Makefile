@@ -30,7 +30,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install -q -c constraints.txt -e ".[all]" --group dev
 	@touch $@
 
-demo: $(VENV)/.installed ## Watch a real local model choose, remember and save, on the docs of this project.
+demo: $(VENV)/.installed ## Watch a real local model choose, remember and save, next to simple baselines.
 	$(BIN)/ecs-plugins model install
 	$(BIN)/python -m examples.demo
 

@@ -5,21 +5,18 @@ import sys
 
 import pytest
 
-from ecs_plugins.errors import ModelNotFoundError
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from examples.demo import data, memory, passages, router
-from examples.demo.__main__ import main
-from examples.demo.handbook import Asked, load_handbook
+from examples.demo import passages, router
+from examples.demo.__main__ import compared, main
+from examples.demo.corpus import load_corpus
 
-CHAT = data.load_chat()
-BOOK = load_handbook()
-ALPHA, BETA, GAMMA = "Alpha: yes one.", "Beta: no.", "Gamma: yes two."
+CORPUS = load_corpus()
 
 
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
-    """Run the demo and return its output and figures."""
+    """Run the demo and return its output, figures and page."""
     monkeypatch.setattr("ecs_plugins.cli.model.load_model", lambda name: FakeLanguageModel())
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
 
@@ -30,90 +27,75 @@ def run(monkeypatch, capsys, tmp_path):
             main()
         shown = capsys.readouterr()
         assert int(caught.value.code or 0) == status, shown
-        written = out / "demo.json"
-        found = json.loads(written.read_text(encoding="utf-8")) if written.exists() else {}
-        return shown.out + shown.err, found
+        if status:
+            return shown.err
+        figures = json.loads((out / "demo.json").read_text(encoding="utf-8"))
+        return shown.out, figures, (out / "demo.html").read_text(encoding="utf-8")
 
     return run
 
 
-def ways(*orders: list[int]) -> passages.Ways:
-    """ECS in the first order, BM25 in the second, for one question asked ten times."""
-    asked = (Asked("Which one?", "yes"),) * 10
-    by_method = {passages.ECS: [orders[0]] * 10, "BM25": [orders[1]] * 10}
-    return passages.Ways(asked, by_method, tokens=(10, 20, 30), read=60, scored=5.0)
+def test_every_question_has_its_sources_and_its_words_in_the_corpus() -> None:
+    assert len(CORPUS.ordinary) == 20
+    assert {len(asked.sources) for asked in CORPUS.ordinary} == {1}
+    assert {len(asked.sources) for asked in CORPUS.multi_hop} == {2}
+    for asked in CORPUS.questions:
+        assert asked.sources <= CORPUS.passages.keys(), asked
+    for question in CORPUS.chat_questions:
+        assert sum(question.answered_by(turn.said) for turn in CORPUS.chat) == 1, question
+        assert not question.answered_by(question.question)
 
 
-def test_enough_is_asked_of_the_handbook_and_every_answer_stands_in_it() -> None:
-    assert len(BOOK.passages) >= 60
-    assert len(BOOK.questions) >= 44
-    assert len({asked.question for asked in BOOK.questions}) == len(BOOK.questions)
-    for asked in BOOK.questions:
-        holders = [text for text in BOOK.passages if asked.answered_by(text)]
-        assert 1 <= len(holders) <= 2, asked
-        assert not asked.answered_by(asked.question), asked
-
-
-def test_a_seed_draws_questions_and_an_order() -> None:
-    first, again, other = BOOK.drawn(9, 1), BOOK.drawn(9, 1), BOOK.drawn(9, 2)
-    assert first == again != other
-    assert len(set(first.questions)) == 9
-    assert sorted(first.passages) == sorted(BOOK.passages)
+def test_a_seed_draws_an_order_of_the_same_passages() -> None:
+    first, again, other = load_corpus(1), load_corpus(1), load_corpus(2)
+    assert list(first.passages) == list(again.passages) != list(other.passages)
+    assert first.passages == other.passages
 
 
 @pytest.mark.parametrize(
-    ("own", "other", "word"),
-    [([0, 2, 1], [1, 1, 0], "above"), ([1, 1, 0], [0, 2, 1], "BELOW"), ([0], [2], "level with")],
+    ("own", "word"), [(3, "is better than"), (2, "is level with"), (1, "LOSES to")]
 )
-def test_a_conclusion_names_the_better_method(own, other, word) -> None:
-    said = passages.concluded(ways(own, other), [ALPHA, BETA, GAMMA])
-    assert f"{word} BM25" in said
+def test_a_conclusion_names_the_better_way(own, word) -> None:
+    said = compared({"ECS": own, "BM25": 2, "embeddings": 1}, "ECS", 4)
+    assert f"{word} BM25 (2)" in said
 
 
-def test_shared_preparation_is_paid_once() -> None:
-    texts = [ALPHA, BETA, GAMMA]
-    found = {point.label: point for point in router.points(ways([0, 1], [1, 0]), texts)}
-    own, full = found["ECS(depth=1)"], found["full_context"]
-    assert (own.stage1, own.stage2, own.f1) == (60, 15, 1.0)
-    assert (full.stage1, full.stage2, full.f1) == (0, 60, 1.0)
-    assert found["BM25(depth=1)"].f1 == 0
-    free = {point.label: point for point in router.points(ways([0, 1], [1, 0]), texts, price=0)}
-    assert (free["ECS(depth=1)"].stage1, free["ECS(depth=1)"].stage2) == (0, 10)
+def ways() -> list[passages.Way]:
+    """Full context, and a way that finds what half of the questions need."""
+    titles = list(CORPUS.passages)
+    asked = CORPUS.questions
+    some = [list(each.sources) if n % 2 else [] for n, each in enumerate(asked)]
+    return [
+        passages.Way(passages.EVERYTHING, [titles] * len(asked), sent=1000.0),
+        passages.Way(passages.EMBEDDINGS, some, sent=100.0, once=1000.0),
+    ]
+
+
+def test_the_router_meets_every_target_at_a_cost_between_the_ways(monkeypatch) -> None:
+    monkeypatch.setattr(router, "USUAL", 0.5)
+    routed = router.run(CORPUS, ways())
+    cost = {each.name: each.cost for each in routed.totals}
+    missed = {each.name: each.missed for each in routed.totals}
+    best = cost["all numbers known beforehand"]
+    assert best <= cost["the router"] < cost["always full_context"]
+    assert missed["the router"] == missed["always full_context"] == 0
+    assert missed["always embeddings"] == sum(count // 4 for count in router.TEXTS)
 
 
 @pytest.mark.slow
-def test_each_part_measures_concludes_and_says_where_to_go(run) -> None:
-    out, found = run("--limit", "6", "--pool", "4", "--seed", "3")
-    for part in ("passages", "memory", "router"):
-        assert found[part]["conclusion"][:30] in out
-    assert list(found["passages"]["kept"]) == ["BM25", "embeddings", "both (convex)", "ECS"]
-    assert found["passages"]["questions"] == 6
-    told = found["memory"]
-    assert told["turns"] == len(CHAT.turns)
-    assert told["same"] == told["questions"] == len(CHAT.questions)
-    assert told["sound"]
-    assert told["evidence"]["the memory"] > told["evidence"]["the newest turns"]
-    assert list(found["router"]["chosen"]) == [str(reuse) for reuse in router.REUSES]
-    assert "docs/guides/cut-tokens.md" in out
-
-
-def test_without_an_embedder_the_demo_names_the_skipped_part(run, monkeypatch) -> None:
-    def missing():
-        raise ModelNotFoundError("no embedder")
-
-    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", missing)
-    out, found = run("--limit", "2", "--pool", "4")
-    assert list(found["passages"]["kept"]) == ["BM25", "ECS"]
-    assert "memory" not in found
-    assert "ecs-plugins[offline]" in out
+def test_the_figures_of_all_seeds_are_equal_and_stand_on_the_page(run) -> None:
+    out, found, page = run("--seed", "3")
+    _, other, _ = run("--seed", "4")
+    for table in found["tables"]:
+        assert table["conclusion"] in page.replace("&#39;", "'")
+        assert all(cell in page for row in table["rows"] for cell in row)
+        assert table["conclusion"][:30] in out
+    shaping, memory = found["tables"][:2]
+    assert [row[0] for row in shaping["rows"]][-1] == passages.ECS
+    assert memory["rows"] == other["tables"][1]["rows"]
+    assert "<script" not in page
 
 
 def test_a_folder_that_cannot_be_made_is_refused(run, tmp_path) -> None:
     (tmp_path / "file").write_text("x")
-    out, _ = run("--out", str(tmp_path / "file" / "below"), status=1)
-    assert "--out" in out
-    assert out.count("\n") == 1
-
-
-def test_small_talk_leaves_the_memory_first() -> None:
-    assert memory.worth("Petra: You what?") < memory.worth("Owen: The exam is on 3 May at nine.")
+    assert "file" in run("--out", str(tmp_path / "file" / "below"), status=1)

@@ -1,196 +1,116 @@
-"""Part 2: a memory that holds a fifth of a conversation.
+"""Part 2: a memory across sessions that holds a fifth of a chat.
 
-`EntropicMemory` gets the conversation turn by turn, with sleep phases. Half of the questions are
-asked at the end of the session that answers them. Then the file is closed and opened again, and all
-questions are asked.
+Every day of the chat is a session: the file is opened, the turns are added, and it is closed. The
+questions are asked in a last session. Stores of the same size by simple rules are searched by the
+same embeddings.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from statistics import fmean
+from typing import Any
 
-import numpy as np
-from rich.text import Text
-
-from benchmarks.intervals import interval
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.prior import worth
-from ecs_plugins.memory.records import Memory
 from ecs_plugins.ranking.embedder import Embedder
-from examples.demo.context import Demo, shorten, table
-from examples.demo.data import Question, Turn
+from ecs_plugins.ranking.registry import make_ranker
+from examples.demo.corpus import ChatQuestion, Corpus
 
-HOT, COLD = 10, 40
-"""Capacity of the tiers: together a fifth of the turns."""
+HOT, COLD = 5, 12
 RECALLED = 3
-SHOWN = 3
+SIZES = {
+    "Entropic Memory": MemoryConfig(hot_capacity=HOT, cold_capacity=COLD, sleep_every=5),
+    "Entropic Memory at its default size": MemoryConfig(),
+}
 
-Behind = Callable[[Sequence[str]], list[Turn]]
-"""Function from message ids to their turns, in order."""
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """What a store of `HOT` + `COLD` items kept, and what it found.
+
+    Attributes:
+        name: Of the rule.
+        texts: Kept texts.
+        kept: Number of questions whose answer is kept.
+        found: Number whose answer is among the first recollections.
+    """
+
+    name: str
+    texts: tuple[str, ...]
+    kept: int
+    found: int
 
 
-def run(demo: Demo) -> None:
-    """Tell, sleep, close, open, ask."""
-    if demo.embedder is None:
-        demo.say('Left out: a memory needs an embedder: pip install "ecs-plugins[offline]"')
-        return
-    chat = demo.chat
-    demo.say(
-        f"{len(chat.turns)} turns of a chat of three friends, in {chat.sessions} sessions, are "
-        f"added to a memory of {HOT + COLD} items. What does it still know?\n"
-    )
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """One recall of the last session."""
+
+    question: str
+    text: str
+    right: bool
+
+
+def compare(corpus: Corpus, embedder: Embedder, seed: int) -> tuple[list[Store], list[Recalled]]:
+    """Return the memory next to simple rules, and what it recalled first."""
+    turns = [turn.said for turn in corpus.chat]
+    asked = corpus.chat_questions
+    stores = []
+    for name, config in SIZES.items():
+        kept, recalls = _live(corpus, embedder, config, seed)
+        stores.append(_measured(name, kept, asked, recalls))
+    first = [
+        Recalled(each.question, texts[0] if texts else "", any(map(each.answered_by, texts[:1])))
+        for each, texts in zip(asked, recalls, strict=True)
+    ]
+    size = HOT + COLD
+    rules = {
+        "the newest turns": turns[-size:],
+        "the longest turns": sorted(turns, key=len)[-size:],
+        "the turns that the prior ranks highest": sorted(turns, key=worth)[-size:],
+        "always everything": turns,
+    }
+    for name, texts in rules.items():
+        ranker = make_ranker("dense", embedder)
+        found = []
+        for each in asked:
+            best = ranker.rank(each.question, texts).top(RECALLED)
+            found.append([texts[index] for index in best])
+        stores.append(_measured(name, texts, asked, found))
+    return stores, first
+
+
+def _live(
+    corpus: Corpus, embedder: Embedder, config: MemoryConfig, seed: int
+) -> tuple[list[str], list[list[str]]]:
+    """Return the texts that a memory holds after all sessions, and those that it recalls."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "memory.db"
-        with _open(file, demo.embedder, demo.seed) as memory:
-            behind = tell(demo, memory, chat.questions[::2])
-            kept = held(memory, behind)
-            before = _asked(memory, chat.questions)
-        with _open(file, demo.embedder, demo.seed) as memory:
-            after = _asked(memory, chat.questions)
-            sound = memory.admin.verify().ok
-    _show_kept(demo, kept)
-    _show_recalled(demo, after, behind)
-    found = [_holds(items, question, behind) for question, items in after]
-    same = sum(map(_same, before, after))
-    shares = _shares(chat.turns, kept, chat.questions)
-    conclusion = concluded(shares, found, same, sound=sound)
-    demo.say(conclusion)
-    demo.results["memory"] = {
-        "turns": len(chat.turns),
-        "kept": len(kept),
-        "evidence": {name: fmean(share) for name, share in shares.items()},
-        "found": fmean(found),
-        "same": same,
-        "questions": len(chat.questions),
-        "sound": sound,
-        "conclusion": conclusion,
-    }
+        how: dict[str, Any] = {"config": config, "store": StoreConfig(seed=seed)}
+        for date, day in groupby(corpus.chat, attrgetter("date")):
+            with EntropicMemory.open(file, embedder=embedder, **how) as memory:
+                for turn in day:
+                    memory.add(turn.said, at=f"{date}T18:00:00+00:00")
+        with EntropicMemory.open(file, embedder=embedder, **how) as memory:
+            every = memory.recall("everything", k=100, threshold=0.0, record=False)
+            recalls = []
+            for each in corpus.chat_questions:
+                found = memory.recall(each.question, k=RECALLED, threshold=0.0, record=False)
+                recalls.append([item.text for item in found])
+    return [item.text for item in every], recalls
 
 
-def _open(file: Path, embedder: Embedder, seed: int) -> EntropicMemory:
-    config = MemoryConfig(
-        hot_capacity=HOT,
-        cold_capacity=COLD,
-        sleep_every=5,
-        merge_threshold=0.75,  # the speakers' names alone make these turns alike
-        proposal="medoid",
-    )
-    return EntropicMemory.open(file, embedder=embedder, config=config, store=StoreConfig(seed=seed))
-
-
-def tell(demo: Demo, memory: EntropicMemory, asked: Sequence[Question]) -> Behind:
-    """Add every turn; after each session ask its questions."""
-    turns = demo.chat.turns
-    assert demo.embedder is not None
-    demo.embedder.embed_documents([turn.said for turn in turns])  # faster than one by one
-    last = {turn.date: turn.id for turn in turns}
-    date_of = {turn.id: turn.date for turn in turns}
-    due: dict[str, list[Question]] = {}
-    for question in asked:
-        due.setdefault(last[date_of[max(question.evidence)]], []).append(question)
-    turn_of: dict[str, Turn] = {}
-    for turn in demo.progress("telling turns", turns):
-        (name,) = memory.add(turn.said, metadata={"date": turn.date})
-        turn_of[name] = turn
-        for question in due.get(turn.id, ()):
-            memory.recall(question.question)
-            memory.observe(question.question, question.answer)
-    return lambda names: sorted((turn_of[name] for name in names), key=lambda turn: turn.id)
-
-
-def held(memory: EntropicMemory, behind: Behind) -> list[Turn]:
-    """Return the turns of all items that a recall can find."""
-    every = memory.recall("all of it", k=HOT + COLD, threshold=-1.0, record=False)
-    turns = {turn for item in every for turn in behind(item.provenance)}
-    return sorted(turns, key=lambda turn: turn.id)
-
-
-def _asked(
-    memory: EntropicMemory, questions: Sequence[Question]
-) -> list[tuple[Question, list[Memory]]]:
-    found = []
-    for question in questions:
-        items = memory.recall(question.question, k=RECALLED, threshold=-1.0, record=False)
-        found.append((question, items))
-    return found
-
-
-def _holds(items: Sequence[Memory], question: Question, behind: Behind) -> bool:
-    """Return True if a recalled item comes from a turn of the evidence."""
-    turns = {turn.id for item in items for turn in behind(item.provenance)}
-    return bool(turns & set(question.evidence))
-
-
-def _same(before: tuple[Question, list[Memory]], after: tuple[Question, list[Memory]]) -> bool:
-    """Return True if both recalls have the same items and scores."""
-
-    def seen(items: Sequence[Memory]) -> list[tuple[str, str, float]]:
-        # The last bits of a score depend on how many vectors are compared at once.
-        return [(item.id, item.text, round(item.score, 5)) for item in items]
-
-    return seen(before[1]) == seen(after[1])
-
-
-def _shares(
-    turns: Sequence[Turn], kept: Sequence[Turn], questions: Sequence[Question]
-) -> dict[str, list[bool]]:
-    """Return for each store and question if any evidence is kept."""
-    size = HOT + COLD
-    stores: dict[str, Collection[Turn]] = {
-        "the memory": kept,
-        "the newest turns": turns[-size:],
-        "the longest turns": sorted(turns, key=lambda turn: -len(turn.text))[:size],
-    }
-    shares = {}
-    for name, store in stores.items():
-        ids = {turn.id for turn in store}
-        shares[name] = [bool(ids & set(question.evidence)) for question in questions]
-    return shares
-
-
-def _show_kept(demo: Demo, kept: Sequence[Turn]) -> None:
-    """Show the most valuable kept turns and the least valuable removed ones."""
-    left = [turn for turn in demo.chat.turns if turn not in kept]
-    shown = table(["", "turn"])
-    for turn in sorted(kept, key=lambda turn: -worth(turn.said))[:SHOWN]:
-        shown.add_row("kept", Text(shorten(turn.said, 95)), style="green")
-    for turn in sorted(left, key=lambda turn: worth(turn.said))[:SHOWN]:
-        shown.add_row("let go", Text(shorten(turn.said, 95)), style="red")
-    demo.console.print(shown)
-
-
-def _show_recalled(
-    demo: Demo, after: Sequence[tuple[Question, list[Memory]]], behind: Behind
-) -> None:
-    shown = table(["asked after a restart", "first recollection", "states the answer"])
-    right = [pair for pair in after if _holds(pair[1][:1], pair[0], behind)]
-    wrong = [pair for pair in after if pair not in right]
-    for stated, pairs in (("yes", right[: SHOWN - 1]), ("no", wrong[:1])):
-        for question, items in pairs:
-            first = Text(shorten(items[0].text, 60)) if items else Text("nothing")
-            shown.add_row(Text(question.question), first, stated)
-    demo.console.print(shown)
-
-
-def concluded(
-    shares: dict[str, list[bool]], found: Sequence[bool], same: int, *, sound: bool
-) -> str:
-    """Return the conclusion: evidence kept and found, compared with simple rules."""
-    own = np.asarray(shares["the memory"], float)
-    parts = []
-    for name, share in shares.items():
-        if name == "the memory":
-            continue
-        difference = own - np.asarray(share, float)
-        low, high = interval(np.mean, difference)
-        word = "more than" if low > 0 else "LESS than" if high < 0 else "as much as"
-        parts.append(f"{word} {name} ({fmean(share):.0%})")
-    state = "sound" if sound else "DAMAGED"
-    return (
-        f"So a fifth of the turns keeps evidence for {own.mean():.0%} of {len(own)} questions, "
-        f"{', '.join(parts)}; {fmean(found):.0%} find it among {RECALLED} recollections. After "
-        f"the restart {same} of {len(own)} recall the same, and the file is {state}."
-    )
+def _measured(
+    name: str,
+    texts: Sequence[str],
+    asked: Sequence[ChatQuestion],
+    found: Sequence[Sequence[str]],
+) -> Store:
+    kept = sum(any(map(each.answered_by, texts)) for each in asked)
+    pairs = zip(asked, found, strict=True)
+    right = sum(any(map(each.answered_by, best)) for each, best in pairs)
+    return Store(name, tuple(texts), kept, right)

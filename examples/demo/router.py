@@ -1,109 +1,143 @@
-"""Part 3: the cheapest way for a question asked once, ten times or a hundred times.
+"""Part 3: a router that counts queries and costs, next to always the same way.
 
-Part 1 measured the ways: the share of answers in the sent passages (the F1 of a perfect reader),
-the tokens paid once (embedding an index, reading the passages) and the tokens paid per question.
-The router gets a target and decides.
+Part 1 measured the ways: the share of questions whose passages are kept (the F1 of a perfect
+reader), the tokens that this machine reads once, and the tokens of each question. Most questions
+ask for `USUAL` of the answers; every fourth must not miss one. The router does not know how often a
+text will be asked about: it counts in a ledger, and settles every query. A prompt cache serves what
+is sent again at a tenth of the price.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from itertools import product
 
-from ecs_plugins.frontier import EfficiencyFrontier, StrategyPoint
-from examples.demo.context import Demo, table
-from examples.demo.passages import DEPTHS, ECS, Ways
+from ecs_plugins.frontier import (
+    EfficiencyFrontier,
+    PriceVector,
+    ReuseLedger,
+    Router,
+    RouterConfig,
+    StrategyPoint,
+)
+from ecs_plugins.frontier.cost import ModelPrice, Usage
+from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.frontier.settlement import spent_of
+from ecs_plugins.frontier.spending import Saving, savings, total
+from ecs_plugins.frontier.usage import CacheTokens
+from ecs_plugins.tokens import Account, Role, Stage, TokenLedger
+from examples.demo.corpus import Corpus
+from examples.demo.passages import EVERYTHING, Way
 
-REUSES = (1, 10, 100, 1000)
-SHARE = 0.9
-"""Target, as a share of the best F1 of any way but the full context."""
-FULL = "full_context"
-INDEXED = ("embeddings", "both (convex)")
-"""Methods whose stage 1 is the embedding of every passage."""
+LOCAL = 0.1
+"""Price of a token that this machine reads, in tokens of the answering model."""
+CACHED = 0.1
+"""Price of a token that the prompt cache of the answering model serves."""
+USUAL, ALL = 0.85, 1.0
+TEXTS = (1, 1, 1, 1, 2, 2, 3, 5, 8, 13, 30, 60)
+"""Number of questions about each of twelve texts; every fourth question asks for `ALL`."""
+SECONDS = 30.0
+"""Between two questions about a text."""
+_PRICES = PriceVector(
+    answer=ModelPrice(input=1.0, output=1.0, cached_input=CACHED),
+    compressor=ModelPrice(input=LOCAL, output=0.0),
+    scorer=LOCAL,
+)
+_INDEXED: Account = (Stage.PREPARE, Role.COMPRESS_INPUT)
+_SCORED: Account = (Stage.QUERY, Role.SCORER)
+_SENT: Account = (Stage.QUERY, Role.ANSWER_INPUT)
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """Decision of the router for one N, and the cost of the full context."""
+class Total:
+    """Cost of one policy over all questions, in tokens of the answering model.
 
-    reuse: int
-    label: str
-    f1: float
-    cost: float
-    full: float
-
-
-def run(demo: Demo, ways: Ways) -> None:
-    """Build the frontier from the figures of part 1, and decide for each N."""
-    frontier = EfficiencyFrontier(points(ways, demo.handbook.passages))
-    reached = [point.f1 for point in frontier.points if point.strategy != FULL]
-    target = SHARE * max(reached)
-    demo.say(
-        "The same passages may be asked about once or a thousand times. What is paid once is "
-        f"shared by all. Target: {target:.2f} of the answers. Tokens that are read on this "
-        "machine count like those of the answering model.\n"
-    )
-    chosen = [decided(frontier, reuse, target) for reuse in REUSES]
-    shown = table(["questions (N)", "the router chooses"], ["answers", "tokens each", "everything"])
-    for item in chosen:
-        numbers = (f"{item.f1:.2f}", f"{item.cost:,.0f}", f"{item.full:,.0f}")
-        shown.add_row(f"{item.reuse:,}", item.label, *numbers)
-    demo.console.print(shown)
-    conclusion = concluded(chosen)
-    demo.say(conclusion)
-    free = EfficiencyFrontier(points(ways, demo.handbook.passages, price=0.0))
-    item = decided(free, 1, target)
-    demo.say(
-        f"Where tokens that are read on this machine cost nothing, {item.label} is the cheapest "
-        f"at every N: {item.cost:,.0f} tokens each, {item.f1:.2f} of the answers."
-    )
-    demo.results["router"] = {
-        "target": target,
-        "chosen": {str(item.reuse): item.label for item in chosen},
-        "cost": {str(item.reuse): item.cost for item in chosen},
-        "free": item.label,
-        "conclusion": conclusion,
-    }
-
-
-def points(ways: Ways, passages: Sequence[str], price: float = 1.0) -> list[StrategyPoint]:
-    """Return a point for every method at every depth and for the full context.
-
-    Args:
-        ways: What was measured.
-        passages: That they choose from.
-        price: Of a token that is read on this machine, in tokens of the answering model.
+    Attributes:
+        missed: Questions that asked for more than the policy reaches.
     """
-    everything = sum(ways.tokens)
-    found = [StrategyPoint(FULL, {}, f1=1.0, stage1=0, stage2=everything)]
-    for method in ways.orders:
-        for depth in DEPTHS:
-            once, each = 0.0, ways.sent(method, depth)
-            if method in INDEXED:
-                once = price * everything
-            elif method == ECS:
-                once = price * ways.read
-                each += price * ways.scored
-            f1 = fmean(ways.kept(method, depth, passages))
-            config = {"depth": depth}
-            found.append(StrategyPoint(method, config, f1=f1, stage1=once, stage2=each))
-    return found
+
+    name: str
+    cost: float
+    missed: int
 
 
-def decided(frontier: EfficiencyFrontier, reuse: int, target: float) -> Chosen:
-    """Return the cheapest way that reaches the target, for N questions."""
-    decision = frontier.decide(target_f1=target, reuse=reuse)
-    full = next(point for point in frontier.points if point.strategy == FULL)
-    cost = decision.stage2 + decision.stage1 / reuse
-    return Chosen(reuse, decision.label, decision.f1, cost, full.stage2)
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Choices by target and N, totals of all policies, and the report of the ledger."""
+
+    choices: tuple[RoutingDecision, ...]
+    totals: tuple[Total, ...]
+    spending: tuple[Saving, ...]
 
 
-def concluded(chosen: Sequence[Chosen]) -> str:
-    """Return the conclusion: changes of the choice and savings."""
-    labels = list(dict.fromkeys(item.label for item in chosen))
-    last = chosen[-1]
-    change = f"It changes with N: {' -> '.join(labels)}."
-    if len(labels) == 1:
-        change = f"N does not matter here: {labels[0]} is the cheapest at every N."
-    return f"{change} At N = {last.reuse:,} it saves {1 - last.cost / last.full:.0%} of the tokens."
+def run(corpus: Corpus, ways: Sequence[Way]) -> Routed:
+    """Route every question of `TEXTS`, and add up what always the same way costs."""
+    points = [_point(corpus, way) for way in ways]
+    frontier = EfficiencyFrontier(points).priced(_PRICES)
+    now = [0.0]
+    ledger = ReuseLedger(":memory:", clock=lambda: now[0])
+    router = Router(frontier, RouterConfig(target_f1=USUAL), ledger=ledger)
+    whole = next(way.sent for way in ways if way.name == EVERYTHING)
+    paid = 0.0
+    for number, questions in enumerate(TEXTS):
+        for target in _targets(questions):
+            now[0] += SECONDS
+            paid += _answered(router, f"text {number}", target, whole)
+    totals = [Total("the router", paid, 0)]
+    asked = [target for questions in TEXTS for target in _targets(questions)]
+    for point in frontier.points:
+        cost = sum(point.stage1 + questions * point.stage2 for questions in TEXTS)
+        totals.append(
+            Total(f"always {point.strategy}", cost, sum(target > point.f1 for target in asked))
+        )
+    best = sum(_optimum(frontier, Counter(_targets(questions))) for questions in TEXTS)
+    totals.append(Total("all numbers known beforehand", best, 0))
+    choices = tuple(
+        frontier.decide(target_f1=target, reuse=reuse)
+        for target in (USUAL, ALL)
+        for reuse in (1, 10, 100)
+    )
+    rows = savings(ledger)
+    return Routed(choices, tuple(totals), (*rows, *total(rows)))
+
+
+def _targets(questions: int) -> list[float]:
+    return [ALL if number % 4 == 0 else USUAL for number in range(1, questions + 1)]
+
+
+def _answered(router: Router, text: str, target: float, whole: float) -> float:
+    """Route a question, and book what its calls would report; return its cost."""
+    decision = router.route(context_id=text, target_f1=target)
+    assert decision.point.usage is not None
+    tokens = dict(decision.point.usage.tokens)
+    if decision.sunk:
+        tokens.pop(_INDEXED, None)
+    shared = round(decision.point.usage.shared_input)
+    cache = CacheTokens(shared, 0, 0) if decision.sunk else CacheTokens(0, shared, 0)
+    spent = spent_of(
+        TokenLedger({account: round(count) for account, count in tokens.items()}),
+        cache=cache,
+        whole_context=whole,
+    )
+    settled = router.settle(decision, spent, context_id=text)
+    return (settled.actual_stage1 or 0.0) + (settled.actual_stage2 or 0.0)
+
+
+def _optimum(frontier: EfficiencyFrontier, asked: Mapping[float, int]) -> float:
+    """Return the least cost of a text whose numbers of questions are known beforehand."""
+    costs = []
+    for choice in product(*(frontier.reaching(target) for target in asked)):
+        once = {point.key: point.stage1 for point in choice}
+        each = [n * point.stage2 for n, point in zip(asked.values(), choice, strict=True)]
+        costs.append(sum(once.values()) + sum(each))
+    return min(costs)
+
+
+def _point(corpus: Corpus, way: Way) -> StrategyPoint:
+    tokens = {_INDEXED: way.once, _SCORED: way.each, _SENT: way.sent}
+    shared = way.sent if way.name == EVERYTHING else 0.0
+    f1 = way.right(corpus.questions) / len(corpus.questions)
+    usage = Usage({account: n for account, n in tokens.items() if n}, shared_input=shared)
+    return StrategyPoint(way.name, {}, f1=f1, stage1=0.0, stage2=way.sent, usage=usage)
