@@ -16,6 +16,7 @@ from rich.table import Table
 
 from ecs_plugins.common.files import write_atomically
 from ecs_plugins.errors import EcsPluginsError, StorageError
+from ecs_plugins.frontier.spending import COLUMNS
 from examples.demo import memory, passages, router
 from examples.demo.corpus import Corpus, load_corpus
 
@@ -65,7 +66,14 @@ def demo(
     seconds = cpu_seconds() - began
     page = write_atomically(
         out / "demo.html",
-        rendered(tables=tables, chain=chain, recalls=recalls, stores=stores, seconds=seconds),
+        rendered(
+            tables=tables,
+            chain=chain,
+            recalls=recalls,
+            spending=routed.spending,
+            columns=COLUMNS,
+            seconds=seconds,
+        ),
     )
     figures = {"seed": seed, "tables": tables, "chain": asdict(chain)}
     write_atomically(out / "demo.json", json.dumps(figures, indent=1) + "\n")
