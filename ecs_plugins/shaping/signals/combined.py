@@ -83,13 +83,10 @@ class RankFused(SignalAround):
     Attributes:
         signal: The measure.
         rankers: Rank the scored passages among all that stage 1 passed on.
-        coverage: Weight of the nats that a passage adds to better ones, for signals that score the
-            question; 0 orders by relevance alone.
     """
 
     signal: Signal
     rankers: tuple[Ranker, ...]
-    coverage: float = 1.0
 
     @property
     def name(self) -> str:
@@ -136,7 +133,7 @@ class RankFused(SignalAround):
         """Hand out the same values again, in the order of passages that complement each other."""
         finite = [index for index, value in enumerate(relevance) if math.isfinite(value)]
         by_token = [utilities[index].by_token for index in finite]
-        if not self.coverage or not all(by_token):
+        if not all(by_token):
             return relevance
         placed = list(relevance)
         values = complemented(
@@ -144,7 +141,6 @@ class RankFused(SignalAround):
             [task.passages[index] for index in finite],
             [relevance[index] for index in finite],
             by_token,
-            self.coverage,
         )
         for index, value in zip(finite, values, strict=True):
             placed[index] = value
@@ -232,11 +228,10 @@ def complemented(
     passages: Sequence[str],
     relevance: Sequence[float],
     by_token: Sequence[Sequence[float]],
-    coverage: float = 1.0,
 ) -> list[float]:
     """Return the values of relevance, handed out in the order of `complementary_order`."""
     linked = LINKED * links(task.query, passages, task.titles)
-    order = complementary_order(relevance, by_token, coverage, linked)
+    order = complementary_order(relevance, by_token, linked)
     values = sorted(relevance, reverse=True)
     placed = [0.0] * len(values)
     for index, value in zip(order, values, strict=True):
@@ -257,12 +252,11 @@ def by_word(query: str, passages: Sequence[str], unscored: Sequence[str] = ()) -
 def complementary_order(
     relevance: Sequence[float],
     by_token: Sequence[Sequence[float]],
-    weight: float,
     linked: Links,
 ) -> list[int]:
     """Return the most relevant passage, then always the best in relevance and in added nats.
 
-    ``relevance + weight * gain``, where the gain is the mean over the question's tokens of how
+    ``relevance + gain``, where the gain is the mean over the question's tokens of how
     many nats a passage raises each above the best of those chosen before it, in standard
     deviations of the passages' own means; `DEPTH` passages are chosen in this way.
     ``linked [n, n]`` is added: the worth to a passage that one of those names it.
@@ -270,7 +264,7 @@ def complementary_order(
     worth = np.asarray(relevance, dtype=np.float64)
     best_first = np.argsort(-worth, kind="stable")
     left: list[int] = best_first.tolist()
-    if not weight or len(left) < 2:
+    if len(left) < 2:
         return left
     logprobs = np.asarray(by_token, dtype=np.float64)
     means = logprobs.mean(axis=1)
@@ -285,7 +279,7 @@ def complementary_order(
         gains = raised.mean(axis=1) / spread
         by_chosen = linked[np.ix_(left, chosen)]
         scores = worth[left]
-        scores += weight * gains
+        scores += gains
         scores += by_chosen.max(axis=1)
         at = int(np.argmax(scores))
         best = left.pop(at)

@@ -18,10 +18,9 @@ def test_the_second_hop_comes_before_a_repetition_of_the_first():
     ]
     relevance = [1.0, 0.9, -0.5]
     linked = np.zeros((3, 3))
-    assert complementary_order(relevance, by_token, 0.0, linked) == [0, 1, 2]
-    assert complementary_order(relevance, by_token, 1.0, linked) == [0, 2, 1]
+    assert complementary_order(relevance, by_token, linked) == [0, 2, 1]
     linked[1, 0] = 9.0
-    assert complementary_order(relevance, by_token, 1.0, linked) == [0, 1, 2]
+    assert complementary_order(relevance, by_token, linked) == [0, 1, 2]
 
 
 def test_a_passage_leads_to_those_whose_titles_it_names_beyond_the_question():
@@ -125,10 +124,10 @@ AGAIN = (-0.2, -6.0)
 RIVER = (-6.0, -1.5)
 
 
-def fused(by_token, **settings):
+def fused(by_token):
     """Return the verdicts of three passages by given rows, without a ranker."""
     indifferent = Scoring(lambda *_: 0.0)
-    signal = RankFused(Known(by_token), (indifferent,), **settings)
+    signal = RankFused(Known(by_token), (indifferent,))
     return signal.utilities(ScoringTask("Castle, river?", tuple("abc")), [])
 
 
@@ -145,18 +144,17 @@ def best_first(utilities):
 
 
 def test_fusion_orders_passages_that_complement_each_other_first():
-    relevant = fused([AGAIN, RIVER, CASTLE], coverage=0.0)
     covering = fused([AGAIN, RIVER, CASTLE])
-    assert best_first(relevant) in ([2, 0, 1], [1, 2, 0])
+    relevance = [utility.parts["relevance"] for utility in covering]
+    assert np.argsort(relevance)[::-1].tolist() in ([2, 0, 1], [1, 2, 0])
     assert set(best_first(covering)[:2]) == {1, 2}
-    assert sorted(keys(covering)) == sorted(keys(relevant))
-    assert values(covering) == values(relevant)
+    assert sorted(keys(covering)) == sorted(relevance)
+    assert values(covering) == [np.mean(row) for row in (AGAIN, RIVER, CASTLE)]
 
 
 def test_a_signal_that_does_not_score_the_question_is_ordered_by_relevance():
-    covering = fused([AGAIN, (), CASTLE])
-    relevant = fused([AGAIN, (), CASTLE], coverage=0.0)
-    assert covering == relevant
+    utilities = fused([AGAIN, (), CASTLE])
+    assert keys(utilities) == [utility.parts["relevance"] for utility in utilities]
 
 
 TASK = ScoringTask("Where is it?", ("It is in Rome.", "It rained."), answers=("Rome", "Roma"))
@@ -203,15 +201,15 @@ def test_scores_are_a_finite_number_for_each_passage(scores):
 def test_a_ranker_is_asked_with_the_answer_only_where_it_was_given(signal):
     task = ScoringTask("What rose?", ("It was bread", "What was it"), answers=("bread",))
     model = FakeLanguageModel(lambda context, scored: -1.0)
-    both = measure(RankFused(signal, (Scoring(shared_words),), coverage=0.0), model, task)
+    both = measure(RankFused(signal, (Scoring(shared_words),)), model, task)
     parts = both[0].parts
     assert parts["scoring_z"] == -1.0
     if signal.needs_answer:
         assert parts["answer_z"] == 1.0
-        assert keys(both) == [0.0, 0.0]
+        assert both[0].parts["relevance"] == both[1].parts["relevance"]
     else:
         assert "answer_z" not in parts
-        assert keys(both) == [-1.0, 1.0]
+        assert [each.parts["relevance"] for each in both] == [-1.0, 1.0]
 
 
 def shared_words(query, text):
