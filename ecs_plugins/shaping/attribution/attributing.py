@@ -196,9 +196,10 @@ def _read_alone(
 ) -> tuple[Finding, list[Sentence]]:
     """Return the finding of a statement by its words alone, and the sentences it is cited to."""
     first = best_sentence(claim, _while_awaited(sentences))
-    finding = compare(claim, first)
     if first is None:
-        return finding, []
+        return compare(claim, None), []
+    passage = [each for each in sentences if each.passage == first.passage]
+    finding = compare(claim, first, [each for each in passage if each is not first])
     second = second_sentence(claim, first, _while_awaited(sentences))
     return finding, [first] if second is None else [first, second]
 

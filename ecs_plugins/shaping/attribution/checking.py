@@ -51,12 +51,22 @@ class Finding:
     decided_by: tuple[Span, ...] = ()
 
 
-def compare(claim: Claim, sentence: Sentence | None) -> Finding:
-    """Compare a statement with the sentence it is cited to; None without a citation."""
+def compare(
+    claim: Claim,
+    sentence: Sentence | None,
+    others: Sequence[Sentence] = (),
+) -> Finding:
+    """Compare a statement with a sentence.
+
+    Args:
+        claim: The statement.
+        sentence: The sentence it is cited to; None without a citation.
+        others: The other sentences of that passage. A value of a related one is no conflict.
+    """
     if sentence is None or not sentence.is_english or not claim.is_english:
         return Finding(Check.UNVERIFIED)
     covered = covered_share(claim, sentence)
-    changed, missing = _values(claim, sentence)
+    changed, missing = _values(claim, sentence, others)
     denied, unknown = _negations(claim, sentence)
     conflicts = {*denied, *changed}
     if conflicts and covered >= ABOUT_FROM:
@@ -76,20 +86,27 @@ def covered_share(claim: Claim, sentence: Sentence) -> float:
     return found / len(claim.content)
 
 
-def _values(claim: Claim, sentence: Sentence) -> tuple[list[Span], list[Span]]:
+def _values(
+    claim: Claim,
+    sentence: Sentence,
+    others: Sequence[Sentence],
+) -> tuple[list[Span], list[Span]]:
     """Return the spans of values that the sentence has otherwise, and of those it lacks."""
+    related = [other for other in others if claim.content & other.stems]
     changed: list[Span] = []
     missing: list[Span] = []
     for value in claim.values:
         span = _span(value)
         same = list(filter(value.is_same, sentence.values))
-        others = filter(value.differs_from, sentence.values)
+        different = list(filter(value.differs_from, sentence.values))
+        free = [own for own in different if not any(each.is_same(own) for each in claim.values)]
+        is_elsewhere = any(other.has_value(value) for other in related)
         if same:
-            if any(others) and not _fits_any(claim, value, sentence, same):
+            if different and not _fits_any(claim, value, sentence, same):
                 missing.append(span)
-        elif not all(any(map(each.is_same, claim.values)) for each in others):
+        elif free and not is_elsewhere:
             changed.append(span)
-        elif not value.optional:
+        elif free or not value.optional:
             missing.append(span)
     return changed, missing
 

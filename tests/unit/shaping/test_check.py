@@ -178,6 +178,12 @@ def test_amounts_are_compared_by_unit_and_its_qualifier(answer, passage, check):
     assert checked(answer, [passage], answer).check == check
 
 
+def test_a_value_of_a_related_sentence_is_no_conflict():
+    passage = "Notes of 12 May: Anna asked about refunds. Jonas does it until August, then Priya."
+    assert checked("Priya does refunds after August.", [passage]).check == "unverified"
+    assert checked("Anna asked about refunds on 12 August.", [passage]).check == "conflict"
+
+
 @pytest.mark.parametrize("number", [1, 4, 20])
 def test_irrelevant_passages_change_no_check(number):
     others = (IRRELEVANT * 5)[:number]
