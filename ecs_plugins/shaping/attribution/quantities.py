@@ -257,7 +257,7 @@ class _Reader:
 
     def _value(self, place: int, token: _Token) -> Value | None:
         if token.number is None:
-            if token.word[0].isdigit():
+            if token.word[0].isdecimal():
                 return self._code(place, token)
             return self._duration(place)
         if token.is_ordinal:
@@ -376,7 +376,7 @@ class _Reader:
         half = self._half(place)
         if half:
             return 1.0, half, place
-        if word == "°":
+        if word == "°" and after:
             return 1.0, f"{word}{after}", place + 1
         if word in ("square", "cubic"):
             return *_unit_of(f"{word} {after}"), place + 1

@@ -178,6 +178,12 @@ def test_amounts_are_compared_by_unit_and_its_qualifier(answer, passage, check):
     assert checked(answer, [passage], answer).check == check
 
 
+@pytest.mark.parametrize("text", ["٣ days", "x² of 5 °", "half a", "a square 5 cubic", "1e400 k"])
+def test_odd_numbers_are_read_or_left(text):
+    answer = f"The tank holds {text}"
+    assert checked(answer, [answer], answer).check in ("consistent", "unverified")
+
+
 def test_a_value_of_a_related_sentence_is_no_conflict():
     passage = "Notes of 12 May: Anna asked about refunds. Jonas does it until August, then Priya."
     assert checked("Priya does refunds after August.", [passage]).check == "unverified"
