@@ -21,6 +21,7 @@ from ecs_plugins.memory.store.erasing import (
     write_text,
 )
 from ecs_plugins.memory.store.intake import check_room_to_pin, evict_overflow, insert_pinned
+from ecs_plugins.memory.store.items import part_vectors, write_parts
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.namespaces import Space, check_room
@@ -108,6 +109,8 @@ def _update_message(
     before = {each: _live_on(erasure, each) for each in sorted(changed)}
     if text is not None:
         write_text(erasure.store, connection, name, text, message.asked)
+        vectors = part_vectors(erasure.store, [text])
+        write_parts(erasure.store, connection, space.namespace, name, text, vectors)
     if metadata is not None:
         log.write_metadata(connection, message, dump(metadata))
     affected = erasure.derive(space, changed, frozenset())
@@ -211,6 +214,8 @@ def _rewrite_memory(erasure: Erasure, space: Space, new: TierRow, text: str) -> 
     message = NewMessage(text, role=role, metadata=new.metadata, ttl=ttl)
     ids = log.new_ids(1)
     log.insert(connection, space, [message], ids, vectors, new.changed)
+    parts = part_vectors(erasure.store, [text])
+    write_parts(erasure.store, connection, space.namespace, ids[0], text, parts)
     space.step += 1
     evidence = replace(memory.evidence, edited=True)
     item = replace(memory, text=text, asked="", vector=vectors[0], evidence=evidence)

@@ -380,8 +380,9 @@ class Erasure:
                 self._erase_memory(space, name)
 
     def _erase_items(self, where: str, values: Sequence[object]) -> None:
-        gone = self.connection.execute(f"DELETE FROM items WHERE {where}", values)
-        self.tally.items += gone.rowcount
+        sql = f"DELETE FROM items WHERE {where} RETURNING space"
+        kinds = [kind for (kind,) in self.connection.execute(sql, values)]
+        self.tally.items += len(kinds) - kinds.count("parts")
 
     def _drop_namespace(self, space: Space) -> None:
         """Erase a namespace with all its content and its name."""

@@ -205,7 +205,10 @@ def namespace_stats(connection: Connection, prefix: Namespace | None) -> list[Na
 def count_items(connection: Connection, prefix: Namespace | None, now: float) -> int:
     """Count the unexpired items in and below a namespace."""
     where, bounds = namespaces.under(prefix, "namespace")
-    sql = f"SELECT count(*) FROM items WHERE {where} AND (expires IS NULL OR expires > ?)"
+    sql = (
+        f"SELECT count(*) FROM items WHERE {where} AND (expires IS NULL OR expires > ?)"
+        " AND space != 'parts'"
+    )
     (count,) = connection.execute(sql, (*bounds, now)).fetchone()
     return int(count)
 

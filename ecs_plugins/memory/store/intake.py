@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
@@ -23,8 +23,9 @@ from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.index import VectorIndex, best_places
+from ecs_plugins.memory.store.items import part_vectors, write_parts
 from ecs_plugins.memory.store.memory_store import MemoryStore
-from ecs_plugins.memory.store.messages import NewMessage, expiry
+from ecs_plugins.memory.store.messages import NewMessage, expiry, parts_of
 from ecs_plugins.memory.store.namespaces import Space, check_room
 from ecs_plugins.memory.store.seam import Rows, SpaceIndex
 from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
@@ -147,6 +148,7 @@ class MessageBatch:
         stored: How many are stored.
         messages: Those that are not, with the questions that they reply to.
         vectors: Of what these are read as.
+        parts: The vectors of the parts of long ones.
         request: The idempotency key, if there is one.
         pinned: Whether each is put into the cold tier at once, for good.
     """
@@ -155,6 +157,7 @@ class MessageBatch:
     stored: int
     messages: list[NewMessage]
     vectors: Matrix
+    parts: Mapping[str, Vector]
     request: Request | None
     pinned: bool
 
@@ -191,7 +194,8 @@ def prepared(
     if store.config.rule != "paper":
         left = log.replies(left, ids[stored:], latest, now)
     left, vectors = _embedded(store, left)
-    return MessageBatch(ids, stored, left, vectors, request, pinned)
+    parts = part_vectors(store, [message.text for message in left])
+    return MessageBatch(ids, stored, left, vectors, parts, request, pinned)
 
 
 def _embedded(store: MemoryStore, messages: list[NewMessage]) -> tuple[list[NewMessage], Matrix]:
@@ -260,6 +264,9 @@ def _stored(store: MemoryStore, namespace: Namespace, batch: MessageBatch) -> in
         intake = Intake(store, connection, space, pinned=batch.pinned)
         ids = batch.ids[batch.stored :]
         intake.add(messages[:count], ids[:count], batch.vectors[:count])
+        for message, name in zip(messages[:count], ids, strict=False):
+            if batch.parts and parts_of(message.text):
+                write_parts(store, connection, namespace, name, message.text, batch.parts)
     batch.stored += count
     batch.messages = messages[count:]
     batch.vectors = batch.vectors[count:]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,11 +24,12 @@ import numpy as np
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.relevance import QueryReading, read
+from ecs_plugins.memory.store.index import numbers
 from ecs_plugins.memory.store.item_index import ItemIndex, ItemIndexes, Submit
 from ecs_plugins.memory.store.memory_store import MemoryStore
-from ecs_plugins.memory.store.messages import seconds_of
-from ecs_plugins.memory.store.namespaces import decode, encode, under
-from ecs_plugins.memory.store.seam import JudgedRows, Rows
+from ecs_plugins.memory.store.messages import parts_of, seconds_of
+from ecs_plugins.memory.store.namespaces import Space, decode, encode, key_of, under
+from ecs_plugins.memory.store.seam import Candidates, JudgedRows, Rows
 from ecs_plugins.memory.store.search import CANDIDATES
 from ecs_plugins.memory.store.values import check, crc, crc_of, packed
 from ecs_plugins.memory.types import Namespace, Vector
@@ -125,6 +126,25 @@ _PUT = """
         text_key = ?8, space = ?9
     RETURNING row, created
 """
+PARTS = "parts"
+"""Kind of the items that hold the parts of long messages."""
+
+_HAS_PARTS = """
+    SELECT EXISTS (
+        SELECT 1 FROM items
+        WHERE namespace = ? AND key >= 'parts ' AND key < 'parts!' AND space = 'parts'
+    )
+"""
+_ROWS_OF_PARTS = """
+    SELECT v.row, t.row
+    FROM item_vectors v
+    JOIN items i ON i.row = v.item
+    JOIN provenance p ON p.message = i.message
+    JOIN tiers t ON t.id = p.item
+    WHERE +t.namespace = ? AND +t.live = 1
+        AND v.row IN (SELECT CAST(value AS BIGINT) FROM json_each(?))
+"""
+_FORGET_PARTS = "DELETE FROM items WHERE message = ? AND space = 'parts'"
 _REWRITE_CRC = "UPDATE items SET value_crc = ? WHERE row = ?"
 
 
@@ -262,6 +282,7 @@ class Items:
         self._store = store
         self._indexes = ItemIndexes(store, submit)
         self.embed_query = store.embed_query
+        store.near_parts = self.near_parts
         self.together = store.together
 
     @contextmanager
@@ -271,6 +292,32 @@ class Items:
             if search:
                 self._store.require_embedder(connection)
             yield ItemView(self._store, self._indexes, connection, time.time(), kind)
+
+    def near_parts(
+        self,
+        connection: Connection,
+        space: Space,
+        query: str,
+        vector: Vector,
+        count: int,
+        allowed: Rows | None,
+    ) -> Candidates | None:
+        """Return the best parts of long messages as candidates for the rows that rest on these.
+
+        None if a namespace has no long message.
+        """
+        if not connection.execute(_HAS_PARTS, (key_of(space.namespace),)).fetchone()[0]:
+            return None
+        with self._indexes.current(connection, space.namespace, PARTS) as index:
+            found = index.rows.candidates(query, vector, count)
+        places = {part: place for place, part in enumerate(found.rows.tolist())}
+        pairs = connection.execute(_ROWS_OF_PARTS, (space.id, json.dumps([*places]))).fetchall()
+        if allowed is not None:
+            passing = {*allowed.tolist()}
+            pairs = [(part, row) for part, row in pairs if row in passing]
+        at = [places[part] for part, _ in pairs]
+        rows = numbers([row for _, row in pairs])
+        return Candidates(rows, found.cosines[at], found.coverage[at], found.rest)
 
     def write(
         self,
@@ -397,3 +444,28 @@ def _write_vectors(
             data, checksum = packed(vectors[text])
             rows.append((row, path, text, data, crc(text), checksum))
     connection.executemany(_INSERT_VECTOR, rows)
+
+
+def part_vectors(store: MemoryStore, texts: Iterable[str]) -> dict[str, Vector]:
+    """Return the vectors of the parts of texts, by part."""
+    parts = [part for text in texts for part in parts_of(text)]
+    return dict(zip(parts, store.embed(parts), strict=True)) if parts else {}
+
+
+def write_parts(
+    store: MemoryStore,
+    connection: Connection,
+    namespace: Namespace,
+    message: str,
+    text: str,
+    vectors: Mapping[str, Vector],
+) -> None:
+    """Write the parts of the text of a message; of a short one, forget those of before."""
+    parts = parts_of(text)
+    if not parts:
+        connection.execute(_FORGET_PARTS, (message,))
+        return
+    texts = {str(place): part for place, part in enumerate(parts)}
+    item = NewItem(namespace, f"parts {message}", {}, texts, message=message, kind=PARTS)
+    row = _put(connection, item, time.time(), has_checksums=store.database.has_checksums)
+    _write_vectors(connection, row, item, vectors)

@@ -28,7 +28,7 @@ from ecs_plugins.memory.store.namespaces import (
     scope_of,
 )
 from ecs_plugins.memory.store.queries import Access, write_accesses
-from ecs_plugins.memory.store.seam import SpaceIndexes
+from ecs_plugins.memory.store.seam import Candidates, Rows, SpaceIndexes
 from ecs_plugins.memory.types import Matrix, Namespace, Tier, Vector
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.storage.base import Connection, Scope, SqlDatabase
@@ -58,6 +58,14 @@ def erasures_of(connection: Connection) -> int:
     """Return the number of erasures in the file."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_ERASURES,)).fetchone()
     return 0 if row is None else int(row[0])
+
+
+NearParts = Callable[[Connection, Space, str, Vector, int, Rows | None], Candidates | None]
+"""Finds parts of long messages; see `ecs_plugins.memory.store.items.Items.near_parts`."""
+
+
+def _no_parts(*_: object) -> None:
+    return None
 
 
 class _MissingVectorsError(Exception):
@@ -110,6 +118,7 @@ class MemoryStore:
         is_current: Whether the file's vectors come from this embedder.
         scale: How near unrelated texts lie under it.
         forget_read: Clears what the language model keeps of what it has read.
+        near_parts: Finds the rows of long messages by their parts.
     """
 
     def __init__(
@@ -137,6 +146,7 @@ class MemoryStore:
         self.reset()
         self._embedded = threading.local()  # vectors known within `embedding_first`
         self.forget_read: Callable[[], object] = int
+        self.near_parts: NearParts = _no_parts
         if self.is_current:
             self.indexes.prepare()
         if not database.read_only:

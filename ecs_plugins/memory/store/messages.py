@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
-from ecs_plugins.common.text import asked_at_end, same_speaker
+from ecs_plugins.common.text import asked_at_end, same_speaker, sentence_spans
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.store.namespaces import Space, decode
@@ -30,6 +30,13 @@ from ecs_plugins.storage.base import Connection
 
 MAX_TEXT = 1_000_000
 _SECONDS = 1e12  # some 30,000 years: what is later is none
+LONG = 600
+"""Bytes of a text from which on its parts are embedded as well."""
+
+_PART = 160
+"""Bytes of a part, or of the sentence that is longer."""
+
+_MOST_PARTS = 64
 SESSION = 12 * 3600.0
 """Seconds after which a message replies to no earlier one."""
 
@@ -152,6 +159,25 @@ def question_before(last: Turn, turn: Turn) -> str:
     if last.role == turn.role and same_speaker(last.text, turn.text):
         return ""
     return asked_at_end(last.text)
+
+
+def parts_of(text: str) -> list[str]:
+    """Return the parts by which a long text is found as well; none of a short one.
+
+    An embedder reads the first some hundred words, and the mean of many sentences is near to none.
+    """
+    size = len(text.encode()) if 4 * len(text) > LONG else 0
+    if size <= LONG:
+        return []
+    most = max(_PART, size // _MOST_PARTS)
+    parts = [""]
+    for start, end in sentence_spans(text):
+        for at in range(start, end, most):
+            piece = text[at : min(at + most, end)]
+            if parts[-1] and len(f"{parts[-1]}{piece}".encode()) > most:
+                parts.append("")
+            parts[-1] += piece
+    return [part for part in parts if part.strip()]
 
 
 def new_ids(count: int) -> list[str]:

@@ -42,6 +42,16 @@ class Candidates:
     coverage: Floats
     rest: tuple[float, float] | None
 
+    def with_more(self, more: Candidates) -> Candidates:
+        """Return these and further ones; a row may be among both."""
+        rests = [each for each in (self.rest, more.rest) if each is not None]
+        return Candidates(
+            rows=np.append(self.rows, more.rows),
+            cosines=np.append(self.cosines, more.cosines),
+            coverage=np.append(self.coverage, more.coverage),
+            rest=(max(c for c, _ in rests), max(c for _, c in rests)) if rests else None,
+        )
+
 
 class SpaceIndex(Protocol):
     """Finds the items of one namespace within one transaction."""
@@ -149,7 +159,15 @@ class JudgedRows:
     def at_least(self, threshold: float) -> JudgedRows:
         """Return the rows at or above a threshold, by falling fit."""
         passing = np.flatnonzero(self.scores >= threshold)
-        best = passing[np.argsort(-self.fits[passing], kind="stable")]
+        return self._at(passing[np.argsort(-self.fits[passing], kind="stable")])
+
+    def best_of_rows(self) -> JudgedRows:
+        """Return each row once, with its best fit."""
+        best_first = np.argsort(-self.fits, kind="stable")
+        _, first = np.unique(self.rows[best_first], return_index=True)
+        return self._at(np.sort(best_first[first]))
+
+    def _at(self, best: Rows) -> JudgedRows:
         return replace(
             self,
             rows=self.rows[best],
@@ -182,6 +200,7 @@ def judge(
     count: int,
     allowed: Rows | None,
     items: int,
+    parts: Candidates | None = None,
 ) -> JudgedRows:
     """Return candidates with their scores.
 
@@ -193,8 +212,11 @@ def judge(
         count: How many candidates of each kind; of ``allowed`` rows, all are candidates.
         allowed: The rows that a filter lets pass; None is all.
         items: How many rows there are, or are allowed.
+        parts: Parts of long texts that answer for their rows.
     """
     candidates = opened.candidates(question.content, vector, count, allowed=allowed)
+    if parts is not None:
+        candidates = candidates.with_more(parts)
     # Equal vectors must tie, although products in another order may differ in the last bits.
     cosines = candidates.cosines.astype(np.float64).round(6)
     scaled = scale.to_default(cosines)
@@ -207,7 +229,7 @@ def judge(
         beyond = scale.to_default(np.array([cosine]))
         (rest,) = ((beyond + coverage) / 2).tolist()
         (rest_score,) = relevance(beyond, np.array([coverage]), met).tolist()
-    return JudgedRows(
+    judged = JudgedRows(
         rows=candidates.rows,
         cosines=cosines,
         coverage=candidates.coverage,
@@ -216,3 +238,4 @@ def judge(
         rest=rest,
         rest_score=rest_score,
     )
+    return judged if parts is None else judged.best_of_rows()

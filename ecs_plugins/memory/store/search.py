@@ -26,7 +26,7 @@ from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.outdated import outdating_ids
 from ecs_plugins.memory.store.queries import Access
-from ecs_plugins.memory.store.seam import JudgedRows, Rows, Score, SpaceIndex, judge
+from ecs_plugins.memory.store.seam import Candidates, JudgedRows, Rows, Score, SpaceIndex, judge
 from ecs_plugins.memory.store.tiers import Origin, TierRow, origins_of_live
 from ecs_plugins.memory.types import ColdMemory, Namespace, Tier, Vector
 from ecs_plugins.storage.base import Connection
@@ -327,7 +327,11 @@ def _best(
     count = request.k if request.question is None else max(request.k, CANDIDATES)
     reader = Reader(store, connection, space, request)
     while True:
-        scored = _scored(opened, request, count, allowed, items)
+        parts = None
+        if request.question is not None:
+            content = request.question.content
+            parts = store.near_parts(connection, space, content, request.vector, count, allowed)
+        scored = _scored(opened, request, count, allowed, items, parts)
         best = reader.best(scored)
         is_enough = len(best) == request.k and best[-1].score.fit >= scored.rest
         if is_enough or scored.rest_score < request.threshold:
@@ -336,7 +340,12 @@ def _best(
 
 
 def _scored(
-    opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None, items: int
+    opened: SpaceIndex,
+    request: RecallRequest,
+    count: int,
+    allowed: Rows | None,
+    items: int,
+    parts: Candidates | None,
 ) -> JudgedRows:
     """Return candidates at or above the threshold, by falling fit.
 
@@ -346,6 +355,7 @@ def _scored(
         count: How many candidates of each kind; of ``allowed`` rows, all are candidates.
         allowed: The rows that a filter lets pass; None is all.
         items: How many rows there are, or are allowed.
+        parts: Of long texts; see `judge`.
     """
     if request.question is None:
         rows, near = opened.nearest(request.vector, count, allowed=allowed)
@@ -362,6 +372,7 @@ def _scored(
             count=count,
             allowed=allowed,
             items=items,
+            parts=parts,
         )
     return judged.at_least(request.threshold)
 
