@@ -43,14 +43,14 @@ ROUTE_HELP = """Choose a strategy from a measured frontier, with the numbers beh
 --reuse is N, how many queries will share the context. Ask by exactly one of
 target F1, cost per query, and weight.
 """
-REPORT_HELP = """Write figures and one HTML page from a measured frontier.
+REPORT_HELP = """Write one HTML page from a measured frontier.
 
 \b
   ecs-plugins report frontier.json
   ecs-plugins report --ledger reuse.db
 
-The paper's figures, a map of the cheapest strategy by N and target F1, cost
-over N, and a page with all of them and the tables behind.
+It shows the paper's figures, a map of the cheapest strategy by N and target F1,
+cost over N, and the tables behind them.
 """
 
 PricesOption = Annotated[
@@ -227,8 +227,7 @@ def report(
 
     folder = out or files.beside(frontier, f"{frontier.stem}.report")
     measured = _load(frontier, prices)
-    for path in write_report(measured, folder):
-        typer.echo(str(path))
+    typer.echo(str(write_report(measured, folder)))
 
 
 def _report_spending(ledger: str, out: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""Report of a frontier: figures as PNG and SVG, and one self-contained page.
+"""Report of a frontier: one self-contained page with tables and figures.
 
 The figures are the paper's Figures 1 and 2, a decision map, and cost over reuse. Every line and
 region comes from the closed forms, not from a grid: paths over w are envelopes, regions of the map
@@ -55,12 +55,11 @@ def write_report(
     *,
     reuses: Sequence[float] = (1, 10, 100),
     target_f1: float | None = None,
-) -> list[Path]:
-    """Write ``frontier.html`` and four figures, each as PNG and SVG.
+) -> Path:
+    """Write ``frontier.html``, one page with four figures, and return its path.
 
-    Returns the files, the page first. ``reuses`` are the N that figures and tables compare;
-    ``target_f1`` is that of the figure of cost over reuse, by default the one at which reuse
-    saves the most.
+    ``reuses`` are the N that figures and tables compare; ``target_f1`` is that of the figure of
+    cost over reuse, by default the one at which reuse saves the most.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -81,18 +80,9 @@ def write_report(
         "map": map_figure(frontier),
         "reuse": reuse_figure(frontier, target_f1),
     }
-    folder = Path(directory)
-    written = []
-    figures = {}
-    for name, figure in drawn.items():
-        svg_file, png_file = write_figure(figure, folder, name)
-        written += [svg_file, png_file]
-        svg = svg_file.read_text("utf-8")
-        caption = _CAPTIONS[name]
-        figures[caption] = _inline(svg, name)
+    figures = {_CAPTIONS[name]: _svg(figure, name) for name, figure in drawn.items()}
     html = _page(frontier, figures, reuses)
-    page = write_atomically(folder / "frontier.html", html)
-    return [page, *written]
+    return write_atomically(Path(directory) / "frontier.html", html)
 
 
 def _telling_target(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> float:
@@ -111,33 +101,21 @@ def _telling_target(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> fl
     return max(falling, key=saved)
 
 
-def write_figure(figure: Figure, directory: str | os.PathLike[str], name: str) -> list[Path]:
-    """Write a figure as SVG and PNG; the same figure gives the same files.
+def _svg(figure: Figure, name: str) -> str:
+    """Return a figure as SVG, its ids made unique, as all figures share one page.
 
-    Raises:
-        StorageError: A file cannot be written.
+    The same figure gives the same text.
     """
     import matplotlib
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # a name may hold dollar signs
-    written = []
-    # With a fixed salt and without a date or version.
+    buffer = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "ecs_plugins"}):
-        for kind, metadata in (("svg", "Date"), ("png", "Software")):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=kind, dpi=160, metadata={metadata: None})
-            path = Path(directory) / f"{name}.{kind}"
-            file = write_atomically(path, buffer.getvalue())
-            written.append(file)
-    return written
-
-
-def _inline(svg: str, name: str) -> str:
-    """Return the SVG element alone, its ids made unique, as all figures share one page."""
-    start = svg.index("<svg")
-    element = svg[start:]
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    svg = buffer.getvalue()
+    element = svg[svg.index("<svg") :]
     for mark in ('id="', "url(#", 'href="#'):
         element = element.replace(mark, f"{mark}{name}-")
     return element
