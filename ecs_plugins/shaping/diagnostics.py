@@ -16,7 +16,7 @@ import json
 import os
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -574,10 +574,13 @@ def held_out_threshold(scores: Floats, labels: Labels, questions: Groups) -> Thr
     None with fewer than two questions, or without both evidence and distractors.
     """
     from sklearn.metrics import precision_score, recall_score
+    from sklearn.model_selection import GroupKFold
 
     kept = np.zeros(len(labels), dtype=bool)
     is_fitted = False
-    for inside, outside in folds(questions):
+    parts = min(FOLDS, np.unique(questions).size)
+    splits = GroupKFold(parts).split(scores, groups=questions) if parts > 1 else ()
+    for inside, outside in splits:
         if labels[inside].any():
             kept[outside] = scores[outside] >= best_threshold(scores[inside], labels[inside])
             is_fitted = True
@@ -588,16 +591,3 @@ def held_out_threshold(scores: Floats, labels: Labels, questions: Groups) -> Thr
         precision=float(precision_score(labels, kept, zero_division=0.0)),
         recall=float(recall_score(labels, kept, zero_division=0.0)),
     )
-
-
-def folds(questions: Groups) -> Iterator[tuple[Labels, Labels]]:
-    """Yield masks of the fitted and the held-out part: whole questions, each held out once."""
-    from sklearn.model_selection import KFold
-
-    unique = np.unique(questions)
-    if unique.size < 2:
-        return
-    splits = KFold(min(FOLDS, unique.size), shuffle=True, random_state=SEED)
-    for _, held_out in splits.split(unique):
-        outside = np.isin(questions, unique[held_out])
-        yield ~outside, outside

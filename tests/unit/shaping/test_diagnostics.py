@@ -12,7 +12,6 @@ from ecs_plugins.shaping.diagnostics import (
     Estimate,
     Fitness,
     best_threshold,
-    folds,
     held_out_threshold,
     question_auc,
 )
@@ -359,16 +358,6 @@ def test_no_other_threshold_from_zero_on_has_a_better_f1(rows):
     best = max(f1(scores, kinds, threshold) for threshold in others)
     assert chosen >= 0.0
     assert f1(scores, kinds, chosen) == pytest.approx(best)
-
-
-def test_every_question_is_held_out_once_and_whole():
-    questions = np.repeat(np.arange(12), 3)
-    seen = np.zeros(36, dtype=int)
-    for inside, outside in folds(questions):
-        assert not set(questions[inside]) & set(questions[outside])
-        assert (inside ^ outside).all()
-        seen += outside
-    assert (seen == 1).all()
 
 
 def test_a_held_out_threshold_of_separable_questions_is_perfect_and_of_noise_by_chance():
