@@ -435,9 +435,10 @@ class _RoutedRun:
         self.counter = CallbackCounter(self.query)
         chain = self._chosen()
         self.chain = chain.with_config(metadata={METADATA_KEY: summary}, callbacks=[self.counter])
-        configurable = {**self.config.get("configurable", {})}
-        configurable["context_id"] = self.query.context_id
-        self.config = {**self.config, "configurable": configurable}
+        if self.query.context_id is not None:  # the preparing step reads it
+            configurable = self.config.get("configurable", {})
+            named = {**configurable, "context_id": self.query.context_id}
+            self.config = {**self.config, "configurable": named}
         return self
 
     def _chosen(self) -> Runnable[Any, Any]:
