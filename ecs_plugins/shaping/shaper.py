@@ -74,9 +74,8 @@ class ContextShaper:
         model: The local language model that scores; None with ``signal=None``, where a token is
             taken for four bytes of text.
         config: The settings; a mapping of them does too.
-        embedder: For the rankers ``"dense"`` and ``"convex"``, also those of a signal, or
-            ``"multilingual"``; by default
-            the one that is installed, loaded when it is first needed.
+        embedder: For the rankers that embed, also those of a signal, or ``"multilingual"``; by
+            default the one that is installed, loaded when it is first needed.
         probability: The probability that a passage helps, as `ModelDiagnostics` fits it to own
             examples; None takes the one that the package ships for model and signal, if any.
     """
