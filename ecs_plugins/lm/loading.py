@@ -63,6 +63,12 @@ def require_directory(name_or_path: str) -> None:
     """Refuse an empty name, and a path that leads to no directory with a ``config.json``."""
     if not name_or_path.strip():
         raise ConfigurationError("a model needs a name or a directory, got an empty text")
+    if name_or_path.endswith(".gguf"):
+        raise ConfigurationError(
+            f"{name_or_path} is a GGUF file; load it with transformers, "
+            "AutoModelForCausalLM.from_pretrained(directory, gguf_file=...), and give it and its "
+            "tokenizer to LocalLM(model, tokenizer)"
+        )
     directory = directory_of(name_or_path)
     if directory is None:
         return
@@ -115,7 +121,7 @@ def _load(
     *,
     local: bool,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     common: dict[str, Any] = {
         "revision": options.revision,
@@ -127,7 +133,7 @@ def _load(
         config = AutoConfig.from_pretrained(source, **common)
         if getattr(config, "is_encoder_decoder", False):
             raise ModelError(f"{source} is not a causal language model, it has an encoder")
-        tokenizer = AutoTokenizer.from_pretrained(source, **common)
+        tokenizer = _tokenizer_of(source, common)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source,
             config=config,
@@ -150,12 +156,35 @@ def _load(
     return model.to(device).eval(), tokenizer
 
 
+def _tokenizer_of(source: str, options: dict[str, Any]) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, **options)
+    except Exception as error:
+        raise ModelNotFoundError(
+            f"{source} has no tokenizer that can be read; put the model's tokenizer there with "
+            f"tokenizer.save_pretrained, or give both to LocalLM(model, tokenizer) ({_line(error)})"
+        ) from error
+    return tokenizer
+
+
+def _line(error: Exception) -> str:
+    """Return the message of an error in one line."""
+    return " ".join(str(error).split())[:300]
+
+
 def _typed(source: str, error: Exception) -> ModelError:
-    text = " ".join(str(error).split())[:300]
+    text = _line(error)
     if "Unrecognized configuration class" in str(error):
         return ModelError(
             f"{source} is not a causal language model; use a model made for text generation "
             f"({text})"
+        )
+    if isinstance(error, FileNotFoundError):
+        return ModelError(
+            f"{source} is incomplete, a file of its weights is missing ({text}). Get the model "
+            "again"
         )
     if "safetensors" in str(error) and isinstance(error, OSError):
         return ModelNotFoundError(

@@ -7,7 +7,7 @@ on the same model, and pickled as its settings.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -53,6 +53,7 @@ class _Runtime:
         from ecs_plugins.lm.encoding import encoder_of
         from ecs_plugins.lm.generation import Generator
         from ecs_plugins.lm.prompts import chat_layout
+        from ecs_plugins.lm.scoring.check import vocabulary_of
         from ecs_plugins.lm.scoring.planner import ScoringEngine
         from ecs_plugins.lm.scoring.profile import profile_of
         from ecs_plugins.lm.scoring.runner import Runner
@@ -65,6 +66,7 @@ class _Runtime:
         runner = Runner(model, name)
         profile = profile_of(model, runner.takes, int(tokenizer.model_max_length))
         self.window = profile.window
+        self._rows = vocabulary_of(runner)
         engine = ScoringEngine(runner, profile)
         self.engine = engine
         self.worker = Worker()
@@ -76,6 +78,21 @@ class _Runtime:
             # closed model until the collector comes.
             release=lambda: engine.cache.release(),
         )
+
+    def require_rows(self, sequences: Iterable[Sequence[int]]) -> None:
+        """Refuse tokens that the model has no row for, as those of another tokenizer.
+
+        Raises:
+            ConfigurationError: There is one.
+        """
+        if len(self.tokenizer) <= self._rows:
+            return
+        largest = max((max(ids, default=0) for ids in sequences), default=0)
+        if largest >= self._rows:
+            raise ConfigurationError(
+                f"the tokenizer gave the token {largest}, and the model has {self._rows}: give "
+                "the tokenizer of the same checkpoint, or resize_token_embeddings"
+            )
 
 
 _SHARED: WeakValueDictionary[tuple[str, LoadingOptions], _Runtime] = WeakValueDictionary()
@@ -149,7 +166,8 @@ class LocalLM:
         **options: Fields of `LocalLMOptions` that do not concern loading.
 
     Raises:
-        ConfigurationError: An option is unknown, out of range, or concerns loading.
+        ConfigurationError: An option is unknown, out of range, or concerns loading; or there is
+            no tokenizer, or no weights.
 
     Example:
         >>> model = LocalLM.from_pretrained("path/to/model")  # doctest: +SKIP
@@ -171,6 +189,7 @@ class LocalLM:
                 f"{', '.join(wrong)}: a loaded model has its device and dtype already; give this "
                 "to LocalLM.from_pretrained, or load the model with it"
             )
+        _check_pair(model, tokenizer)
         config = model.config
         label = name or getattr(config, "_name_or_path", "") or str(config.model_type)
         self._set_up(label, given, pair=(model, tokenizer))
@@ -313,6 +332,7 @@ class LocalLM:
         given = GenerationOptions(**options)
         runtime = self._load()
         encoded = encode_prompts(runtime.encoder, prompts, given.max_new_tokens, self.max_tokens)
+        runtime.require_rows(encoded)
         return self._run(lambda: runtime.generator.generate(encoded, given))
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -408,6 +428,7 @@ class LocalLM:
         encoded = [encode_request(runtime.encoder, request) for request in requests]
         for request in encoded:
             request.require_room(window)
+            runtime.require_rows(request.ids)
         if options.cache_bytes is not None:
             engine.cache.max_bytes = options.cache_bytes
         limit = options.deadline_s if deadline_s is None else deadline_s
@@ -441,6 +462,26 @@ class LocalLM:
             return f"LocalLM({self.name!r}, from a loaded model)"
         loading = self._options.loading
         return f"LocalLM({self.name!r}, device={loading.device!r}, dtype={loading.dtype!r})"
+
+
+def _check_pair(model: Any, tokenizer: Any) -> None:
+    """Refuse a pair that cannot score, before its first use."""
+    if not callable(getattr(tokenizer, "encode", None)):
+        raise ConfigurationError(
+            f"LocalLM needs the model's tokenizer, got {tokenizer!r}: give "
+            "AutoTokenizer.from_pretrained(...) of the same checkpoint"
+        )
+    if not hasattr(model, "config") or not callable(getattr(model, "parameters", None)):
+        raise ConfigurationError(
+            f"LocalLM needs a model of transformers, got {type(model).__name__}; give "
+            "LocalLM.from_pretrained a name or a directory"
+        )
+    # Weights that accelerate has put elsewhere are brought by its hook.
+    if not hasattr(model, "_hf_hook") and any(weight.is_meta for weight in model.parameters()):
+        raise ConfigurationError(
+            "the model is on the meta device and has no weights; load it with from_pretrained on "
+            "a device that computes"
+        )
 
 
 def as_model(model: str | LanguageModel | None) -> LanguageModel:

@@ -166,7 +166,7 @@ class _CheckedEmbedder(Embedder, ABC):
         self,
         kind: str,
         texts: Sequence[str],
-        compute: Callable[[list[str]], npt.ArrayLike],
+        compute: Callable[[list[str]], object],
     ) -> Vectors:
         """Return unit vectors of texts that are not blank; each is computed once."""
         kept: _KeptVectors = self.__dict__.setdefault("_kept", _KeptVectors())
@@ -183,7 +183,7 @@ class _CheckedEmbedder(Embedder, ABC):
             kept.add(new)
         return np.stack([found[key] for key in keys])
 
-    def _guard(self, call: Callable[[], npt.ArrayLike]) -> npt.ArrayLike:
+    def _guard(self, call: Callable[[], object]) -> object:
         try:
             return call()
         except EcsPluginsError:

@@ -162,6 +162,11 @@ def require_causal(runner: Runner) -> None:
     one, other = predictions
     difference = float((one - other).abs().mean())
     if difference > 10 * _tolerance(runner):
+        if runner.model.training:
+            raise ModelError(
+                f"{runner.name} is in training mode, in which its dropout changes every score: "
+                "call model.eval() first"
+            )
         raise ModelError(
             f"{runner.name} is not a causal language model: a later token changes its "
             "earlier predictions. Use a model made for text generation."

@@ -44,6 +44,9 @@ class Change(Enum):
 class ModelWatch:
     """State of a model at the last look: its structure, and the places of its numbers."""
 
+    _weight_places: list[tuple[int, int]]
+    _buffer_places: list[tuple[int, int]]
+
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self._look_anew()

@@ -75,6 +75,12 @@ class TokenRequest:
         return replace(self, continuations=(read,), comparisons=())
 
     @property
+    def ids(self) -> tuple[Ids, ...]:
+        """Return all ids, by part."""
+        continuations = (continuation.ids for continuation in self.continuations)
+        return (self.prefix, *self.candidates, *continuations)
+
+    @property
     def longest_continuation(self) -> int:
         """Return tokens of the longest continuation."""
         return max(len(continuation.ids) for continuation in self.continuations)

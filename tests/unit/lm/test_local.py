@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -193,6 +194,63 @@ def test_a_model_of_another_task_is_refused(directory, tmp_path, kind, message) 
         shutil.copy(path, tmp_path)
     with pytest.raises(ModelError, match=message):
         LocalLM.from_pretrained(tmp_path).warmup()
+
+
+def test_a_missing_shard_is_named(damaged) -> None:
+    (damaged / "model.safetensors").unlink()
+    model("llama").save_pretrained(damaged, max_shard_size="20KB")
+    (damaged / "model-00002-of-00006.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"incomplete.*model-00002-of-00006"):
+        LocalLM.from_pretrained(damaged).warmup()
+
+
+def test_a_missing_tokenizer_is_said_to_be_missing(damaged) -> None:
+    for path in damaged.glob("tokenizer*"):
+        path.unlink()
+    with pytest.raises(ModelError, match=r"no tokenizer.*save_pretrained"):
+        LocalLM.from_pretrained(damaged).warmup()
+
+
+@pytest.mark.parametrize("path", ["model.gguf", "/some/where/model.gguf"])
+def test_a_gguf_file_is_refused_with_the_way_to_load_it(path) -> None:
+    with pytest.raises(ConfigurationError, match=r"gguf_file=.*LocalLM\(model, tokenizer\)"):
+        LocalLM.from_pretrained(path)
+
+
+def test_a_pair_that_cannot_score_is_refused_when_it_is_given() -> None:
+    config = model("llama").config
+    with torch.device("meta"):
+        empty = transformers.LlamaForCausalLM(config)
+    for pair, message in (
+        ((model("llama"), None), "needs the model's tokenizer, got None"),
+        (("some/name", tokenizer("byte_level")), "from_pretrained a name"),
+        ((empty, tokenizer("byte_level")), "meta device"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            LocalLM(*pair)
+
+
+def test_tokens_without_a_row_in_the_model_name_the_tokenizer() -> None:
+    words = copy.deepcopy(tokenizer("byte_level"))
+    words.add_tokens([f"word{number}" for number in range(400)])
+    lm = LocalLM(model("llama"), words)
+    assert np.isfinite(sums(lm)).all()
+    with pytest.raises(ConfigurationError, match="tokenizer of the same checkpoint"):
+        lm.score([request(passages=("word399 is here",))])
+    with pytest.raises(ConfigurationError, match="tokenizer of the same checkpoint"):
+        lm.generate([(Segment("word399"),)])
+
+
+def test_dropout_in_training_mode_is_named() -> None:
+    config = copy.deepcopy(model("llama").config)
+    config.attention_dropout = 0.5
+    noisy = transformers.LlamaForCausalLM(config)
+    noisy.load_state_dict(model("llama").state_dict())
+    lm = LocalLM(noisy.train(), tokenizer("byte_level"))
+    with pytest.raises(ModelError, match=r"training mode.*model\.eval\(\)"):
+        lm.score([request()])
+    noisy.eval()
+    assert sums(lm) == pytest.approx(sums(local()), abs=1e-4)
 
 
 @pytest.mark.parametrize("arguments", [{"dtype": "int3"}, {"deadline_s": 0.0}, {"max_token": 5}])
