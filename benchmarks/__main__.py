@@ -29,6 +29,7 @@ from benchmarks.commands import (
     route,
     seconds,
     server_load,
+    soak,
 )
 from ecs_plugins.errors import EcsPluginsError
 
@@ -43,6 +44,7 @@ for _name in evidence.BENCHES:
 app.command("evidence-report", help=evidence.REPORT_HELP)(evidence.report)
 app.command("evidence-methods", help=evidence.METHODS_HELP)(evidence.methods)
 app.command("engine", help=engine.HELP)(engine.engine)
+app.command("soak", help=soak.HELP)(soak.soak)
 app.command("gpu")(gpu.gpu)
 app.command("infinite-room")(infinite_room.infinite_room)
 app.command("bounded-chat", help=bounded_chat.HELP)(bounded_chat.bounded_chat)

@@ -41,7 +41,6 @@ PARTS = (
     "number",
     "questions",
     "memory",
-    "soak",
     "resident",
     "cross-encoder",
     "callers",

@@ -24,7 +24,6 @@ def markdown(results: Results) -> str:
         _growth(results.get("number", {}), "Growth with the number of candidates"),
         _questions(results.get("questions", {})),
         _memory(results.get("memory", {})),
-        _soak(results.get("soak", {})),
         _beside_encoder(results.get("cross-encoder", {})),
         _resident(results.get("resident", {})),
         _callers(results.get("callers", {})),
@@ -64,21 +63,6 @@ def _absolute(part: Results) -> str:
     head = ["setting", "cold, ms per candidate", "context cached", "candidates/s cold", "cached"]
     head += ["share of the matrix product's rate, cold", "cached", "peak over the weights, MiB"]
     return _table("Absolute figures", head, rows, "  \n".join(notes)) if rows else ""
-
-
-def _soak(part: Results) -> str:
-    if not part:
-        return ""
-    figures = {
-        "questions over pools": f"{part['questions']:,} over {part['pools']}",
-        "MiB kept at most, of the budget": f"{part['most_kept'] / 2**20:.2f} of "
-        f"{part['budget'] / 2**20:.0f}, a passage {part['passage'] / 2**20:.2f}",
-        "tokens found": f"{part['tokens_saved']:.0%}",
-        "MiB of the process, first and last": f"{part['memory_mib'][0][1]:.0f}, "
-        f"{part['memory_mib'][-1][1]:.0f}",
-        "its slope over the second half, MiB per 1,000": f"{part['slope_mib_per_1000']:+.2f}",
-    }
-    return _table("Many pools in turn", ["", ""], [[*row] for row in figures.items()])
 
 
 _ASKED = {

@@ -1,14 +1,20 @@
-"""Many questions over many pools in turn: the process's memory stays flat, the cache in its budget.
+"""Many clients at once for minutes, of the engine and of a memory: latency, memory, calls lost.
 
-The model is small and random. What it keeps of all pools is five times the budget, so that pieces
-are dropped and computed anew all the time.
+The language model is small and random and the embedder counts words, so the time is that of the
+queues, caches and locks. What the engine keeps of all pools is several times its budget, so that
+pieces are dropped and computed anew all the time.
 """
 
 from __future__ import annotations
 
 import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,49 +23,98 @@ from benchmarks.engine.memory import status_mib
 from benchmarks.engine.workload import model_of, tokenizer_of
 from ecs_plugins.lm.base import Segment
 from ecs_plugins.lm.local import LocalLM
-
-if TYPE_CHECKING:
-    from benchmarks.engine.measure import Log
+from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 BUDGET = 2**26
-_IN_A_ROW = 5
-"""Questions over a pool before the next pool has its turn."""
+_LOOK_S = 0.05
 
 
-def soak(*, model: str, quick: bool, log: Log) -> dict[str, Any]:
-    """Ask 10,000 questions over 200 pools of 8 passages, 5 over each in turn.
+def soak_engine(
+    *, questions: int, pools: int, clients: int, budget: int = BUDGET
+) -> dict[str, Any]:
+    """Ask questions over pools of 8 passages, from many threads at once.
 
     Returns:
-        JSON: the budget, the most bytes that were kept, and those of one passage; MiB of the
-        process by questions asked, and their slope per 1,000 over the second half; and the share
-        of tokens that were found.
+        JSON: the latency of the calls and how many were lost; the budget of the cache, the most
+        bytes that it held, and the growth of the process over the budget.
     """
-    pools, questions = (6, 60) if quick else (200, 10_000)
     draw = random.Random(0)
     asked = [request_of(draw, f"Pool {number}.", passages=8, length=24) for number in range(pools)]
-    loaded, budget = model_of(model), BUDGET // 64 if quick else BUDGET
-    lm = LocalLM(loaded, tokenizer_of(int(loaded.config.vocab_size)), cache_bytes=budget)
-    most = computed = 0
-    memory: list[tuple[int, float]] = []
-    for number in range(questions):
-        request = asked[number // _IN_A_ROW % pools]
-        question = (Segment(f" Question: {words(draw, 6)}? Answer:"), Segment(" wool", scored=True))
-        (result,) = lm.score([replace(request, continuations=(question,))])
-        computed += result.computed_tokens
-        most = max(most, lm.cache_statistics.nbytes)
-        if number % (questions // 20) == 0:
-            memory.append((number, status_mib("VmRSS")))
-            log(f"{number} questions: {memory[-1][1]:.0f} MiB, {lm.cache_statistics}")
-    half = memory[len(memory) // 2 :]
-    slope = float(np.polyfit([n for n, _ in half], [mib for _, mib in half], 1)[0]) * 1000
-    kept = lm.cache_statistics
+    texts = [words(draw, 6) for _ in range(questions)]
+    loaded = model_of("small")
+    lm = LocalLM(loaded, tokenizer_of(int(loaded.config.vocab_size)), cache_bytes=budget).warmup()
+    kept = 0
+
+    def ask(number: int) -> bool:
+        nonlocal kept
+        question = Segment(f" Question: {texts[number]}? Answer:")
+        continuation = (question, Segment(" wool", scored=True))
+        (result,) = lm.score([replace(asked[number % pools], continuations=(continuation,))])
+        kept = max(kept, lm.cache_statistics.nbytes)
+        return not result.unscored and all(np.isfinite(row[0][0].sum) for row in result.scores)
+
+    found = _under_load(ask, questions, clients)
+    more = found["growth_mib"] * 2**20 / budget
+    return {**found, "pools": pools, "budget": budget, "most_kept": kept, "growth_by_budget": more}
+
+
+def soak_memory(path: Path, *, messages: int, threads: int) -> dict[str, Any]:
+    """Add messages to one memory from many threads, with a recall after every tenth.
+
+    Returns:
+        JSON: the latency of the calls, and how many were lost, of which messages that are not
+        there at the end.
+    """
+    draw = random.Random(0)
+    texts = [f"Note {number}: {words(draw, 12)}." for number in range(messages)]
+    with EntropicMemory.open(path, embedder=FakeEmbedder()) as memory:
+
+        def add(number: int) -> bool:
+            memory.add(texts[number])
+            return number % 10 > 0 or bool(memory.recall(texts[number]))
+
+        found = _under_load(add, messages, threads)
+        stored = len({message.text for message in memory.messages()})
+    return {**found, "lost": found["lost"] + messages - stored}
+
+
+def _under_load(call: Callable[[int], bool], calls: int, clients: int) -> dict[str, Any]:
+    """Make calls from many threads; time them, and watch the memory of the process."""
+    seconds = np.full(calls, np.nan)
+    before = most = status_mib("VmRSS")
+    ended = threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not ended.wait(_LOOK_S):
+            most = max(most, status_mib("VmRSS"))
+
+    def timed(number: int) -> None:
+        started = time.perf_counter()
+        if call(number):
+            seconds[number] = time.perf_counter() - started
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    started = time.perf_counter()
+    try:
+        with ThreadPoolExecutor(clients) as pool:
+            futures = [pool.submit(timed, number) for number in range(calls)]
+    finally:
+        ended.set()
+        watcher.join()
+    answered = seconds[np.isfinite(seconds)]
+    errors = sorted({repr(future.exception()) for future in futures if future.exception()})
+    median, late = np.quantile(answered, (0.5, 0.99)) if len(answered) else (np.nan, np.nan)
     return {
-        "questions": questions,
-        "pools": pools,
-        "budget": budget,
-        "most_kept": most,
-        "passage": kept.nbytes / kept.tokens * max(result.candidate_tokens),
-        "memory_mib": memory,
-        "slope_mib_per_1000": slope,
-        "tokens_saved": kept.tokens_saved / (kept.tokens_saved + computed),
+        "calls": calls,
+        "clients": clients,
+        "seconds": time.perf_counter() - started,
+        "median_s": float(median),
+        "p99_s": float(late),
+        "p99_by_median": float(late / median),
+        "lost": calls - len(answered),
+        "errors": errors[:3],
+        "growth_mib": most - before,
     }

@@ -12,7 +12,6 @@ from benchmarks.engine import measure, memory, scorers, serving
 from benchmarks.engine.absolute import absolute
 from benchmarks.engine.beside_encoder import beside_encoder
 from benchmarks.engine.resident import resident
-from benchmarks.engine.soak import soak
 from benchmarks.engine.target import CPU, Target
 from benchmarks.engine.workload import (
     CONTEXTS,
@@ -51,7 +50,7 @@ def run(
 
     Args:
         part: ``absolute``, ``compare``, ``context``, ``number``, ``questions``, ``memory``,
-            ``soak``, ``resident``, ``cross-encoder``, ``callers`` or ``latency``.
+            ``resident``, ``cross-encoder``, ``callers`` or ``latency``.
         model: The model of all parts but ``compare``.
         settings: What ``compare`` runs on.
         names: The scorers that ``compare`` sets beside ours.
@@ -75,8 +74,6 @@ def run(
     try:
         if part == "compare":
             return _compare(settings, names, repeats, quick, log, target)
-        if part == "soak":
-            return soak(model="small", quick=quick, log=log)
         if part == "resident":
             return resident(model="small", quick=quick, log=log)
         if part == "cross-encoder":
