@@ -243,7 +243,7 @@ def test_tokens_without_a_row_in_the_model_name_the_tokenizer() -> None:
 
 def test_dropout_in_training_mode_is_named() -> None:
     config = copy.deepcopy(model("llama").config)
-    config.attention_dropout = 0.5
+    config.update({"attention_dropout": 0.5})
     noisy = transformers.LlamaForCausalLM(config)
     noisy.load_state_dict(model("llama").state_dict())
     lm = LocalLM(noisy.train(), tokenizer("byte_level"))
