@@ -234,7 +234,8 @@ class EntropicMemory:
             role: Who said it, for messages that do not say.
             metadata: JSON values to filter by, for messages that have none.
             writer: The agent that writes, where several share a namespace.
-            at: Unix time, a `datetime` or an ISO text, which say their zone; None is now.
+            at: Unix time, a `datetime` or an ISO text, which say their zone; None is now, and so
+                is a time more than a day ahead.
             ttl: Seconds until the message, and what rests on it, is erased.
             pinned: Put it into the cold tier at once, where nothing displaces it.
             idempotency_key: A text that nothing else is added under. Who does not know whether an

@@ -25,7 +25,7 @@ from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.index import VectorIndex, best_places
 from ecs_plugins.memory.store.items import part_vectors, write_parts
 from ecs_plugins.memory.store.memory_store import MemoryStore
-from ecs_plugins.memory.store.messages import NewMessage, expiry, parts_of
+from ecs_plugins.memory.store.messages import NewMessage, expiry, parts_of, time_of
 from ecs_plugins.memory.store.namespaces import Space, check_room
 from ecs_plugins.memory.store.seam import Rows, SpaceIndex
 from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
@@ -321,7 +321,7 @@ class Intake:
             space.step += 1
             space.since_sleep += 1
             item = log.item_of(name, vector, space.step, message.text, message.asked)
-            at = self._now if message.at is None else message.at
+            at = time_of(message, self._now)
             row = TierRow(item, message.metadata, at, at, expiry(message, self._now))
             if self._pinned:
                 insert_pinned(connection, space, row, [name], self._config)

@@ -40,6 +40,8 @@ _MOST_PARTS = 64
 SESSION = 12 * 3600.0
 """Seconds after which a message replies to no earlier one."""
 
+_AHEAD = 86_400.0  # seconds that a clock may be fast
+
 
 def seconds_of(name: str, given: Any, *, least: float = 0.0) -> float | None:
     """Return a time or a time to live as a float; raise InvalidInputError for anything else."""
@@ -62,7 +64,7 @@ class NewMessage:
         role: Who said it: ``user``, ``assistant``, ``tool``, or what the application uses.
         metadata: JSON values to filter by; what merged messages agree on stays with the memory.
         writer: The agent that wrote it, where several share a namespace.
-        at: Unix time; None is now.
+        at: Unix time; None is now, and so is a time more than a day ahead.
         ttl: Seconds to live; None is for ever.
         asked: The question that it replies to; `replies` finds it.
         asker: Id of the message that asks it.
@@ -142,7 +144,7 @@ def replies(
     if before is not None:
         last = Turn(before.id, before.text, before.role, before.created)
     for name, message in zip(ids, messages, strict=True):
-        at = now if message.at is None else message.at
+        at = time_of(message, now)
         turn = Turn(name, message.text, message.role, at)
         asked = "" if last is None else question_before(last, turn)
         if last is not None and asked:
@@ -206,9 +208,7 @@ def insert(
     now: float,
 ) -> None:
     """Append messages; the first one's step follows ``space.step``."""
-    times = [
-        (now if message.at is None else message.at, expiry(message, now)) for message in messages
-    ]
+    times = [(time_of(message, now), expiry(message, now)) for message in messages]
     noted = []
     for at, message in enumerate(messages, start=1):
         role = message.role
@@ -258,12 +258,20 @@ def held(connection: Connection, space: int) -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
+def time_of(message: NewMessage, now: float) -> float:
+    """Return when a message was said; a time far ahead is wrong, and counts as now.
+
+    Else the message would be the newest of its namespace for ever.
+    """
+    at = now if message.at is None else message.at
+    return at if at <= now + _AHEAD else now
+
+
 def expiry(message: NewMessage, now: float) -> float | None:
     """Return the time at which a message that is added now will expire."""
     if message.ttl is None:
         return None
-    begins = now if message.at is None else message.at
-    return begins + message.ttl
+    return time_of(message, now) + message.ttl
 
 
 _SELECT = """

@@ -1,5 +1,6 @@
 import inspect
 import math
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from operator import methodcaller
@@ -15,6 +16,7 @@ from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 BOTH_ENGINES = True
+SOON = time.time() + 3600
 
 
 def texts(found) -> list[str]:
@@ -53,15 +55,15 @@ def test_a_message_that_cannot_be_kept_is_refused_before_anything_is_written(ope
 def test_missing_settings_of_a_mapping_are_defaults(open_memory):
     memory = open_memory()
     draft = {"content": "hello", "role": None, "metadata": None, "ttl": 5.0}
-    memory.add(draft, role="tool", metadata={"a": 1}, writer="agent", at=4e9)
+    memory.add(draft, role="tool", metadata={"a": 1}, writer="agent", at=SOON)
     memory.add({"text": "you"}, role=None)
     first, second = memory.messages()
     assert first.text == "hello"
     assert first.role == "tool"
     assert first.metadata == {"a": 1}
     assert first.writer == "agent"
-    assert first.created == 4e9
-    assert first.expires == 4e9 + 5
+    assert first.created == SOON
+    assert first.expires == SOON + 5
     assert second.text == "you"
     assert second.role == "user"
 

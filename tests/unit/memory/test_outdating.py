@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 
 import pytest
 
@@ -66,6 +67,18 @@ def test_outdated_memories_are_hidden_only_on_request(open_memory):
 def test_a_recall_at_an_earlier_time_ignores_later_edges(open_memory):
     memory = told(open_memory, Scripted({NEW: [OLD]}), OLD, NEW)
     assert marks(memory, at=1_700_000_000.5) == [(OLD, False)]
+
+
+def test_a_message_dated_far_ahead_does_not_stay_the_newest(open_memory):
+    memory = open_memory(judge=Scripted({NEW: [OLD]}))
+    memory.add(OLD, at=time.time() + 3 * 86_400)
+    memory.add(NEW)
+    assert memory.admin.wait(20)
+    assert marks(memory) == [(NEW, False), (OLD, True)]
+    first, second = memory.messages()
+    assert first.created <= second.created
+    (fast,) = memory.add("A clock may be an hour fast", at=time.time() + 3600)
+    assert memory.get(fast).created > time.time()
 
 
 def test_an_uncertain_verdict_marks_nothing(open_memory):
