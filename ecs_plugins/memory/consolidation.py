@@ -274,9 +274,9 @@ class ColdContest:
         self._terms = terms
         self._there = np.arange(len(self._memories)) < len(cold)
         self._pinned = np.array([memory.pinned for memory in self._memories], dtype=bool)
-        is_default = config.rule == "default"
-        weak = [is_default and self._is_weak(memory) for memory in self._memories]
-        self._weak = np.array(weak, dtype=bool)
+        self._weak = np.zeros(len(self._memories), dtype=bool)
+        if config.rule == "default" and config.min_support > 1:
+            self._weak[:] = [*map(self._is_weak, self._memories)]
         self._temperature = 0.0 if terms is None else self._temperature_of(terms)
         self._decisions: list[SleepDecision] = []
         self._changed: set[int] = set()

@@ -138,6 +138,14 @@ _FIRST_LOOK = 4
 _ADDS = 0.11
 """Least distance between a reply and its question alone, 1 being that of unrelated texts."""
 
+_REFUSALS = (
+    "I don't know.",
+    "I do not have information about that.",
+    "I'm sorry, but I cannot answer that; you have not told me.",
+)
+_REFUSES = 0.32
+"""Least cosine of a refusal with one of these, in the units of the default embedder."""
+
 
 @dataclass(slots=True)
 class MessageBatch:
@@ -201,23 +209,34 @@ def prepared(
 def _embedded(store: MemoryStore, messages: list[NewMessage]) -> tuple[list[NewMessage], Matrix]:
     """Return messages and vectors; a reply that adds nothing to its question is read alone.
 
-    "I don't know" hardly moves the vector of its question, an answer does.
+    "Ok" hardly moves the vector of its question, an answer does. "I'm afraid I cannot tell you"
+    moves it, but lies near other refusals.
     """
     if not messages:
         return messages, np.empty((0, store.dimension), dtype=np.float32)
     places = [place for place, message in enumerate(messages) if message.asked]
+    count = len(messages)
     texts = [as_reply(message.text, message.asked) for message in messages]
     texts += [messages[place].asked for place in places]
+    texts += [messages[place].text for place in places]
     every = store.embed(texts)
-    vectors, questions = every[: len(messages)], every[len(messages) :]
+    vectors = every[:count]
+    if not places:
+        return messages, vectors
+    questions, replies = np.split(every[count:], 2)
+    if store.refusals is None:
+        store.refusals = store.embed(_REFUSALS)
     cosines = np.sum(vectors[places] * questions, axis=1)
     added = (1.0 - cosines) / (1.0 - store.scale.mean)
-    empty = [place for place, share in zip(places, added, strict=True) if share < _ADDS]
+    nearest = (replies @ store.refusals.T).max(axis=1)
+    is_empty = (added < _ADDS) | (store.scale.to_default(nearest) >= _REFUSES)
+    empty = np.flatnonzero(is_empty).tolist()
     if empty:
         messages = [*messages]
         vectors = vectors.copy()
-        vectors[empty] = store.embed([messages[place].text for place in empty])
-        for place in empty:
+        for number in empty:
+            place = places[number]
+            vectors[place] = replies[number]
             messages[place] = replace(messages[place], asked="", asker=None)
     return messages, vectors
 

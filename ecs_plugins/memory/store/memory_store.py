@@ -132,11 +132,10 @@ class MemoryStore:
         adopt: bool = False,
     ) -> None:
         self.database = database
-        self.embedder = embedder
+        self._use(embedder)
         self.config = config
         self.settings = settings
         self._make_indexes = indexes
-        self.dimension = int(embedder.dimension)
         self.epoch, self.is_current = self._identify(adopt)
         with database.read() as connection:
             self.scale = recorded_scale(connection, self.epoch, embedder.name)
@@ -241,6 +240,7 @@ class MemoryStore:
     def _use(self, embedder: Embedder) -> None:
         self.embedder = embedder
         self.dimension = int(embedder.dimension)
+        self.refusals: Matrix | None = None  # vectors of typical ones, once they are needed
 
     # Transactions
 

@@ -225,8 +225,8 @@ def test_a_reply_is_found_by_the_question_that_it_answers_and_shown_as_it_was_sa
         (NewMessage("I am well."), NewMessage("Good.", role="assistant"), ""),
         (NewMessage("x" * 130 + "?"), NewMessage("Good.", role="assistant"), ""),
         (NewMessage("お元気ですか？"), NewMessage("はい。", role="assistant"), "お元気ですか？"),
-        (NewMessage("How?", at=0.0), NewMessage("So.", role="assistant", at=43_200.0), "How?"),
-        (NewMessage("How?", at=0.0), NewMessage("So.", role="assistant", at=43_201.0), ""),
+        (NewMessage("How?", at=0.0), NewMessage("Thus.", role="assistant", at=43_200.0), "How?"),
+        (NewMessage("How?", at=0.0), NewMessage("Thus.", role="assistant", at=43_201.0), ""),
         (NewMessage("How?", at=1.0, ttl=1.0), NewMessage("So.", role="tool", at=1.0), ""),
     ],
 )
@@ -493,14 +493,36 @@ def test_scores_do_not_change_when_another_message_fits_better(open_memory):
 
 
 def test_a_reply_that_adds_nothing_is_read_without_its_question():
-    question = np.array([1.0, 0.0], dtype=np.float32)
-    alone = np.array([0.0, 1.0], dtype=np.float32)
-    empty = np.array([0.97, 0.24], dtype=np.float32)
-    telling = np.array([0.8, 0.6], dtype=np.float32)
-    known = {"Where?": question, "hm": alone}
-    known |= {as_reply("hm", "Where?"): empty, as_reply("In Oslo.", "Where?"): telling}
-    store = SimpleNamespace(scale=DEFAULT, embed=lambda texts: np.stack([known[t] for t in texts]))
-    replies = [NewMessage(text, asked="Where?", asker="m1") for text in ("hm", "In Oslo.")]
+    question = np.array([1.0, 0.0, 0.0], dtype=np.float32)
+    refusal = np.array([0.0, 0.0, 1.0], dtype=np.float32)
+    known = {
+        "Where?": question,
+        "hm": np.array([0.0, 1.0, 0.0], dtype=np.float32),
+        "In Oslo.": np.array([0.0, 0.96, 0.28], dtype=np.float32),
+        "No clue.": np.array([0.0, 0.8, 0.6], dtype=np.float32),
+    }
+
+    def embed(texts):
+        return np.stack([known.get(text, refusal) for text in texts])
+
+    store = SimpleNamespace(scale=DEFAULT, embed=embed, refusals=None)
+    texts = ("hm", "In Oslo.", "No clue.")
+    replies = [NewMessage(text, asked="Where?", asker="m1") for text in texts]
+    telling = np.array([0.8, 0.6, 0.0], dtype=np.float32)
+    known |= {as_reply(text, "Where?"): telling for text in texts}
+    known[as_reply("hm", "Where?")] = np.array([0.97, 0.24, 0.0], dtype=np.float32)
     read, vectors = _embedded(store, replies)
-    assert [(each.asked, each.asker) for each in read] == [("", None), ("Where?", "m1")]
-    assert vectors.tolist() == [alone.tolist(), telling.tolist()]
+    told = [(each.asked, each.asker) for each in read]
+    assert told == [("", None), ("Where?", "m1"), ("", None)]
+    assert vectors.tolist() == [each.tolist() for each in (known["hm"], telling, known["No clue."])]
+
+
+@pytest.mark.model
+def test_a_refusal_is_not_recalled_for_the_question_asked_again():
+    with EntropicMemory.open() as memory:
+        memory.add("We adopted a greyhound called Pixel.")
+        for refusal in ("I have no record of that, sorry.", "That is not something you told me."):
+            memory.add([("user", "Which pet do we own?"), ("assistant", refusal)])
+        recalled = [each.text for each in memory.recall("Which pet do we own?", k=9)]
+        assert recalled[0] == "We adopted a greyhound called Pixel."
+        assert not any("sorry" in text or "told me" in text for text in recalled)
