@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Real
@@ -19,22 +20,21 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
-from ecs_plugins.common.checks import check_text, shown
+from ecs_plugins.common.checks import check_kind, check_text, shown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.prices import ModelPrice as ModelPrice
 from ecs_plugins.frontier.prices import PriceVector
 from ecs_plugins.tokens import Account, flat, nested
 
 _LARGEST_EXPONENT = 700.0
-_MOST_QUESTIONS = 2**53
-_NUMBERS = {
-    "f1": "F1",
-    "stage1": "stage 1",
-    "stage2": "stage 2",
-    "n": "n",
-    "f1_se": "the standard error",
+_RANGES = {
+    "f1": ("F1", 0.0, 1.0, "lie in [0, 1]; divide percentages by 100"),
+    "stage1": ("stage 1", 0.0, sys.float_info.max, "be >= 0"),
+    "stage2": ("stage 2", 5e-324, sys.float_info.max, "be positive; every query reads a prompt"),
+    "n": ("the number of questions n", 1.0, 2.0**53, "be a whole number in [1, 2**53]"),
+    "f1_se": ("the standard error", 0.0, sys.float_info.max, "be >= 0"),
 }
-"""The numbers of a point, and what they are called."""
+"""The numbers of a point: what they are called, least, most, and the rule in words."""
 
 
 def check_number(name: str, value: object) -> float:
@@ -179,14 +179,15 @@ class StrategyPoint:
         object.__setattr__(self, "key", (self.strategy, config_json(self.config)))
         object.__setattr__(self, "label", label_of(self.strategy, self.config))
         object.__setattr__(self, "config", dict(self.config))
-        for name, called in _NUMBERS.items():
-            given = getattr(self, name)
-            number = check_number(f"{self.label}: {called}", given)
+        for name, (called, least, most, rule) in _RANGES.items():
+            number = check_number(f"{self.label}: {called}", getattr(self, name))
+            if not least <= number <= most or (name == "n" and number % 1):
+                raise InvalidInputError(f"{self.label}: {called} must {rule}, got {number!r}")
             object.__setattr__(self, name, number)
-        fault = self._fault()
-        if fault:
-            raise InvalidInputError(f"{self.label}: {fault}")
         object.__setattr__(self, "n", int(self.n))
+        check_kind(f"{self.label}: routable", self.routable, bool)
+        if self.usage is not None:
+            check_kind(f"{self.label}: usage", self.usage, Usage)
 
     def _check_name(self) -> None:
         if not isinstance(self.strategy, str) or not self.strategy:
@@ -210,27 +211,6 @@ class StrategyPoint:
             raise InvalidInputError(
                 f"the configuration of {self.strategy!r} cannot be written as JSON: {error}"
             ) from error
-
-    def _fault(self) -> str:
-        """Return the fault of the numbers; empty if there is none."""
-        if not 0 <= self.f1 <= 1:
-            return f"F1 must lie in [0, 1], got {self.f1!r}; divide percentages by 100"
-        if not 0 <= self.f1_se < math.inf:
-            return f"the standard error must be >= 0, got {self.f1_se!r}"
-        if not 0 <= self.stage1 < math.inf:
-            return f"stage 1 must be >= 0, got {self.stage1!r}"
-        if not 0 < self.stage2 < math.inf:
-            return (
-                f"stage 2 must be positive, got {self.stage2!r}; every query reads a prompt, so "
-                "count its tokens"
-            )
-        if not 1 <= self.n <= _MOST_QUESTIONS or self.n % 1:
-            return "the number of questions n must be a whole number in [1, 2**53]"
-        if not isinstance(self.routable, bool):
-            return f"routable must be True or False, got {type(self.routable).__name__}"
-        if self.usage is not None and not isinstance(self.usage, Usage):
-            return f"usage must be a Usage, got {type(self.usage).__name__}"
-        return ""
 
     def effective(self, reuse: float, *, sunk: bool = False) -> float:
         """Cost per query at N = ``reuse`` (Eq. 1); ``sunk`` leaves a stage 1 already paid out."""

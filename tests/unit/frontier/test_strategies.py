@@ -82,9 +82,9 @@ def test_dense_retrieval_keeps_whole_documents_and_embeds_each_once():
     class Remembering(FakeEmbedder):
         __call__ = None  # as modules of torch have
 
-        def embed_documents(self, texts):
+        def _documents(self, texts):
             embedded.extend(texts)
-            return super().embed_documents(texts)
+            return super()._documents(texts)
 
     own = StrategySet(embedder=Remembering())
     one = own.get("dense", {"depth": 1})
