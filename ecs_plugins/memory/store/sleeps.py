@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,9 @@ _UNCHECKED_STATES = _STATES.format(
 )
 
 
+_item = attrgetter("item")
+
+
 class TierCache:
     """One tier of a namespace as it was last read, with vectors and members.
 
@@ -89,39 +93,42 @@ class TierCache:
 
     def read(
         self, connection: Connection, space: Space, tier: Tier, store: MemoryStore
-    ) -> list[TierRow]:
-        """Return the rows of the tier, oldest row first."""
+    ) -> dict[int, TierRow]:
+        """Return the rows of the tier by number, oldest row first."""
         sql = _CHECKED_STATES if store.database.has_checksums else _UNCHECKED_STATES
-        states: dict[int, object] = dict(connection.execute(sql, (space.id, tier)))
-        known = self._states.get
-        changed = [row for row, state in states.items() if known(row) != state]
+        states: dict[int, object] = dict(connection.execute(sql, (space.id, tier)).fetchall())
+        changed = [row for row, _ in states.items() - self._states.items()]
         rows = self._rows | tiers.by_rows(
             connection, space.id, changed, store.dimension, members=tier == "hot"
         )
-        self._rows = {row: rows[row] for row in states}
+        current = dict(zip(states, map(rows.__getitem__, states), strict=True))
+        self._rows = current
         self._states = states
         self.size = len(states) * (_RECORD + 4 * store.dimension)
-        return [*self._rows.values()]
+        return current
 
 
-def _tier(store: MemoryStore, connection: Connection, space: Space, tier: Tier) -> list[TierRow]:
-    """Return the rows of a tier, oldest row first; unchanged ones are not read again."""
+def _tier(
+    store: MemoryStore, connection: Connection, space: Space, tier: Tier
+) -> dict[int, TierRow]:
+    """Return the rows of a tier by number; unchanged ones are not read again."""
     cache = store.tier_caches.get(
         (space.id, tier), lambda: TierCache(space.epoch), lambda known: known.epoch == space.epoch
     )
-    rows: list[TierRow] = cache.read(connection, space, tier, store)
+    rows: dict[int, TierRow] = cache.read(connection, space, tier, store)
     return rows
 
 
 def view(store: MemoryStore, connection: Connection, space: Space) -> SleepView:
     """Return the hot tier, the cold memories that matter, and the recent queries of a namespace."""
     config = store.config
-    hot = _tier(store, connection, space, "hot")
+    hot = [*_tier(store, connection, space, "hot").values()]
     hot.sort(key=lambda each: (each.item.evidence.created, each.row))
     has_room = space.count["cold"] + len(hot) <= config.cold_capacity
     if has_room and config.rule == "default":
         return SleepView(space, hot, _near(store, connection, space, hot), ())
-    cold: dict[int, Any] = {row.row: row.item for row in _tier(store, connection, space, "cold")}
+    rows = _tier(store, connection, space, "cold")
+    cold: dict[int, Any] = dict(zip(rows, map(_item, rows.values()), strict=True))
     return SleepView(space, hot, cold, recent_queries(connection, space.id))
 
 
