@@ -7,7 +7,7 @@ coverage, by how many items there are, by the names in the question that no item
 whether the question asks about a person. Nothing in it depends on the other items found.
 
 ``python -m benchmarks memory-relevance`` learns the numbers, under all-MiniLM-L6-v2
-(docs/reference/learned_numbers.md). Cosines of another embedder are brought to its units first
+(docs/measurements/learned_numbers.md). Cosines of another embedder are brought to its units first
 (`Scale`).
 """
 
