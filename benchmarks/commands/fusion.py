@@ -50,8 +50,8 @@ def fusion(
     from benchmarks.evidence.questions import EvidenceQuestion, sample
 
     questions: dict[str, list[EvidenceQuestion]] = {}
-    own = [(name, "") for name in ("help", "chats", "groups")]
-    for name, path in [*(each.split("=", 1) for each in data or ()), *own]:
+    released = [(name, "") for name in ("help", "chats", "groups")]
+    for name, path in [*(each.split("=", 1) for each in data or ()), *released]:
         if name in READERS:
             found = read_own_words(name, Path(path) if path else None)
         else:

@@ -3,7 +3,6 @@
 import pytest
 
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from tests.unit.shaping.outcomes import verdicts
 
 pytestmark = pytest.mark.model
 
@@ -59,12 +58,16 @@ def test_a_counterfactual_does_not_pass_for_the_truth(bundled_lm):
 
 
 def test_known_content_loses_its_utility(bundled_lm):
-    result = shape(
-        bundled_lm,
-        [EVIDENCE, "Oskar Brenn told me that he builds hurdy-gurdies."],
-        answer="hurdy-gurdies",
-        signal="answer_shift",
-        acceptance="stream",
-        threshold=1.0,
-    )
-    assert verdicts(result) == ["helps", "neutral"]
+    repetition = "Oskar Brenn told me that he builds hurdy-gurdies."
+    found = {}
+    for acceptance in ("independent", "stream"):
+        result = shape(
+            bundled_lm,
+            [EVIDENCE, repetition],
+            answer="hurdy-gurdies",
+            signal="answer_shift",
+            acceptance=acceptance,
+            threshold=1.0,
+        )
+        found[acceptance] = utilities(result)[repetition]
+    assert found["stream"] < 0.2 * found["independent"]
