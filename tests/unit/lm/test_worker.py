@@ -30,6 +30,7 @@ class StubEngine:
 
     def __init__(self):
         self.rounds = []
+        self.ended = []
         self.packs = 0
         self.gate = threading.Semaphore(0)
         self.held = False
@@ -45,7 +46,9 @@ class StubEngine:
             raise ScoringError("this one is bad")
         if "deadly" in names:
             raise SystemExit("gone")
-        return [self.result(each, stopped, give_way) for each in requests]
+        results = [self.result(each, stopped, give_way) for each in requests]
+        self.ended += names
+        return results
 
     def result(self, scored, stopped, give_way):
         scores = {}
@@ -151,12 +154,10 @@ def test_a_round_is_one_pack_or_one_larger_call(bench) -> None:
 
 
 def test_a_large_call_gives_way_to_small_ones_that_come_while_it_is_computed(bench) -> None:
-    ended = []
     bench.occupied()
     calls = []
     for number, (name, candidates) in enumerate([("large", 50), ("small", 4), ("bad", 4)], 2):
         calls.append(bench.call(request(name, candidates)))
-        calls[-1].add_done_callback(lambda _, name=name: ended.append(name))
         bench.waiting(number)
     bench.engine.let_go()
     large, small, bad = calls
@@ -164,6 +165,7 @@ def test_a_large_call_gives_way_to_small_ones_that_come_while_it_is_computed(ben
     assert values(small) == list(map(float, range(4)))
     with pytest.raises(ScoringError, match="bad"):
         bad.result(WAIT)
+    ended = bench.engine.ended
     assert ended.index("large") > ended.index("small")
 
 
