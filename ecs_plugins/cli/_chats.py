@@ -87,7 +87,7 @@ def _of_tree(conversation: Fields) -> Iterator[Fields]:
 
 
 def _message(fields: Fields, place: str) -> NewMessage | None:
-    """Return a message of a user or an assistant; None for all else."""
+    """Return the record as a message if a user or an assistant wrote it; otherwise None."""
     fields = {**fields, **_inner(fields)}
     role = role_named(_role(fields))
     if not isinstance(role, str) or not fields.keys() & {"content", "text"}:

@@ -188,7 +188,7 @@ def route(
     prices: PricesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """See `ROUTE_HELP`, which the command line shows."""
+    """Choose a strategy from a frontier file and print it; the help is `ROUTE_HELP`."""
     measured = _load(frontier, prices)
     decision = measured.decide(
         reuse=reuse,

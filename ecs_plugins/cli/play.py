@@ -1,7 +1,7 @@
 """``ecs-plugins play``: a local page to paste passages into, look into a memory, and move N.
 
-Plain forms and pages: no script runs, nothing is fetched. It answers this machine alone, by its
-own names, through the guards of the other servers.
+Plain forms and pages: no script runs, nothing is fetched. The page answers only requests of this
+machine to localhost names, and checks requests like the other servers.
 """
 
 from __future__ import annotations

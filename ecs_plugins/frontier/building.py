@@ -120,7 +120,7 @@ class ContextBuilder:
     def holds(
         self, point: StrategyPoint | PointKey, context: Context, namespace: tuple[str, ...] = ()
     ) -> bool:
-        """Return True if stage 1 of a point is there, in memory or on disk."""
+        """Return True if the preparation of a point is stored, in memory or on disk."""
         key = point if isinstance(point, tuple) else point.key
         with self._lock:
             kept = self._prepared.get((namespace, key, context.id))

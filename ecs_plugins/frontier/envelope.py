@@ -303,7 +303,7 @@ def _by_score(choice: _PricedPoint, weight: float) -> tuple[float, float, float]
 
 
 def _below(f1: float) -> str:
-    """Return an F1 to four digits, rounded such that it is reached."""
+    """Return an F1 rounded down to four digits: the point still reaches it as a target."""
     rounded = float(f"{f1:.4f}")
     if rounded > f1:
         rounded = math.floor(f1 * 1e4) / 1e4
@@ -311,7 +311,7 @@ def _below(f1: float) -> str:
 
 
 def _above(cost: float) -> str:
-    """Return a cost to six digits, rounded such that it suffices."""
+    """Return a cost rounded up to six digits: the point still fits it as a budget."""
     rounded = float(f"{cost:g}")
     if rounded < cost:
         rounded = cost * (1 + 1e-5)

@@ -93,7 +93,10 @@ def weight_spans(points: Sequence[StrategyPoint], reuse: float) -> tuple[Span, .
 
 
 def reuse_spans(points: Sequence[StrategyPoint], weight: float | None = None) -> tuple[Span, ...]:
-    """Return the best point for every N >= 1 by score at a weight; without one, by cost alone."""
+    """Return ranges of N >= 1 with the best point of each range.
+
+    The best point has the highest score at ``weight``, or the lowest cost without a weight.
+    """
     factors = _factors(points, weight)
     scaled = []
     once = []

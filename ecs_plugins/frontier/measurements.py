@@ -31,7 +31,7 @@ Array = npt.NDArray[np.float64]
 
 
 def _listed(tables: Mapping[Account, Array]) -> dict[str, dict[str, Any]]:
-    """Tables as JSON holds them."""
+    """Return the tables as JSON lists."""
     rows = {account: table.tolist() for account, table in tables.items()}
     return nested(rows)
 

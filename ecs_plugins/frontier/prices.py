@@ -49,7 +49,7 @@ class PriceTier(_Quoted):
 
 
 def _as_tiers(given: Any) -> Any:
-    """Tiers as JSON has them: a list of objects."""
+    """Return price tiers read from a list of JSON objects; leave other values unchanged."""
     if not isinstance(given, list):
         return given
     return tuple(PriceTier.from_any(tier) for tier in given)
@@ -303,10 +303,10 @@ _MOST_CANDIDATES = 8  # named in an error
 def settings_of_map(
     listed: Mapping[str, Any], models: Mapping[str, str], *, batch: bool
 ) -> dict[str, Any]:
-    """Return the settings of a `PriceVector` behind LiteLLM's map.
+    """Return the settings of a `PriceVector`, read from LiteLLM's price map.
 
     Raises:
-        ValueError: It has no price of a model, or several.
+        ValueError: The map has no price of a model, or several.
     """
     check_kind("models", models, Mapping)  # type: ignore[type-abstract]
     answer = _entry(listed, models.get("answer", ""), "answer")

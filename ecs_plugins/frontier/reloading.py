@@ -21,11 +21,11 @@ _log = logging.getLogger(__name__)
 
 
 def check_frontier(value: object) -> EfficiencyFrontier | str:
-    """Return a frontier, or the path of an artefact that exists.
+    """Return the argument: a frontier, or the path of a frontier file that exists.
 
     Raises:
-        ConfigurationError: It is neither.
-        StorageError: There is no such file.
+        ConfigurationError: The value is neither a frontier nor a path.
+        StorageError: The file does not exist.
     """
     # A dict is what `langchain_core.load.dumps` made of an object.
     if isinstance(value, Mapping) and isinstance(value.get("artefact"), str):

@@ -160,9 +160,9 @@ def _way_to(line: int, owned: Mapping[int, _Owned]) -> list[tuple[int, int]]:
 
 
 def _within(lines: list[Slope], ratio: float, fixed: float, rate: float) -> tuple[float, float]:
-    """Return the whole n >= 1, from and to, with ``fixed + n * rate <= ratio * optimum(n)``.
+    """Return the first and last integer n >= 1 with ``fixed + n * rate <= ratio * optimum(n)``.
 
-    They are one interval, as the optimum is the least of lines; (1, 0) where there is none.
+    These n form one interval, since the optimum is a minimum of lines; (1, 0) if it is empty.
     """
     low = 1.0
     high = math.inf

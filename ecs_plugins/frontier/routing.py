@@ -117,7 +117,7 @@ class Router:
         stored: Mapping[PointKey, bool] | None = None,
         count: bool = True,
     ) -> RoutingDecision:
-        """Decide for one query.
+        """Return the decision, the strategy to use, for one query.
 
         Args:
             context_id: Name of its context; `Context.id`, or any id of the caller's.
@@ -355,7 +355,7 @@ class Router:
 
     @cached_property
     def _judged(self) -> EfficiencyFrontier:
-        """Return the frontier, or its cautious copy."""
+        """Return the frontier; if cautious, a copy with the lower confidence bounds as F1."""
         return cautious_frontier(self.frontier) if self.config.cautious else self.frontier
 
 

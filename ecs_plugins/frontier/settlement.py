@@ -129,9 +129,9 @@ def _checked_cache(cache: tuple[int, int, int], read: int) -> CacheTokens:
 def settled(decision: RoutingDecision, spent: Spent, measured: MeasuredPoints) -> Settlement:
     """Compare a query with its forecast.
 
-    Writing to a prompt cache costs more than reading. The difference is forecast in stage 1, so
-    it is booked there. Where the entry was taken for alive it was not forecast, and stage 2
-    shows it.
+    Writing to a prompt cache costs more than reading. If the forecast put the difference into
+    stage 1, it is booked there. If the forecast assumed a live cache entry, the difference
+    appears in stage 2.
     """
     check_kind("decision", decision, RoutingDecision)
     expected = (decision.stage1, decision.stage2)

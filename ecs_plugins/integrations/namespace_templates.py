@@ -1,4 +1,4 @@
-"""Namespaces of runs: templates and the values of their fields."""
+"""Namespace templates like ``("user", "{user_id}")``, filled from the context of a run."""
 
 from __future__ import annotations
 

@@ -442,7 +442,7 @@ class _RoutedRun:
         return self
 
     def _chosen(self) -> Runnable[Any, Any]:
-        """Return the chain of the choice, with the fallback, unless its stream has begun."""
+        """Return the chosen chain, with a fallback that works until the first streamed part."""
         router = self.router
         decision = self.query.decision
         chosen = router.chains[chosen_name(decision, router.chains)]

@@ -114,7 +114,7 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
         nodes: list[NodeWithScore],
         texts: list[str],
     ) -> list[str] | None:
-        """Return the texts with questions of turns before; None if no such turn is known."""
+        """Return the texts, each after the question it replies to; None if no question is known."""
         turns = [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
         replies = self.replies([node.node for node in nodes], turns)
         if replies is None:

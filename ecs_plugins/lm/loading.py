@@ -43,7 +43,7 @@ class LoadingOptions(Config):
 
     @property
     def loading(self) -> LoadingOptions:
-        """These settings alone, without those of a subclass."""
+        """Return the loading settings alone, without the fields of a subclass."""
         return LoadingOptions(**{name: getattr(self, name) for name in LoadingOptions.model_fields})
 
 

@@ -279,7 +279,7 @@ class LocalLM:
     ) -> list[ScoreResult]:
         """Return the token log-probabilities of every scored segment, in nats.
 
-        Calls of several threads are computed together where they meet.
+        Concurrent calls of several threads are batched.
 
         Args:
             requests: Requests to score.

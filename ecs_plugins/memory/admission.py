@@ -68,7 +68,7 @@ def _near_enough(
 
 
 def repeated(item: Item, new: HotItem, config: MemoryConfig) -> Item:
-    """Return the item after a message that repeats it, whose own hot item is ``new``."""
+    """Return the item updated by a repeating message; ``new`` is the message's own hot item."""
     evidence = in_demand(item.evidence, new.evidence.created)
     evidence = replace(evidence, support=evidence.support + 1)
     return joined(item, new, evidence, config)
@@ -110,7 +110,7 @@ def moved_centroid(
     resultant: float,
     repeat: HotItem | ColdMemory,
 ) -> tuple[Vector, float]:
-    """Return direction and length of the sum of all observations: the running centroid."""
+    """Return the unit vector and the length of the sum of all observed embeddings."""
     before = vector * np.float32(resultant)
     addition = repeat.vector * np.float32(repeat.evidence.resultant)
     total: Vector = before + addition

@@ -431,7 +431,7 @@ class ColdContest:
         )
 
     def _record(self, kind: DecisionKind, number: int | None, **rest: Any) -> None:
-        """Note a decision about a proposal; about none if ``number`` is None."""
+        """Record a decision about proposal ``number``, or about no proposal if None."""
         about: dict[str, Any] = {"candidate_id": "", "members": (), "support": 0}
         if number is not None:
             proposal = self._proposals[number]
@@ -513,8 +513,8 @@ def link_labels(
 ) -> list[int]:
     """Return the smallest row of each row's component in the graph ``cosine >= threshold``.
 
-    Two components are not joined if a text of the one says something else than a text of the
-    other (`wording`); the nearest pairs are joined first.
+    The nearest pairs are joined first. Two components are not joined if any text of one
+    contradicts a text of the other (`wording`).
     """
     root = list(range(len(vectors)))
     members = [[row] for row in root]

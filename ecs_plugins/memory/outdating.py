@@ -246,7 +246,7 @@ class OutdatingRunner:
         message: UnjudgedMessage,
         older: Sequence[_Older],
     ) -> list[Edge]:
-        """Return the edges from a message to older ones, as the judge says."""
+        """Return an edge for each older message that the judge says a new message replaces."""
         if not older:
             return []
         new = Statement(message.text, message.role, message.created)

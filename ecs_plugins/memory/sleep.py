@@ -280,7 +280,7 @@ class Summariser:
         self._until = 0.0
 
     def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector] | None:
-        """Return the sentence and its vector; None after a failure."""
+        """Return the sentence that summarises a cluster, and its vector; None after a failure."""
         members = tuple(message for item in cluster for message in item.members)
         if members not in self._summaries:
             self._summaries[members] = self._summarise(cluster)

@@ -99,7 +99,7 @@ def observed_utility(evidence: Sequence[Evidence], step: int) -> Floats:
 
 
 def entropies(items: Sequence[ColdMemory], config: MemoryConfig) -> Floats:
-    """Return S of each item under the configured reading."""
+    """Return the entropy S of each item, by the configured definition."""
     if config.entropy != "evidence":
         return np.array([item.entropy for item in items])
     evidence = [item.evidence for item in items]

@@ -66,9 +66,9 @@ class _QueryTerms(NamedTuple):
 
 
 class CoverageIndex:
-    """An inverted index of numbered texts, to which texts are added and from which they are taken.
+    """Inverted index of numbered texts, with addition and removal of texts.
 
-    Not thread-safe: who shares it holds a lock.
+    Not thread-safe: callers that share one must hold a lock.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class CoverageIndex:
 
     @property
     def size(self) -> int:
-        """Return bytes held, about."""
+        """Approximate size in bytes."""
         return _OCCURRENCE_BYTES * self._occurrences
 
     def add(self, number: int, text: str) -> None:

@@ -46,7 +46,7 @@ class DenseRanker:
         return DenseRanker, (self._embedder,)
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
-        """Scores in [-1, 1]; a blank passage is not embedded and has -1."""
+        """Rank passages by cosine, in [-1, 1]; a blank passage gets -1 without embedding."""
         scores = np.full(len(passages), _BLANK)
         filled = [index for index, passage in enumerate(passages) if passage.strip()]
         if filled:

@@ -91,9 +91,9 @@ class LlamaIndexEmbedding(Protocol):
 
 
 class _KeptVectors:
-    """Vectors that an embedder has made, least recently used ones forgotten first.
+    """LRU cache of the vectors of an embedder, keyed by the digest of the text.
 
-    Ranking, complements and the memory ask for the same texts. Of a text only its digest is kept.
+    Ranking, shaping and the memory embed the same texts.
     Copies of an embedder share them; a pickle holds none.
     """
 
@@ -108,7 +108,7 @@ class _KeptVectors:
         return self
 
     def find(self, keys: Iterable[bytes]) -> dict[bytes, Vectors]:
-        """Return the vectors that are known."""
+        """Return the cached vectors by key, without the missing ones."""
         with self._lock:
             return {key: self._vectors[key] for key in keys if key in self._vectors}
 
@@ -431,7 +431,7 @@ def _multilingual_embedder() -> Embedder:
 
 
 class _ForeignEmbedder(_CheckedEmbedder):
-    """Somebody else's embedder behind the checks of this module."""
+    """Wrapper of a user's embedder that checks its vectors."""
 
     def __init__(self, inner: Embedder | LangChainEmbeddings | LlamaIndexEmbedding) -> None:
         self._inner = inner

@@ -36,7 +36,7 @@ class Weight(NamedTuple):
     shared: float = 0.0
 
     def at(self, peak: float, shared: float) -> float:
-        """Return the weight for one question."""
+        """Return the weight of the ranker for one question, by its peak and share of words."""
         return max(0.0, self.base + self.peak * peak + self.shared * shared)
 
 
@@ -96,7 +96,7 @@ def fuse(scored: Mapping[str, Scored], shared: float, weights: Mapping[str, Weig
 
 
 def shared_words(query: str, passages: Sequence[str]) -> Sequence[float]:
-    """Return for each passage the share of the query's words that it has, by their rarity."""
+    """Return, per passage, the share of query words in it, weighted by their rarity."""
     return CoverageRanker().rank(query, passages).scores
 
 

@@ -36,11 +36,11 @@ class _Waiting(NamedTuple):
 
 
 class Turns:
-    """Requests that are computed, and those that wait. For one event loop.
+    """Queue of requests that wait or are being computed. For one event loop.
 
     Attributes:
-        waited: Gets the seconds that each request waited.
-        computed: Gets the seconds for which each request held a thread.
+        waited: Callback, called with the seconds that each request waited.
+        computed: Callback, called with the seconds for which each request held a thread.
     """
 
     def __init__(self, slots: int = SLOTS) -> None:

@@ -239,7 +239,7 @@ def _parser() -> MarkdownIt:
 
 
 class _Markdown:
-    """Lines as Markdown: the outermost blocks of the parser, and the lines between them."""
+    """Parser of Markdown lines into its outermost blocks and the lines between them."""
 
     def __init__(self, lines: Sequence[TextLine], *, whole_lists: bool) -> None:
         self._lines = lines

@@ -194,14 +194,14 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class SignalDiagnostics:
-    """One signal with one model.
+    """Measurements of one signal with one model: does it separate evidence from distractors?
 
     Attributes:
-        reasons: Why the verdict is this one.
+        reasons: Reasons for the verdict.
         auc: Mean over questions of the AUC of evidence against distractors, by the passages' order;
             None without a question that has both.
         unrelated: Utility that 95 % of unrelated passages do not reach; None if there are none.
-        threshold: The fitted one; None if none can be fitted or trusted.
+        threshold: Fitted threshold; None if none can be fitted or trusted.
         questions: Number of questions with evidence and distractors.
         unscored: Number of passages that could not be scored.
         tokens: Tokens computed per token of a passage.

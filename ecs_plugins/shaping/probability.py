@@ -43,7 +43,7 @@ class ProbabilityFit:
     weights: Mapping[str, float]
 
     def of(self, parts: Mapping[str, float]) -> float | None:
-        """Return the probability, in [0, 1]; None where a part is missing."""
+        """Return the probability that a passage helps, in [0, 1]; None if a part is missing."""
         if not self.weights.keys() <= parts.keys():
             return None
         log_odds = self.intercept

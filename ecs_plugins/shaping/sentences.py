@@ -94,7 +94,8 @@ class _Heading(NamedTuple):
 def pieces_of(text: str, *, whole_lists: bool = True) -> list[Piece]:
     """Return the pieces of a passage; they partition it.
 
-    Without ``whole_lists`` every item of a list is a piece, and every sentence in any script.
+    Without ``whole_lists`` every list item and every sentence is a piece of its own, in any
+    writing system.
     """
     blocks = blocks_of(text, whole_lists=whole_lists)
     outline = _Outline(text, whole=whole_lists)
@@ -131,7 +132,7 @@ def _is_broken_on_purpose(line: TextLine, following: TextLine, width: int) -> bo
 
 
 class _Outline:
-    """The pieces so far, and the pieces that the next block may need."""
+    """Pieces of the blocks read so far, and the pieces that the next block may need."""
 
     def __init__(self, text: str, *, whole: bool) -> None:
         self.pieces: list[Piece] = []

@@ -312,7 +312,7 @@ class ContextShaper:
         scoring: PassageScoring,
         limits: Limits,
     ) -> Outcome:
-        """Scores and decisions: stage 2."""
+        """Return the scores of the pooled passages and the decisions to keep or drop them."""
         config = self.config
         scorer = self._scorer(scoring)
         pooled = {index: question.passages[index] for index in pool.units}

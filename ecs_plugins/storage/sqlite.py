@@ -148,7 +148,7 @@ class Database(SqlDatabase):
         self._keep_reserve()
 
     def _settle_file(self) -> None:
-        """Make the file if there is none, and look at it before SQLite does."""
+        """Create a missing file, and check the kind of the file before SQLite opens it."""
         if not self.read_only:
             places.make_folder(self.path)
             places.delete_left_copies(Path(self.path).parent)

@@ -52,7 +52,7 @@ class BuiltContext:
 
 
 class _TwoStages(Protocol):
-    """The members of every strategy."""
+    """Members that all strategies share."""
 
     @property
     def name(self) -> str:

@@ -42,7 +42,7 @@ _LEAST_WORDS = 8
 
 
 class _ContextPiece(NamedTuple):
-    """A part of a context that is written down by itself."""
+    """Part of a context that is compressed separately."""
 
     text: str
     tokens: int

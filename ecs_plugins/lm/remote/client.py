@@ -140,7 +140,7 @@ class Client:
             raise
 
     def ask(self, request: ServerRequest[T], deadline: Deadline) -> T:
-        """Send one request, again after passing faults."""
+        """Send one request and return its parsed answer; retry after transient errors."""
         tries = self._options.max_retries + 1
         for failures in range(tries):
             try:

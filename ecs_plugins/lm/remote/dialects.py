@@ -36,9 +36,9 @@ class NoScoresError(ScoringError):
 
 
 class ServerRequest(NamedTuple, Generic[T]):
-    """One HTTP request, the form of its answer, and its reader; GET without a body.
+    """One HTTP request, the format of its answer, and the parser; GET without a body.
 
-    ``otherwise`` is asked after a `NoScoresError`.
+    ``otherwise`` is the request to send instead after a `NoScoresError`.
     """
 
     path: str

@@ -55,18 +55,18 @@ class StateShape:
 
 
 class Arena:
-    """Memory for the keys and values of so many pages of tokens.
+    """Memory for the keys and values of a fixed number of pages of tokens.
 
-    A slot is the place of one token. Pages are counted: two runs of slots may share one.
+    A slot is the place of one token. Pages are reference-counted: two runs may share one.
 
     Args:
-        shape: What is kept of a token.
-        pages: How many pages.
+        shape: Shape of the state of a token.
+        pages: Number of pages.
         page: Tokens of a page.
 
     Attributes:
         layers: The keys and values of all slots, per layer.
-        free: Pages that nothing stands on.
+        free: Number of unused pages.
     """
 
     def __init__(

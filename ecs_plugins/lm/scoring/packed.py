@@ -127,7 +127,7 @@ class _PackedRun:
         group: Sequence[Item],
         forest: Forest,
     ) -> None:
-        """Make room for the cacheable part of a group, as long as there is some."""
+        """Reserve cache slots for the reusable tokens of a group, while slots are free."""
         if not self.keeps or not self.cache.is_open:
             return
         after = self.pasts[past]

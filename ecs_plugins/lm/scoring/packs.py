@@ -52,9 +52,9 @@ class TokenBudget:
     Attributes:
         most: Tokens that the caller allows.
         stopped: Called between packs; True if no caller waits for the results.
-        give_way: Called between packs; computes small calls of others.
+        give_way: Called between packs; computes small requests of other callers.
         affordable: Tokens that memory allows.
-        shrunk: How often it was halved.
+        shrunk: Number of times that the budget was halved.
     """
 
     most: int = DEFAULT_TOKEN_BUDGET

@@ -1,4 +1,4 @@
-"""Paths through the model's own attention: the reference, and two for models that need them.
+"""Scoring with the model's own attention: a reference, and two variants for special models.
 
 * `score_by_reference`: one full forward per candidate and continuation. It reads full logits, so
   that the fast paths are compared with ``model(input_ids).logits``.

@@ -176,11 +176,11 @@ class _Branch:
 
 
 class Kept(NamedTuple):
-    """Room for a prefix.
+    """Cache slots reserved for a prefix.
 
     Attributes:
-        start: Number of its tokens that were kept already.
-        slots: Places for the other tokens.
+        start: Number of tokens of the prefix that are cached already.
+        slots: Slots for the other tokens.
         branch: Branch that was added for them, if any.
     """
 
@@ -222,7 +222,7 @@ class PrefixTree:
         self._clear()
 
     def begin(self) -> None:
-        """Begin a new call."""
+        """Count a new scoring call; drop the cache if its budget has changed."""
         self._call += 1
         if self._arena is not None and self._budget != self.max_bytes:
             self._let_go()
@@ -303,10 +303,10 @@ class PrefixTree:
                 self._drop(each.branch)
 
     def release(self) -> bool:
-        """Drop everything and give its memory back; next time half of it is taken.
+        """Drop all cached tokens and free their memory; halve the next allocation.
 
         Returns:
-            Whether there was any.
+            True if there was memory to free.
         """
         if self._arena is None:
             return False

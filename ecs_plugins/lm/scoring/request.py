@@ -195,8 +195,8 @@ def common_length(a: Ids, b: Ids) -> int:
 class Comparison:
     """Distributions after the candidates, compared with those after the base.
 
-    It travels with the paths through a continuation, and gets the logits of each. The base has to
-    come first; the same path may come again.
+    Collects the logits of every path through a continuation. The base path has to come first; the
+    same path may come again.
 
     Args:
         base: Ids of the continuation up to its last scored token: the path of the base.

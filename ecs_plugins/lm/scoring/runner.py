@@ -44,7 +44,7 @@ class Runner:
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go."""
+        """Torch device on which inputs are placed."""
         return self.model.device
 
     @property

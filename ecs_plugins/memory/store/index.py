@@ -135,12 +135,12 @@ class VectorIndex:
 
     @property
     def linked(self) -> int:
-        """Vectors in the graph, tombstones included."""
+        """Number of vectors in the graph, removed ones included."""
         return 0 if self._graph is None else int(self._graph.ntotal)
 
     @property
     def dead(self) -> int:
-        """Removed rows that still have a place."""
+        """Number of removed rows that still occupy a place."""
         return self._used - len(self._places)
 
     @property
@@ -530,7 +530,7 @@ class Indexes(SpaceIndexes):
         self._open.drop(space)
 
     def problems(self, connection: Connection, space: Space) -> Iterator[str]:
-        """Report an index that does not match the file."""
+        """Yield a message if the index does not match the rows in the file."""
         known = self.current(connection, space).index.rows()
         live = _live_rows(connection, space)
         if sorted(known.tolist()) != sorted(live):
@@ -543,7 +543,7 @@ class Indexes(SpaceIndexes):
         return {index for index in worn if index.is_worn}
 
     def statistics(self) -> dict[str, int]:
-        """Count open indexes, their bytes, linked vectors and tombstones."""
+        """Return the number of open indexes, their bytes, and their linked and removed vectors."""
         indexes = [opened.index for _, opened in self._open.items()]
         return {
             "open": len(indexes),

@@ -94,7 +94,7 @@ class _ScoredRow(NamedTuple):
 
 
 class ServerIndex:
-    """Finds the items of one namespace within one transaction, by statements."""
+    """Finds the items of one namespace by SQL queries in one transaction."""
 
     def __init__(self, connection: Connection, space: Space, table: str, linked: bool) -> None:
         self._connection = connection
@@ -312,7 +312,7 @@ class ServerIndexes(SpaceIndexes):
         connection.execute("TRUNCATE words, postings")
 
     def problems(self, connection: Connection, space: Space) -> Iterable[str]:
-        """Return True if the index of a namespace differs from its rows."""
+        """Yield a message if the index of a namespace differs from its rows."""
         (counts,) = statements(__package__, "problems.sql")
         sql = counts.format(table=self._table)
         row = connection.execute(sql, (space.id,)).fetchone()

@@ -293,7 +293,7 @@ def _stored(store: MemoryStore, namespace: Namespace, batch: MessageBatch) -> in
 
 
 def _check_room(store: MemoryStore, space: Space | None, messages: Sequence[NewMessage]) -> None:
-    """See that a namespace, None if it is new, has room for messages."""
+    """Raise if messages would exceed the limits of a namespace (None if it is new)."""
     settings = store.settings
     if settings.max_messages is None and settings.max_bytes is None:
         return

@@ -102,7 +102,7 @@ class ItemIndex:
                 yield item, place
 
     def has(self, item: int) -> bool:
-        """Return True if an item has a text."""
+        """Return True if the index has a row of an item."""
         return item in self._rows
 
     def rows_of(self, items: Iterable[int]) -> Rows:
@@ -224,7 +224,7 @@ class ItemIndex:
         self.rows.say(said)
 
     def _readings(self, order: Sequence[int], at: int) -> dict[int, str]:
-        """Return the text by which each row of an item is found."""
+        """Return, for each row of an item, its text after the question that the item replies to."""
         item = order[at]
         asked = ""
         if at:

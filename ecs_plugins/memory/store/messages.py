@@ -333,7 +333,7 @@ def write_metadata(connection: Connection, message: Memory, stored: str) -> None
 
 
 def is_asked(connection: Connection, reply: NewMessage) -> bool:
-    """Return True if the message of a reply's question exists and still asks it."""
+    """Return True if the question that a reply answers is still stored unchanged."""
     rows = connection.execute("SELECT text FROM messages WHERE id = ?", (reply.asker,))
     return any(reply.asked in text for (text,) in rows)
 

@@ -79,7 +79,7 @@ class SpaceIndex(Protocol):
 class SpaceIndexes(ABC):
     """The indexes of one open memory. Thread-safe.
 
-    What an engine need not be told of, its indexes leave as it is here.
+    The default methods do nothing; an engine overrides those whose events it needs.
     """
 
     @abstractmethod
@@ -88,7 +88,7 @@ class SpaceIndexes(ABC):
 
     @abstractmethod
     def problems(self, connection: Connection, space: Space) -> Iterable[str]:
-        """Return True if the index of a namespace differs from its rows."""
+        """Return a message for each way in which the index of a namespace differs from its rows."""
 
     def clear(self, connection: Connection, space: int | None = None) -> None:  # noqa: B027
         """Delete the index of one or all namespaces in the transaction that deletes them."""

@@ -37,7 +37,7 @@ class RecallRequest:
     """Request of a recall in one namespace; see `EntropicMemory.recall`.
 
     Attributes:
-        question: The query as it is judged; None where the cosine alone scores (the paper).
+        question: Query text for the fitted score; None if the cosine alone scores, as in the paper.
     """
 
     query: str
@@ -347,7 +347,7 @@ def _scored(
     items: int,
     parts: Candidates | None,
 ) -> JudgedRows:
-    """Return candidates at or above the threshold, by falling fit.
+    """Return the candidates with a score at or above the threshold, best first.
 
     Args:
         opened: The index.
@@ -378,7 +378,7 @@ def _scored(
 
 
 def _matching(store: MemoryStore, connection: Connection, space: Space, condition: Filter) -> Rows:
-    """The rows whose metadata match; the database leaves out what lacks what they need."""
+    """Return the rows whose metadata match; SQL first discards rows that cannot match."""
     needed, values = store.indexes.needed(space, condition)
     sql = f"SELECT row, metadata FROM tiers WHERE namespace = ? AND live = 1{needed}"
     passing: dict[str, bool] = {}

@@ -59,7 +59,7 @@ class TierRow:
 
     @property
     def tier(self) -> Tier:
-        """The tier of the item, now or before."""
+        """Tier of the item; of an erased item, its last one."""
         return "hot" if isinstance(self.item, HotItem) else "cold"
 
     @property
@@ -461,7 +461,7 @@ _Said: TypeAlias = tuple[str, float | None, str | None]
 
 
 def origins_of(connection: Connection, items: Sequence[str]) -> dict[str, Origin]:
-    """Return the origin of each item by id, with all messages."""
+    """Return, by item id, the origin of each item: the messages it was made from."""
     behind: dict[str, list[_Said]] = {item: [] for item in items}
     for item, *said in connection.execute(_BEHIND, (dump(list(items)),)):
         behind[item].append((said[0], said[1], said[2]))

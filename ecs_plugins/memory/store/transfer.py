@@ -79,7 +79,10 @@ _OWNERS = {
 def write_export(
     path: str | os.PathLike[str], embedder: dict[str, object], now: float, lines: Iterable[Line]
 ) -> int:
-    """Write a header, lines, a footer with their number and hash, whole or not at all; how many."""
+    """Write an export atomically and return the number of its lines.
+
+    The file has a header, the lines, and a footer with their number and hash.
+    """
     digest, count = hashlib.sha256(), 0
     about = {"format": FORMAT, "version": VERSION, "embedder": embedder, "exported": now}
 

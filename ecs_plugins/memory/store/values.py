@@ -97,7 +97,7 @@ def check_all(
     checksums: Sequence[int],
     rows: Sequence[Iterable[object]],
 ) -> None:
-    """Check several rows, each under its name."""
+    """Verify the checksums of several rows; an error names the row."""
     for name, checksum, values in zip(names, checksums, rows, strict=True):
         check(name, part, checksum, values)
 

@@ -131,8 +131,8 @@ class Attribution:
     def marked(self) -> str:
         """Return the answer with ``[1]`` after statements; numbers follow `cited`.
 
-        Marks of the answer that number passages give way to these, and other brackets stay;
-        where nothing is cited, the answer is as it was.
+        Passage numbers that the answer has already are replaced, and other brackets stay. Without
+        a citation the answer is returned unchanged.
         """
         return edited(self.answer, self.mark_edits())
 

@@ -294,7 +294,7 @@ class _Reader:
         return Value(start, end, rounded, unit, **fields)
 
     def _code(self, place: int, token: _Token) -> Value:
-        """Read a time of day such as 9:30, a version, 12/05/2020."""
+        """Return the value of a time of day (9:30), a version, or a date (12/05/2020)."""
         digits = re.findall(r"\d+", token.word)
         half = self._half(place + 1)
         return self._made(place, place, tuple(map(float, digits)), f"code {half}")
@@ -357,7 +357,7 @@ class _Reader:
         return (number, upper), end
 
     def _magnified(self, place: int) -> tuple[float, int]:
-        """Return a number with the factor of a letter as in $1.5M or 20k, and its last token."""
+        """Return a number times its suffix letter ($1.5M, 20k), and the index of its last token."""
         token = self._tokens[place]
         number = token.number or 0.0
         letter = self._word(place + 1)

@@ -123,7 +123,7 @@ def _trimmed(answer: str, piece: Piece) -> tuple[int, int]:
 
 
 def _after_refusal(answer: str, start: int, end: int) -> int:
-    """Return where the first clause begins that is no refusal; `end` if all of them are."""
+    """Return the offset of the first clause that is not a refusal; `end` if all are."""
     while _REFUSAL.match(answer, start, end):
         clause = _CLAUSE.search(answer, start, end)
         if clause is None:

@@ -183,7 +183,7 @@ class JointShift(AnswerShift):
 
 @dataclass(frozen=True)
 class Judge(PromptSignal):
-    """``ln P(Yes) - ln P(No)`` behind a passage and a question about it.
+    """``ln P(Yes) - ln P(No)`` after a passage and a question about it.
 
     There is no base: the log-odds have their own zero, where Yes and No are equally likely. It
     is not a threshold, because models lean towards one of the words whatever is asked. The layout
