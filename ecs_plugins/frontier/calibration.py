@@ -172,7 +172,7 @@ def calibrate(
 def _answer_model(
     answer_model: object, arms: Iterable[Strategy | AnsweringStrategy]
 ) -> AnswerModel | None:
-    """The model that answers from the contexts of strategies; chains answer by themselves."""
+    """Return the model that answers from the contexts of strategies; None if only chains run."""
     if answer_model is not None:
         return as_answer_model(answer_model)
     needing = [arm.name for arm in arms if not isinstance(arm, AnsweringStrategy)]
@@ -231,7 +231,7 @@ class _Calibration:
             self.rows[key, row.question] = row
 
     def measure(self) -> None:
-        """Everything that the journal does not hold yet."""
+        """Measure every answer that the journal does not hold yet."""
         size = self.settings.batch_size
         answers = len(self.questions) * len(self.arms)
         hidden = not self.settings.progress

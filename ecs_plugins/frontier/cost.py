@@ -89,9 +89,9 @@ def exchange_rate(weight: float, gain: float = 0.01) -> float:
 
 
 def weight_crossover(f1_a: float, cost_a: float, f1_b: float, cost_b: float) -> float | None:
-    """The w in [0, 1) at which a and b score alike; above it the one with the higher F1 wins.
+    """Return the w in [0, 1) at which a and b score alike; above it the higher F1 wins.
 
-    None where F1 is equal, or one is both better and cheaper.
+    None if both F1 are equal, or if one point is both better and cheaper.
     """
     if f1_a == f1_b:
         return None
@@ -220,7 +220,7 @@ class StrategyPoint:
         return self.stage2 + self.stage1 / shared_by
 
     def priced(self, prices: PriceVector) -> StrategyPoint:
-        """This point in another unit.
+        """Return this point with its costs in another unit.
 
         Raises:
             InvalidInputError: The point has no `usage` to price.

@@ -235,7 +235,7 @@ class RoutingDecision:
         return values | {"config": dict(self.config), "objective": str(self.objective)}
 
     def to_dict(self) -> dict[str, object]:
-        """Everything, for ``--json`` and reports."""
+        """Return all fields as a dict, for ``--json`` and reports."""
         interval = self.f1_interval
         return {
             **self.summary(),

@@ -128,11 +128,11 @@ class EfficiencyFrontier(MeasuredPoints):
         return sorted(self.routable, key=lambda p: (p.f1, p.stage2, p.stage1))
 
     def in_time(self, max_seconds: float | None) -> list[StrategyPoint]:
-        """The routable points whose p95 latency keeps a limit, by rising F1; all without one.
+        """Return the routable points with p95 latency within a limit, by rising F1.
 
         Raises:
             InvalidInputError: There are no measurements.
-            UnreachableTargetError: Nothing keeps it.
+            UnreachableTargetError: No point keeps the limit.
         """
         if max_seconds is None:
             return self._by_f1

@@ -247,9 +247,9 @@ class MeasuredPoints:
     # The file.
 
     def to_json(self, *, measurements: bool = True) -> str:
-        """The frontier as JSON text; without ``measurements`` it is small and has no intervals.
+        """Return the frontier as JSON text; without ``measurements`` it has no intervals.
 
-        What a person reads is indented; the rows are many numbers and stand on one line.
+        The settings and points are indented; the rows of measurements are one line.
         """
         changes: dict[str, Any] = {} if measurements else {"measurements": None}
         head = _File.model_construct(**self.parts(**changes)).model_dump(mode="json")

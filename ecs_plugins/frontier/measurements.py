@@ -194,7 +194,7 @@ class Measurements:
         return Usage(tokens, **{name: float(table.mean()) for name, table in means.items()})
 
     def select(self, rows: Sequence[int]) -> Measurements:
-        """Only some configurations."""
+        """Return the measurements of some configurations only, given by their rows."""
         index = list(rows)
         tables: dict[str, Any] = {name: getattr(self, name)[index] for name in TABLES}
         tokens = {account: values[index] for account, values in self.tokens.items()}

@@ -142,7 +142,7 @@ def _page(frontier: EfficiencyFrontier, figures: Mapping[str, str], reuses: Sequ
 
 
 def point_rows(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterator[list[str]]:
-    """The cells of `POINT_COLUMNS` and the cost at each N, best F1 first."""
+    """Yield per point the cells of `POINT_COLUMNS` and the cost at each N, best F1 first."""
     for point in sorted(frontier.points, key=lambda p: -p.f1):
         name = point.label
         if not point.routable:

@@ -36,7 +36,7 @@ class TracedDocument(NamedTuple):
 def span(
     kind: Literal["RERANKER", "RETRIEVER", "EVALUATOR"], attributes: Mapping[str, str | int | None]
 ) -> Iterator[Callable[[str, Sequence[TracedDocument]], None]]:
-    """A span around the block, which gets a function that sets documents under a name."""
+    """Open a span around the block; yield a function that sets documents under a name."""
     trace = _opentelemetry()
     if trace is None:
         yield lambda *_: None

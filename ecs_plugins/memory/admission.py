@@ -59,7 +59,7 @@ def _near_enough(
     hot: tuple[HotItem, float] | None,
     config: MemoryConfig,
 ) -> list[HotItem | ColdMemory]:
-    """The items that a message may repeat, the nearest first; under the paper's rule, none."""
+    """Return the items that a message may repeat, nearest first; none under the paper's rule."""
     if config.rule == "paper":
         return []
     candidates = [each for each in (cold, hot) if each is not None]

@@ -514,7 +514,7 @@ def link_labels(
     """Return the smallest row of each row's component in the graph ``cosine >= threshold``.
 
     The nearest pairs are joined first. Two components are not joined if any text of one
-    contradicts a text of the other (`wording`).
+    differs from a text of the other (`wording`).
     """
     root = list(range(len(vectors)))
     members = [[row] for row in root]

@@ -138,9 +138,9 @@ def _counted(text: str) -> _Counted:
 
 
 def _names(text: str, beside: str = "") -> list[str]:
-    """Words that may name something, in order, casefolded.
+    """Return the words that may be names, in order, casefolded.
 
-    A word that the other text writes small is large as a sentence begins.
+    A word that the other text writes in lower case is no name: it only began a sentence.
     """
     small = {word for word in WORD.findall(beside) if word.islower()}
     no_names = small | _NAME_NOTHING

@@ -241,7 +241,7 @@ class SleepRunner:
             self._try_sleep(namespace, since_sleep)
 
     def _sleep_later(self, namespace: Namespace, since_sleep: int, _: threading.Event) -> None:
-        """A job of the background thread."""
+        """Run a sleep phase if it is due; the background thread calls this."""
         self._try_sleep(namespace, since_sleep)
 
     def _try_sleep(self, namespace: Namespace, since_sleep: int) -> None:

@@ -205,7 +205,7 @@ def _merged(postings: Sequence[_Posting]) -> _Posting:
 
 
 def _with_largest_weights(posting: _Posting, k: int) -> Numbers:
-    """The ``k`` numbers with the largest weights, and all that may tie with the last of them."""
+    """Return the ``k`` numbers with the largest weights, and all that may tie with the last."""
     worst = max(_texts_having(posting) - k, 0)
     weights = np.asarray(posting.weights)
     ordered = np.partition(weights, worst)
@@ -229,7 +229,7 @@ class CoverageRanker:
     name = "coverage"
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
-        """Scores in [0, 1]; all zero where no passage shares a term with the query."""
+        """Rank passages by coverage of the query, in [0, 1]; all 0 if no passage shares a term."""
         index = CoverageIndex()
         for number, passage in enumerate(passages):
             index.add(number, passage)

@@ -74,11 +74,11 @@ class CrossEncoderRanker:
         return f"cross-encoder:{getattr(card, 'base_model', None) or type(self._given).__name__}"
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
-        """Scores are the model's; a blank passage is not read and comes last.
+        """Rank passages by the model's scores; a blank passage is not read and comes last.
 
         Raises:
             ModelNotFoundError: The model is not on this machine.
-            ModelError: It cannot be loaded, fails, or gives more than one number for a pair.
+            ModelError: The model cannot be loaded, fails, or gives more than one number for a pair.
         """
         scores = np.full(len(passages), -math.inf)
         filled = [index for index, passage in enumerate(passages) if passage.strip()]

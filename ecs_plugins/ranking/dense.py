@@ -100,7 +100,7 @@ class ConvexRanker:
         self._dense = dense
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
-        """Scores are means."""
+        """Rank passages by the mean of coverage and cosine; a cosine not computed counts as 0."""
         lexical = self._lexical.rank(query, passages)
         first = sorted(lexical.top(MAX_DENSE))
         likely = [passages[index] for index in first]

@@ -123,7 +123,7 @@ class _CheckedEmbedder(Embedder, ABC):
 
     @abstractmethod
     def _documents(self, texts: list[str]) -> npt.ArrayLike:
-        """Vectors of texts that are not blank, at least one."""
+        """Return the vectors of texts; there is at least one text, and none is blank."""
 
     @abstractmethod
     def _query(self, text: str) -> npt.ArrayLike:
@@ -380,10 +380,10 @@ def _check_pinned(source: Path) -> None:
 
 @cache
 def default_embedder() -> Embedder:
-    """The default embedder, one per process: from the ``offline`` extra, else the hub's cache.
+    """Return the default embedder, one per process: from the ``offline`` extra or the hub's cache.
 
     Raises:
-        ModelNotFoundError: It is in neither; the message says what to do.
+        ModelNotFoundError: The model is in neither; the message says how to install it.
     """
     _locate(DEFAULT_EMBEDDER, allow_download=False)
     return SentenceTransformerEmbedder()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def tfidf_matrix(texts: Sequence[str]) -> csr_matrix | None:
-    """L2-normalised TF-IDF rows, shape ``[len(texts), terms]``; None if no text has a term.
+    """Return L2-normalised TF-IDF rows, ``[len(texts), terms]``; None if no text has a term.
 
     Inverse document frequency is smoothed (scikit-learn's default), so a term that occurs in
     every text still counts a little and a single text has a vector.
@@ -56,7 +56,7 @@ class TfidfQueryRanker:
     name = "tfidf_query"
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
-        """Scores in [0, 1]; all zero where no passage shares a term with the query."""
+        """Rank passages by TF-IDF cosine, in [0, 1]; all 0 if no passage shares a term."""
         fitted = _fitted(passages)
         if fitted is None:
             return _all_zero(passages)
@@ -77,7 +77,7 @@ class TfidfRanker:
     name = "tfidf"
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
-        """Scores are non-negative; a passage without terms has 0."""
+        """Rank passages by mean TF-IDF weight per distinct term; a passage without terms gets 0."""
         del query
         fitted = _fitted(passages, norm=None)
         if fitted is None:
@@ -97,7 +97,7 @@ class BM25Ranker:
     name = "bm25"
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
-        """Scores are non-negative; all zero where no passage shares a term with the query."""
+        """Rank passages by BM25 score, at least 0; all 0 if no passage shares a term."""
         bm25s = _bm25s()
         corpus = [terms(passage) for passage in passages]
         vocabulary = set(chain.from_iterable(corpus))

@@ -279,7 +279,7 @@ class _Tools:
             list[str], Field(description="What it may rest on.", max_length=_MOST_PASSAGES)
         ],
     ) -> dict[str, Any]:
-        """Cite a source for each answer sentence; name words it contradicts or lacks."""
+        """Cite a source for each sentence; name words that the source contradicts or lacks."""
         shaper = await asyncio.to_thread(self._shaper)
         size = characters_read(question, passages, answer)
         check_reading(size)

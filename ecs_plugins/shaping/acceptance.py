@@ -298,7 +298,7 @@ class NearRepetitions:
         return tfidf_matrix(list(self._passages.values()))
 
     def of(self, index: int, kept: Sequence[int]) -> int | None:
-        """The kept passage that ``index`` repeats, the most similar one; None if there is none."""
+        """Return the most similar kept passage that ``index`` repeats; None if there is none."""
         if self._similarity is None or not kept or self._rows is None:
             return None
         rows_of_others = [self._row[other] for other in kept]

@@ -73,7 +73,7 @@ class Passage(NamedTuple):
         return self.text[piece.start : piece.end]
 
     def spans(self, numbers: Iterable[int]) -> list[Span]:
-        """Where some pieces stand."""
+        """Return the (start, end) spans of some pieces."""
         chosen = [self.pieces[number] for number in numbers]
         return [(piece.start, piece.end) for piece in chosen]
 
@@ -82,7 +82,7 @@ class Passage(NamedTuple):
         return join_spans(self.spans(numbers), self.text)
 
     def kept_spans(self, numbers: Collection[int]) -> tuple[Span, ...] | None:
-        """Where the pieces stand that stay; None if all of them do."""
+        """Return the spans of the kept pieces; None if all pieces are kept."""
         if len(numbers) == len(self.pieces):
             return None
         return tuple(self.spans(sorted(numbers)))
@@ -194,7 +194,7 @@ class _Selection:
         self.fits_whole = self._room.holds(everything)
 
     def best(self, worth: Mapping[PieceKey, float]) -> list[set[int]]:
-        """The numbers of the pieces that stay, by passage: from the best on, as far as they fit."""
+        """Return the numbers of the kept pieces, by passage: the best ones that fit."""
         if self.fits_whole:
             for passage, each in enumerate(self._passages):
                 numbers = range(len(each.pieces))

@@ -92,7 +92,7 @@ class LabelledExample:
             raise InvalidInputError(f"the example {self.question!r} {fault}")
 
     def _fault(self) -> str:
-        """Return the fault of the example; empty if there is none."""
+        """Return an error message about the example; empty if the example is valid."""
         size = len(self.passages)
         if isinstance(self.passages, str) or isinstance(self.answers, str):
             return "needs lists of passages and answers"

@@ -95,7 +95,7 @@ def _cut(
     count_tokens: TokenCounter,
     max_tokens: int,
 ) -> list[_Piece]:
-    """Spans with their tokens, none longer than ``max_tokens`` unless it is one character."""
+    """Return spans with their tokens, cut to ``max_tokens`` at most or to one character."""
     texts = [text[start:end] for start, end in spans]
     counts = count_tokens(texts)
     pieces: list[_Piece] = []
@@ -217,7 +217,7 @@ def _fits(units: Sequence[Unit], pool_size: int) -> bool:
 
 
 def _by_passage(units: Iterable[Unit]) -> dict[int, tuple[Unit, ...]]:
-    """Units by their passage, in its order, those of each as they come."""
+    """Return the units grouped by passage, in the order of the passages."""
     by_passage: defaultdict[int, list[Unit]] = defaultdict(list)
     for unit in units:
         by_passage[unit.source].append(unit)

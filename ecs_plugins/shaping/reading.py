@@ -136,7 +136,7 @@ def checked_passages(passages: Sequence[str]) -> list[str]:
 
 
 def checked_answers(answer: str | Sequence[str] | None, model: LanguageModel) -> tuple[str, ...]:
-    """The answers without surrounding white space and repetitions; a blank one is refused."""
+    """Return the answers, stripped and without repetitions; raise if one is blank."""
     given = [answer] if isinstance(answer, str) else answer or ()
     are_texts = isinstance(given, Sequence) and all(isinstance(text, str) for text in given)
     if not are_texts:

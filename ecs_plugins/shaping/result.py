@@ -219,7 +219,7 @@ class ShapedContext:
         return total
 
     def explain(self, *, width: int = WIDTH, limit: int | None = 50) -> str:
-        """A table of the verdicts: kept and scored passages first, best first, by their score.
+        """Return a table of the verdicts: kept and scored passages first, best first.
 
         Args:
             width: Characters per line.
@@ -272,7 +272,7 @@ class ShapedContext:
         return preformatted(self.explain())
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON: plain types only."""
+        """Return the result as a dict of plain types, for JSON."""
         plain = ("query", "signal", "model", "seconds", "error", "conversation", "over_budget")
         return {
             **{name: getattr(self, name) for name in (*plain, "answerable")},

@@ -387,7 +387,7 @@ class ContextShaper:
         error: Exception,
         started: float,
     ) -> ShapedContext:
-        """Every passage kept, and why."""
+        """Return every passage as kept, after scoring failed; the reasons name the error."""
         passages = question.passages
         message = f"{type(error).__name__}: {error}"
         try:
@@ -433,7 +433,7 @@ def _undecided(
     scoring: PassageScoring,
     pool_size: int,
 ) -> Decision:
-    """The decision on a passage that has no score."""
+    """Return the decision on a passage that has no score."""
     cut_by = ""
     if index in scoring.unscored:
         reason = f"it could not be scored: {scoring.unscored[index]}"

@@ -65,7 +65,7 @@ def gaps(spans: Iterable[Span], text: str) -> list[str]:
 
 
 def by_handle(texts: Iterable[str]) -> dict[str, str]:
-    """Dropped texts by their id, which is the same for the same text everywhere."""
+    """Return dropped texts by their id; equal texts have the same id everywhere."""
     return {_handle(text): text for text in texts}
 
 

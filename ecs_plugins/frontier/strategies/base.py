@@ -116,7 +116,7 @@ class NoPreparation:
     routable = True
 
     def prepare(self, context: Context) -> Prepared:
-        """Costs nothing."""
+        """Return the context unchanged; this costs nothing."""
         return Prepared(context)
 
 

@@ -111,7 +111,7 @@ class MemoryCompression:
         return [ready[context.id] for context in contexts]
 
     def _write(self, contexts: Sequence[Context]) -> Iterator[Prepared]:
-        """The notes of each context as soon as its last piece is written."""
+        """Yield the notes of each context as soon as its last piece is written."""
         # Pieces of one limit share a batch, so that notes do not depend on their neighbours.
         alike: dict[int, list[tuple[_Draft, int]]] = defaultdict(list)
         for context in contexts:
@@ -141,7 +141,7 @@ class MemoryCompression:
         return steps * _LIMIT_STEP
 
     def _replies(self, prompts: Sequence[str], limit: int) -> Iterable[tuple[int, Completion]]:
-        """Each reply when it is there, if the model can tell."""
+        """Return the replies; one by one as they are ready, if the model supports it."""
         one_by_one = getattr(self._model, "complete_each", None)
         if one_by_one is None:
             return enumerate(self._model.complete(prompts, max_new_tokens=limit))
@@ -156,7 +156,7 @@ class MemoryCompression:
         return f"{head}{piece.text}{tail}"
 
     def _cut(self, text: str) -> list[_ContextPiece]:
-        """Pieces of at most about `_CHUNK_TOKENS`, cut at sentence ends, with their tokens."""
+        """Return pieces of about `_CHUNK_TOKENS` at most, cut at sentence ends, with tokens."""
         total = self._model.count_tokens([text])[0]
         if total <= _CHUNK_TOKENS:
             return [_ContextPiece(text, total)]

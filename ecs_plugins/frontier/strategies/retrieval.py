@@ -65,7 +65,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def sentences_of(documents: Sequence[Document]) -> list[tuple[int, str]]:
-    """Every sentence behind its document's index, in order; the data set's own where there are."""
+    """Return (document index, sentence) pairs in order; prefer sentences given by the document."""
     sentences = []
     for index, document in enumerate(documents):
         for given in document.sentences or split_sentences(document.text):

@@ -56,7 +56,7 @@ class SharedScorer:
 
     @cachedmethod(attrgetter("_known"), lock=attrgetter("_lock"))
     def read(self, passages: tuple[str, ...]) -> tuple[int, float]:
-        """Tokens and seconds of reading passages before anybody asks; 0 where it keeps nothing."""
+        """Read passages before any question; return tokens (0 if not cached) and seconds."""
         forget = getattr(self._model, "clear_cache", None)
         if self.measuring and forget is not None:
             forget()

@@ -183,7 +183,7 @@ def recall(
     record: bool,
     shaper: Shaper | None = None,
 ) -> list[Memory]:
-    """The best items of several namespaces, best first; counted as hits if ``record``."""
+    """Return the best items of several namespaces, best first; ``record`` counts them as hits."""
     looked_for = request
     if shaper is not None:
         looked_for = replace(request, k=max(request.k, SHAPED))
@@ -266,7 +266,7 @@ class _Placed(NamedTuple):
 def _of_namespace(
     store: MemoryStore, connection: Connection, space: Space, request: RecallRequest
 ) -> list[_Placed]:
-    """The best items of a namespace."""
+    """Return the best items of a namespace, with their scores negated for sorting."""
     best = _best(store, connection, space, request)
     standing = [each.stored.tier for each in best]
     placed = []

@@ -327,7 +327,7 @@ def decisions(
     item: str | None = None,
     limit: int | None = None,
 ) -> list[RecordedDecision]:
-    """Recorded decisions of a namespace, newest sleep phase first, each in its order."""
+    """Return the recorded decisions of a namespace, newest sleep phase first."""
     sql = (
         "SELECT s.id, s.at, s.undone, s.config, s.report, d.erased, d.id, d.record, d.record_crc"
         " FROM decisions d JOIN sleeps s ON s.id = d.sleep WHERE d.namespace = ?"

@@ -178,7 +178,7 @@ class PromptSignal:
     has_base: ClassVar[bool] = True
 
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
-        """Nothing to prepare."""
+        """Return the task unchanged: this signal prepares nothing."""
         del model, ledger
         return task
 
@@ -247,7 +247,7 @@ class PromptSignal:
         )
 
     def cue(self, task: ScoringTask, layout: ChatLayout, passage: str) -> Segments:
-        """Everything up to the response, to generate one from."""
+        """Return the prompt up to the response, to generate a response from it."""
         chosen, values = self.laid_out(task, layout)
         return self.template.prompt(chosen, passage, values)
 

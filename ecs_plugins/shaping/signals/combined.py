@@ -187,7 +187,7 @@ class RankOnly:
         return self.ranker.name
 
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
-        """Nothing to prepare."""
+        """Return the task unchanged: this signal prepares nothing."""
         del model, ledger
         return task
 
