@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import typer
 from benchmarks.datasets.hub import data_file
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm import LocalLM
+from ecs_plugins.ranking.embedder import Embedder, default_embedder
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 
 HELP = """How long a question over 10 and 40 passages takes, with the bundled model.
@@ -23,12 +25,13 @@ HELP = """How long a question over 10 and 40 passages takes, with the bundled mo
   python -m benchmarks seconds --data dev-v1.1.json
 
 Passages are paragraphs of SQuAD of 90 to 160 tokens, as they are. A first question reads its
-passages, a later one over the same passages does not; what the ranker takes alone stands beside.
+passages, a later one over the same passages does not. Without a model (signal=None) only the
+embedder reads them.
 """
 SIZES = (10, 40)
 TOKENS = range(90, 161)
 """Tokens of a passage, like those of many splitters."""
-WAYS = ("first question", "later question", "ranker alone")
+WAYS = ("first question", "later question", "no model, first", "no model, later")
 
 Case = tuple[tuple[str, str], list[str]]
 """Two questions about an article, and passages with the paragraphs that they were asked of."""
@@ -88,12 +91,22 @@ def _paragraphs(model: LocalLM, article: dict[str, Any]) -> list[dict[str, Any]]
 def _timed(model: LocalLM, case: Case) -> dict[str, tuple[float, float]]:
     """Wall and CPU seconds of each way."""
     (first, later), passages = case
-    shaper = ContextShaper(model, ShapingConfig(on_error="raise"))
-    ranker = ContextShaper(model, ShapingConfig(signal=None, ranker="convex"))
     model.clear_cache()
-    found = [_seconds(shaper, first, passages), _seconds(shaper, later, passages)]
-    found.append(_seconds(ranker, later, passages))
+    with_model = ContextShaper(model, ShapingConfig(on_error="raise"), embedder=_fresh_embedder())
+    without = ContextShaper(None, ShapingConfig(signal=None), embedder=_fresh_embedder())
+    found = [
+        _seconds(shaper, question, passages)
+        for shaper in (with_model, without)
+        for question in (first, later)
+    ]
     return dict(zip(WAYS, found, strict=True))
+
+
+def _fresh_embedder() -> Embedder:
+    """Return a loaded embedder that has no vectors yet: a pickle holds none."""
+    embedder: Embedder = pickle.loads(pickle.dumps(default_embedder()))
+    embedder.embed_query("loads the model")
+    return embedder
 
 
 def _seconds(shaper: ContextShaper, question: str, passages: Sequence[str]) -> tuple[float, float]:
