@@ -45,7 +45,7 @@ Form = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Played:
-    """Engines behind the pages.
+    """Engines that the pages use.
 
     Attributes:
         shaper: Function that returns the shaper; it loads on first use.

@@ -60,7 +60,7 @@ def answer_prompt(context: str, question: str, template: str = ANSWER_PROMPT) ->
 
 
 def check_template(template: str) -> str:
-    """Return the template, or refuse it without {context} and, behind it, {question}, once each."""
+    """Return the template; raise unless it has {context} once and then {question} once."""
     if re.findall(r"\{context\}|\{question\}", template) != ["{context}", "{question}"]:
         raise ConfigurationError(
             "an answer prompt needs {context} and behind it {question}, once each"

@@ -1,4 +1,4 @@
-"""Measure every strategy once on a user's own questions: the rows behind a frontier.
+"""Measure every strategy once on a user's own questions: the rows of a frontier.
 
 All strategies answer the same questions with the same model, prompt and greedy decoding
 (section III-D of the paper); chains of the user's answer by themselves. Each fixed batch of

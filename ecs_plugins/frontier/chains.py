@@ -1,4 +1,4 @@
-"""Chains of your own behind a router, and the store of their preparations.
+"""Chains of your own that a router chooses from, and the store of their preparations.
 
 A chain has a stage 1, which may prepare a context, and a stage 2, which answers a question from it.
 A preparation is keyed by everything that it depends on: the tenant, the id and the content of the
@@ -81,7 +81,7 @@ NOTHING_PAID = ContextCost(TokenLedger())
 
 
 class CountsCalls(Protocol):
-    """A counter that is told of the model calls of a run, and of the contexts that it builds."""
+    """Counter of the model calls of a run, and of the contexts that the run builds."""
 
     def add_call(self, prompt: str, reply: str, message: object = None) -> None:
         """Count a call of a model."""

@@ -48,7 +48,7 @@ def check_number(name: str, value: object) -> float:
 
 
 def check_reuse(reuse: float) -> float:
-    """Return N, or refuse it below 1 or NaN; ``math.inf`` stands for stage 1 being free."""
+    """Return N; raise if it is below 1 or NaN. With ``math.inf``, stage 1 is free."""
     value = check_number("reuse", reuse)
     if not value >= 1:
         raise InvalidInputError(

@@ -26,7 +26,7 @@ class Document:
 
     @property
     def titled(self) -> str:
-        """Return the text behind its title."""
+        """Return the title and the text."""
         if not self.title:
             return self.text
         return f"{self.title}: {self.text}"
@@ -34,7 +34,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Documents that questions are asked about.
+    """Documents that several questions refer to.
 
     Attributes:
         documents: In their order.
@@ -62,7 +62,7 @@ class Context:
 
     @property
     def text(self) -> str:
-        """Return all documents, each behind its title."""
+        """Return all documents, each after its title."""
         return "\n\n".join(document.titled for document in self.documents)
 
 

@@ -128,7 +128,7 @@ class EfficiencyFrontier(MeasuredPoints):
         return sorted(self.routable, key=lambda p: (p.f1, p.stage2, p.stage1))
 
     def in_time(self, max_seconds: float | None) -> list[StrategyPoint]:
-        """Return the routable points with p95 latency within a limit, by rising F1.
+        """Return the routable points with p95 latency within a limit (None: all), by rising F1.
 
         Raises:
             InvalidInputError: There are no measurements.

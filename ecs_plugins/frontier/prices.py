@@ -213,7 +213,7 @@ class PriceVector(Config):
         return cost
 
     def stages(self, usage: Any) -> tuple[Any, Any]:
-        """Return the cost of stage 1 and of stage 2, such that Eq. 1 holds for every N.
+        """Return the costs of stage 1 and of stage 2 for which Eq. 1 holds at every N.
 
         A `Usage` gives numbers; anything with its attributes as arrays gives arrays.
 
@@ -357,7 +357,7 @@ def _costs(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(entry: object) -> object:
-    """Return an entry whose prices stand in a list of ranges, in the names of the others."""
+    """Return an entry with its list of price ranges rewritten as the usual flat keys."""
     if not isinstance(entry, Mapping) or not isinstance(entry.get(_RANGES), list):
         return entry
     flat = {key: value for key, value in entry.items() if key != _RANGES}
@@ -376,7 +376,7 @@ def _flat(entry: object) -> object:
 
 
 def _price(entry: Mapping[str, Any], *, batch: bool = False) -> dict[str, Any]:
-    """Return the settings of a `ModelPrice`, with the prices of the batch interface if asked."""
+    """Return the settings of a `ModelPrice`; with ``batch``, at the batch prices."""
     tiers: dict[int, dict[str, Any]] = defaultdict(dict)
     for key, value in entry.items():
         match = _PRICE.fullmatch(key)

@@ -89,7 +89,7 @@ def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
 
 
 def _lower_envelope(slopes: Sequence[Slope]) -> list[int]:
-    """Return the indices of lines that are cheapest for some N >= 1, by falling stage 2.
+    """Return the indices of the lines that are cheapest for some N >= 1, largest stage 2 first.
 
     Cost per query is a line in 1 / n.
     """

@@ -272,7 +272,7 @@ class Router:
         known: _Known,
         given: float | None,
     ) -> RoutingDecision:
-        """Return the decision, or another one while somebody else prepares its context."""
+        """Return the decision, or another one while another query prepares this context."""
         point = decision.point
         if decision.stage1 <= self.frontier.lapsing.get(point.key, 0.0):
             return decision

@@ -135,7 +135,7 @@ def _read(report: Any) -> ReportedUsage:
 
 
 def _leaves_out_cached(report: Any) -> bool:
-    """Return True if the prompt tokens of a report are those that no cache touched."""
+    """Return True if the prompt tokens of a report leave out the cached tokens."""
     if _count(report, "input_tokens") is None or _count(report, "prompt_tokens") is not None:
         return False
     return all(_part(report, name) is None for name in _DETAILS)

@@ -158,7 +158,7 @@ class ShapingFields(StrictFields):
         return self
 
     def scoring_model(self) -> LanguageModel:
-        """Return the model that scores, loaded if it must be; a stand-in if none is asked."""
+        """Return the scoring model, loaded if necessary; a stand-in if no model is needed."""
         if self.model is None and self.config.signal is None:
             return NoModel()
         return as_model(self.model)

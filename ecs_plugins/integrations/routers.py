@@ -337,7 +337,7 @@ class RoutedQuery:
         return prepares and not self.prepared and self.error is None
 
     def _whole_tokens(self) -> float | None:
-        """Return the prompt tokens of this query with the whole context, if they can be told.
+        """Return the prompt tokens of this query with the whole context; None if unknown.
 
         Without a counter they follow from the tokens per character of its own prompts.
         """

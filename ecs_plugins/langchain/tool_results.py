@@ -58,7 +58,7 @@ def document_parts(
     documents: Sequence[Document],
     content: Content,
 ) -> list[Part | None]:
-    """Return the part of a result that each document is; None for one that does not stand there."""
+    """Return, per document, its part of the result; None if the result does not contain it."""
     texts = texts_of(content)
     parts: list[Part | None] = []
     last = Part(0, 0, 0)

@@ -116,7 +116,7 @@ class MemoryConfig(Config):
 
     @property
     def version(self) -> str:
-        """Twelve hex digits that name these settings; it stands in every decision."""
+        """Twelve hex digits that identify these settings; every decision records them."""
         canonical = json.dumps(self.to_json(), sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

@@ -138,7 +138,7 @@ def free_energies(
     queries: Sequence[QueryEvent],
     utility: UtilityFunction | None,
 ) -> Energies:
-    """Return F, E and S of each memory among the others; for the arguments see `consolidate`."""
+    """Return free energy F, energy E and entropy S of each memory; arguments as `consolidate`."""
     values = utilities(memories, config=config, step=step, queries=queries, utility=utility)
     return Energies(-values, entropies(memories, config), config.entropy_weight)
 
@@ -220,7 +220,7 @@ def _entropy_of(
 
 
 def _pooled(members: Sequence[HotItem]) -> tuple[Vector, Evidence]:
-    """Return direction and evidence of all observations behind the members."""
+    """Return the direction and the evidence of all observations of the members."""
     first, *others = sorted(members, key=lambda item: item.evidence.created)
     vector = first.vector
     evidence = first.evidence

@@ -665,7 +665,7 @@ def _listed(values: Collection[Any], name: str) -> Collection[Any]:
 
 
 def statements_behind(memory: EntropicMemory, recollection: Memory) -> list[Statement]:
-    """Return the different messages behind a recollection, oldest first.
+    """Return the different messages that a recollection was made from, oldest first.
 
     A recollection of several messages has the text of one of them. The first and the latest
     messages tell more.

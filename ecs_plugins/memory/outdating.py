@@ -43,7 +43,7 @@ _MOST_CHARACTERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A text that somebody said at a time."""
+    """Text of a message with its role and time."""
 
     text: str
     role: str
@@ -292,7 +292,7 @@ class OutdatingRunner:
 
 @dataclass(frozen=True, slots=True)
 class _Older:
-    """An older statement with the ids of the messages behind it."""
+    """Older statement with the ids of its messages."""
 
     messages: tuple[str, ...]
     statement: Statement

@@ -144,7 +144,7 @@ class Memories(list[Memory]):
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecision:
-    """A decision as it stands in the record of a sleep phase.
+    """Decision in the record of a sleep phase.
 
     Attributes:
         at: Unix time.

@@ -203,7 +203,7 @@ class SleepPlan:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Proposal of one cluster of hot items, with the ids of the messages and items behind it."""
+    """Proposal of one cluster of hot items, with the ids of its messages and items."""
 
     memory: ColdMemory
     members: tuple[str, ...]

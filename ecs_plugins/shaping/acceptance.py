@@ -110,7 +110,7 @@ class Budget:
         index: int,
         sizes: Sizes,
     ) -> Full | None:
-        """Return why a passage does not fit beside others; None if it does."""
+        """Return the limit that a passage would exceed with the others; None if it fits."""
         by_characters = " and ".join(name for name in self.limits if name != "max_tokens")
         for setting, unit, limit, size in (
             ("max_tokens", "tokens", self.tokens, sizes.tokens),
@@ -182,7 +182,7 @@ class Limits:
         index: int,
         sizes: Sizes,
     ) -> Full | None:
-        """Return why a passage may not be kept beside others; None if it may.
+        """Return the limit that forbids to keep a passage with the others; None if it may be kept.
 
         The best passage may be longer than a budget.
         """

@@ -55,7 +55,7 @@ class PieceKey(NamedTuple):
 
 
 class Title(NamedTuple):
-    """The words of a title, and the names in the lead behind it that one other passage has."""
+    """Words of a title, and the names in the lead after it that one other passage has."""
 
     words: str
     rare_names: frozenset[str]
@@ -159,14 +159,14 @@ class _Size(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """Pieces that were taken together: one, and those that it needs."""
+    """Pieces taken together: a piece, and the pieces that it needs."""
 
     passage: int
     numbers: set[int]
 
 
 class _Selection:
-    """Pieces that stay so far, and those that may still be added."""
+    """Pieces kept so far, and candidates that may still be added."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class _Selection:
         return self._kept
 
     def _new(self, passage: int, number: int) -> set[int]:
-        """Return a piece and those it needs, as far as they are not kept yet."""
+        """Return a piece and the pieces it needs, without the pieces kept already."""
         if self._is_repeated(passage, number):
             return set()
         pieces = self._passages[passage].pieces
@@ -233,7 +233,7 @@ class _Selection:
         return bool(text) and self._keeper.get(text, passage) != passage
 
     def _repeatable(self, passage: int, number: int) -> str:
-        """Return the text of a sentence that stands where two passages overlap; else nothing."""
+        """Return the text of a piece in the overlap of two passages; else an empty text."""
         if PieceKey(passage, number) not in self._overlapping:
             return ""
         return " ".join(self._passages[passage].text_of(number).split())
@@ -299,7 +299,7 @@ class _Selection:
 
 
 def _overlapping(passages: Sequence[Passage]) -> set[PieceKey]:
-    """Return the pieces that stand where one passage ends as another one begins."""
+    """Return the pieces in an overlap: the end of one passage is the start of another."""
     found: set[PieceKey] = set()
     for one, before in enumerate(passages):
         for other, after in enumerate(passages):

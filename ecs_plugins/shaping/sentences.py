@@ -216,7 +216,7 @@ class _Outline:
         self.pieces[place] = piece._replace(needs=tuple(dict.fromkeys((*piece.needs, *needs))))
 
     def _whole(self, block: Block, question: Places, following: Block | None) -> None:
-        """Add a list, an item or code, with the sentence that announces it or stands before it."""
+        """Add a list, an item or code; it needs the sentence that announces or precedes it."""
         needs = self._announced or self._before
         (place,) = self._add(block.start, block.end, needs, answers=question)
         if self._in_list:  # the next item needs the same
@@ -310,7 +310,7 @@ def _spaces(found: re.Match[str]) -> str:
 
 
 def with_needs(pieces: Sequence[Piece], chosen: Iterable[int]) -> list[int]:
-    """Return the chosen places and those that they need, in reading order."""
+    """Return the chosen places and the places that they need, in reading order."""
     places: set[int] = set()
     for place in chosen:
         places.add(place)

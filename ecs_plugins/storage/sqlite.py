@@ -275,7 +275,7 @@ class Database(SqlDatabase):
 
     @contextmanager
     def _waiting(self, connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
-        """Let a connection wait for others for so many seconds, within the busy timeout."""
+        """Let a connection wait ``seconds`` for other connections, at most the busy timeout."""
         least = min(seconds, self._busy_timeout)
         connection.execute(f"PRAGMA busy_timeout={round(1000 * least)}")
         try:

@@ -24,7 +24,7 @@ class FullContext(NoPreparation):
     config: Mapping[str, ConfigValue] = {}
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
-        """Return every document behind its title."""
+        """Return every document after its title."""
         del question
         return BuiltContext(prepared.context.text, shared=True)
 
@@ -96,7 +96,7 @@ class Retrieval(NoPreparation):
         self.config: Mapping[str, ConfigValue] = {"depth": depth}
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
-        """Rank, keep, and put those of one document together behind its title."""
+        """Return the best sentences, grouped by document after its title."""
         started = time.perf_counter()
         documents = prepared.context.documents
         parts = [(index, document.text) for index, document in enumerate(documents)]

@@ -80,7 +80,7 @@ class PassingFault(Exception):
             self.retry_after = min(_LONGEST_RETRY_AFTER_S, max(0.0, float(retry_after)))
 
     def pause(self, failures: int) -> float:
-        """Return the seconds to wait after so many failures in a row."""
+        """Return the seconds to wait after a number of failures in a row."""
         if self.retry_after is not None:
             return self.retry_after
         longest = min(_LONGEST_PAUSE_S, BACKOFF_S * 2 ** min(failures, 16))

@@ -51,7 +51,7 @@ class RowByRow:
             self._wrap(layer, last=number == layers)
 
     def want(self, wanted: Tensor, rows: int) -> None:
-        """Compute these of so many rows in the next call; at least one."""
+        """Set the rows to compute in the next call (at least one) of ``rows`` rows in all."""
         self._wanted = wanted
         self._rows = rows
 

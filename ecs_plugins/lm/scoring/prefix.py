@@ -46,12 +46,12 @@ Slots = Sequence[range]
 
 
 class PrefixPiece(NamedTuple):
-    """A run of tokens whose keys and values stand side by side.
+    """Run of tokens whose keys and values are adjacent in memory.
 
     Attributes:
-        ids: Its token ids.
-        arena: Where its keys and values are.
-        slots: Their places.
+        ids: Token ids of the run.
+        arena: Memory that holds the keys and values.
+        slots: Slots of the tokens in the arena.
     """
 
     ids: Ids

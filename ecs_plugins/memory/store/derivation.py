@@ -1,4 +1,4 @@
-"""Items derived anew from the messages behind them, when some of these are gone or changed."""
+"""Items derived anew from their messages, after some messages were erased or changed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def alive(
 def is_strange(
     connection: Connection, name: str, members: Collection[str], store: MemoryStore
 ) -> bool:
-    """Return True if a message differs from the others behind an item."""
+    """Return True if a message differs from the other messages of an item."""
     own: HotItem | None = None
     rest = []
     for message, _, _ in log.alone(connection, members, store.dimension):

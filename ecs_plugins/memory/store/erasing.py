@@ -312,7 +312,7 @@ class Erasure:
         return space
 
     def delete(self, names: Iterable[str], *, evidence: bool) -> None:
-        """Erase messages and memories; with ``evidence`` also the messages behind memories."""
+        """Erase messages and memories; with ``evidence`` also the messages of the memories."""
         messages: dict[Namespace, list[str]] = {}
         memories: dict[int, list[str]] = {}
         for name in dict.fromkeys(names):
@@ -442,7 +442,7 @@ class Erasure:
             self.note_quotes(behind.get(name, ()), contents)
 
     def _erase_memory(self, space: Space, name: str) -> list[Content]:
-        """Erase a memory and return its contents; the messages behind it stay."""
+        """Erase a memory and return its contents; its messages stay."""
         contents = self.erase_versions(space, name)
         self.tally.memories[name] = None
         self.clean_record([name], {name}, contents)

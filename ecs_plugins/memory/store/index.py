@@ -214,7 +214,7 @@ class VectorIndex:
         return np.append(self._rows[near], rows), np.append(linked_scores, scores)
 
     def _search_graph(self, query: Vector, k: int, narrow: bool) -> Rows:
-        """Return the places of ``k`` live rows; none if the graph does not reach so many."""
+        """Return the places of ``k`` live rows; none if the graph finds fewer."""
         none = np.empty(0, dtype=np.int64)
         linked = self.linked
         live = linked - self.dead
@@ -313,7 +313,7 @@ def _wide(width: int) -> Any:
 
 @dataclass(slots=True)
 class RowIndex:
-    """Vectors and words of some rows, and the state of the database that they stand for."""
+    """Vectors and words of some rows, and the database revision that they were read at."""
 
     index: VectorIndex
     epoch: int

@@ -114,10 +114,10 @@ def begun(connection: Connection, space: int, wanted: Request) -> Begun | None:
 def note(
     connection: Connection, space: int, wanted: Request, ids: Sequence[str], stored: int, more: int
 ) -> None:
-    """Write that, beyond those ``stored``, so many ``more`` messages of an addition are.
+    """Record that an addition has ``more`` messages stored than the ``stored`` ones before.
 
     Raises:
-        OvertakenError: Others are stored by now.
+        OvertakenError: The number of stored messages has changed since.
     """
     now = time.time()
     if stored:
@@ -375,7 +375,7 @@ class Intake:
     def _replace(
         self, old: TierRow, item: HotItem | ColdMemory, new: TierRow, message: str
     ) -> None:
-        """Let an item stand where a message repeats it; a memory gets a version by that."""
+        """Replace an item that a message repeats by its update; a memory gets a new version."""
         self._remove(old)
         version = old.version
         if old.tier == "cold":

@@ -96,7 +96,7 @@ class PendingAccesses:
             return list(self._pending.pop(namespace, ()))
 
     def namespaces(self, least: int = 1) -> list[Namespace]:
-        """Return the namespaces with so many pending recalls."""
+        """Return the namespaces with at least ``least`` pending recalls."""
         with self._lock:
             return [name for name, pending in self._pending.items() if len(pending) >= least]
 

@@ -68,7 +68,7 @@ def key_of(namespace: Namespace) -> str:
 
 
 def decode(key: str) -> Namespace:
-    """Return the namespace behind a key."""
+    """Return the namespace that a key encodes."""
     return tuple(json.loads(key))
 
 
@@ -100,7 +100,7 @@ class Space:
         self.gone += rows
 
     def grow(self, messages: int, size: int) -> None:
-        """Note so many messages and bytes more, or fewer."""
+        """Add to the counts of messages and bytes; negative numbers subtract."""
         self.messages += messages
         self.bytes += size
 
@@ -182,10 +182,10 @@ def under(prefix: Namespace | None, column: str) -> tuple[str, tuple[str, ...]]:
 
 
 def check_room(settings: StoreConfig, space: Space | None, messages: int, size: int) -> None:
-    """See that a namespace, None if it is new, has room for so many messages and bytes more.
+    """Raise if more messages or bytes would exceed the limits of a namespace (None: a new one).
 
     Raises:
-        QuotaError: It has none.
+        QuotaError: The namespace would exceed a limit.
     """
     held = 0 if space is None else space.messages
     used = 0 if space is None else space.bytes

@@ -157,7 +157,7 @@ class JudgedRows:
     rest_score: float
 
     def at_least(self, threshold: float) -> JudgedRows:
-        """Return the rows at or above a threshold, by falling fit."""
+        """Return the rows with a score at or above a threshold, best fit first."""
         passing = np.flatnonzero(self.scores >= threshold)
         return self._at(passing[np.argsort(-self.fits[passing], kind="stable")])
 

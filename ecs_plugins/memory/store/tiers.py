@@ -326,7 +326,7 @@ def join(connection: Connection, space: Space, members: Collection[tuple[str, st
 
 
 def delete(connection: Connection, space: Space, old: Collection[TierRow]) -> None:
-    """Delete versions; their provenance stays for those that follow."""
+    """Delete versions; their provenance stays for later versions."""
     rows = [(each.row,) for each in old]
     connection.executemany("DELETE FROM tiers WHERE row = ?", rows)
     for tier in TIERS:
@@ -383,7 +383,7 @@ def update_all(
 
 
 def provenance(connection: Connection, items: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the messages behind items, in the order of joining, with the version of each."""
+    """Return, per item, its messages in the order of joining, with the version of each."""
     behind: dict[str, dict[str, int]] = {}
     rows = connection.execute(_PROVENANCE, (dump(list(items)),))
     for item, message, version in rows:
@@ -442,7 +442,7 @@ _LATEST = f"""
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Messages behind an item.
+    """Messages that an item was made from.
 
     Attributes:
         messages: Ids in the order of their joining; of many, the first and the latest

@@ -205,7 +205,7 @@ def _read_alone(
 
 
 def _places_of_letters(text: str) -> list[int]:
-    """Return the places of a text where no white space stands."""
+    """Return the offsets of the characters that are not white space."""
     return [place for place, each in enumerate(text) if not each.isspace()]
 
 

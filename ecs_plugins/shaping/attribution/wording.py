@@ -208,7 +208,7 @@ def _is_capitalised(word: Word) -> bool:
 
 
 def begins_sentence(text: str, word: Word) -> bool:
-    """Return True if no word of the same sentence stands before this one."""
+    """Return True if this word is the first of its sentence."""
     near = max(0, word.start - 3)
     found = _SENTENCE_BEGINS.search(text, near, word.start)
     return found is not None

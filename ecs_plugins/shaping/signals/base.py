@@ -221,7 +221,7 @@ class PromptSignal:
         scored: tuple[str, ...],
         divergence: bool = False,
     ) -> ScoreRequest:
-        """Return the prompt around every passage, behind the base if there is one.
+        """Return a request with the base, if there is one, and then the prompt of every passage.
 
         Args:
             task: Fills ``{context}``, ``{question}`` and ``{passage}``.

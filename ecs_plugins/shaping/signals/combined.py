@@ -318,7 +318,7 @@ def links(query: str, passages: Sequence[str], told: Mapping[str, str] | None = 
 
 
 def _title_terms(passage: str, told: Mapping[str, str]) -> frozenset[str]:
-    """Return the terms of its title, told or before a colon or the end of the first line."""
+    """Return the terms of a title: given, or before a colon or the end of the first line."""
     if passage in told:
         return frozenset(terms(told[passage]))
     title = _TITLE.match(passage)

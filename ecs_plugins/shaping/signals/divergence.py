@@ -50,7 +50,7 @@ class DistributionShift(PromptSignal):
     name = "distribution_shift"
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
-        """Return one request that asks for the divergence behind the question."""
+        """Return one request for the divergence after the question."""
         anything = {"answer": _ANYTHING}
         request = self.request(task, layout, [anything], ("answer",), divergence=True)
         return [request]

@@ -117,7 +117,7 @@ def _log_weights(
     model: LanguageModel,
     ledger: TokenLedger,
 ) -> tuple[float, ...]:
-    """``ln w_i`` of the task's answers, normalised; equal where nothing can be said of any."""
+    """Return ``ln w_i`` of the answers, normalised; equal weights if none can be scored."""
     drafts = len(task.answers)
     if drafts == 1:
         return (0.0,)

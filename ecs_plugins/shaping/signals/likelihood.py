@@ -1,4 +1,4 @@
-"""The likelihood of the answer and of the question behind a passage, and of both together.
+"""The likelihood of the answer and of the question after a passage, and of both together.
 
 `AnswerShift` is Definition 3.1 of Entropic Context Shaping, for a known answer.
 `QueryLikelihood` is the label-free stand-in for Definition 3.1: a passage that makes the question
