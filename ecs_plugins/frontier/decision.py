@@ -55,7 +55,7 @@ class Objective(StrEnum):
 def objectives(
     target_f1: float | None, budget: float | None, weight: float | None
 ) -> dict[str, float]:
-    """Return those that are given, by name."""
+    """Return the objectives that are given, by name."""
     named = zip(Objective, (target_f1, budget, weight), strict=True)
     return {str(name): value for name, value in named if value is not None}
 

@@ -206,7 +206,7 @@ class _Queue:
 
 
 def _together(jobs: Sequence[Job[Any]]) -> list[Job[Any]]:
-    """Return the first call, and those that fit into one pack of tokens with it."""
+    """Return the first call, and the calls that fit into one pack of tokens with it."""
     first = jobs[0]
     if not isinstance(first, Scoring):
         return [first]

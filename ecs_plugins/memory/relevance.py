@@ -45,7 +45,7 @@ _PERSON: Final = 5.77
 
 @cache
 def _function_words() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the function words of all languages known, and those of German alone."""
+    """Return the function words of all known languages, and the German ones alone."""
     import bm25s.stopwords
 
     words = {name: frozenset(getattr(bm25s.stopwords, f"STOPWORDS_{name}")) for name in _LANGUAGES}

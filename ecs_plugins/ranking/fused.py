@@ -52,7 +52,7 @@ class Scored(NamedTuple):
 
     @classmethod
     def of(cls, scores: Sequence[float], number: int | None = None) -> Scored:
-        """Standardise scores, and keep those of the first ``number`` passages."""
+        """Standardise scores, and keep the scores of the first ``number`` passages."""
         z = np.array(z_scores(scores), dtype=np.float64)
         finite = z[np.isfinite(z)]
         return cls(z[:number], float(finite.max()) if finite.size else 0.0)

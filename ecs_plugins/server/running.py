@@ -148,7 +148,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
 
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log errors of the loop; those of new connections once a minute."""
+        """Log errors of the loop; errors of new connections once a minute."""
         if "accept" not in str(context.get("message", "")):
             loop.default_exception_handler(context)
         elif time.monotonic() >= self._next_report:

@@ -191,7 +191,7 @@ def _table(lines: Sequence[TextLine], delimiter: str) -> list[Block] | None:
 
 
 def _width(rows: Sequence[Sequence[str]]) -> int:
-    """Return how many cells nearly all rows have; 0 if they are no table."""
+    """Return the number of cells that nearly all rows have; 0 if they are no table."""
     if len(rows) < _LEAST_ROWS:
         return 0
     ((width, regular),) = Counter(map(len, rows)).most_common(1)

@@ -161,7 +161,7 @@ class Pool:
 
     @property
     def best_first(self) -> tuple[str, ...]:
-        """Return texts of the units, those of the best passage first."""
+        """Return the texts of the units, from the best passage on."""
         texts: list[str] = []
         for index in self.order:
             texts += [unit.text.strip() for unit in self.units[index]]

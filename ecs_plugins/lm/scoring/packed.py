@@ -180,7 +180,7 @@ class _PackedRun:
             at = end
 
     def order(self) -> list[int]:
-        """Return the items that compute something, those of one prefix side by side."""
+        """Return the items that compute something, grouped by prefix."""
 
         def place(index: int) -> tuple[int, bool, int, Ids]:
             item = self.items[index]

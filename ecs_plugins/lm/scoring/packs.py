@@ -78,7 +78,7 @@ class TokenBudget:
         return tokens > max(self.affordable.proven, DEFAULT_TOKEN_BUDGET)
 
     def went_well(self, spent: int) -> None:
-        """Note a pack of so many tokens that was computed."""
+        """Record that a pack of ``spent`` tokens was computed; when calm, double the budget."""
         affordable = self.affordable
         affordable.proven = max(affordable.proven, spent)
         affordable.calm += 1
