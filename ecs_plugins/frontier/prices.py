@@ -287,15 +287,16 @@ def _by_tier(
 # LiteLLM's public map of models and their prices.
 
 _IN_THE_MAP = {
-    "input_cost_per_token": "input",
-    "output_cost_per_token": "output",
-    "cache_read_input_token_cost": "cached_input",
-    "cache_creation_input_token_cost": "cache_write",
-    "cache_creation_input_token_cost_above_1hr": "cache_write_1h",
+    "input": "input_cost_per_token",
+    "output": "output_cost_per_token",
+    "cached_input": "cache_read_input_token_cost",
+    "cache_write": "cache_creation_input_token_cost",
+    "cache_write_1h": "cache_creation_input_token_cost_above_1hr",
 }
-"""Prices of a model in the map, and their names here."""
+"""Prices of a model, and their names in the map."""
 
-_PRICE = re.compile(rf"({'|'.join(_IN_THE_MAP)})(?:_above_(\d{{1,6}})k_tokens)?")
+_HERE = {name: price for price, name in _IN_THE_MAP.items()}
+_PRICE = re.compile(rf"({'|'.join(_HERE)})(?:_above_(\d{{1,6}})k_tokens)?")
 _RANGES = "tiered_pricing"
 _MOST_CANDIDATES = 8  # named in an error
 
@@ -369,7 +370,7 @@ def _flat(entry: object) -> object:
         if part:
             return entry
         suffix = f"_above_{int(thousands)}k_tokens" if thousands else ""
-        for name in _IN_THE_MAP:
+        for name in _HERE:
             if tier.get(name) is not None:
                 flat[f"{name}{suffix}"] = tier[name]
     return flat
@@ -383,7 +384,7 @@ def _price(entry: Mapping[str, Any], *, batch: bool = False) -> dict[str, Any]:
         if match is not None and value is not None:
             name, thousands = match.groups()
             price = _batch_price(entry, key, name) if batch else value
-            tiers[int(thousands or 0) * 1000][_IN_THE_MAP[name]] = price
+            tiers[int(thousands or 0) * 1000][_HERE[name]] = price
     price = tiers.pop(0, {})
     price["tiers"] = [{"above": above, **tiers[above]} for above in sorted(tiers)]
     least = entry.get("prompt_cache_min_tokens")
