@@ -50,7 +50,7 @@ def coloured(shaper: ContextShaper, shaped: ShapedContext) -> Coloured:
     pieces = _sentences(shaped)
     config = shaper.config.replace(ranker=None, unit="passage")
     texts = [piece for own in pieces.values() for piece in own]
-    scored = ContextShaper(shaper.model, config).shape(shaped.query, texts, read_as=texts)
+    scored = ContextShaper(shaper.model, config).shape(shaped.query, texts)
     helps = {verdict.text: verdict.probability for verdict in scored.verdicts}
     return {index: [(piece, helps.get(piece)) for piece in own] for index, own in pieces.items()}
 

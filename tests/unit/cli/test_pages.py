@@ -58,8 +58,10 @@ def test_a_shape_page_colours_sentences_by_their_probability(tmp_path, monkeypat
     monkeypatch.setitem(SHIPPED, ("fake", "query_likelihood+bm25"), fit)
     notes = tmp_path / "notes.txt"
     html = tmp_path / "page.html"
-    notes.write_text(f"It rained. The ferry does leave at nine.\n{SCRIPT}\n", "utf-8")
     question = "When does the ferry leave?"
+    notes.write_text(
+        f"It rained. The ferry does leave at nine.\n{SCRIPT}\n{question} Ask us.\n", "utf-8"
+    )
     command = ["shape", "-q", question, "-p", str(notes), "--html", str(html)]
     command += ["--signal", "query_likelihood+bm25", "--ranker", "bm25"]
     result = CliRunner().invoke(app, command)
@@ -69,6 +71,7 @@ def test_a_shape_page_colours_sentences_by_their_probability(tmp_path, monkeypat
     shown = re.findall(r'/ ([\d.]+)\)" title="helps with probability ([\d.]+)">([^<]*)<', page)
     helps = {text.strip(): (float(shade), float(value)) for shade, value, text in shown}
     assert max(helps, key=helps.get) == "The ferry does leave at nine."
+    assert question not in helps  # a copy of the question is not read
     for shade, value in helps.values():
         assert shade == pytest.approx(0.6 * value, abs=0.01)
 
