@@ -44,7 +44,7 @@ def test_a_memory_page_shows_every_life_and_every_decision(tmp_path: Path) -> No
     assert "&lt;i&gt;ben" in page
     assert "notes / ana / k1" in page
     assert "&#34;n&#34;: 7" in page
-    assert "The lower, the safer" in page  # what F means
+    assert "the highest F" in page  # what F means
     assert all(text in page for text in texts)
     assert page.count('<p class="quiet">sleep ') == len(decisions) > 0
     bars = re.findall(r"left: ([\d.]+)%; width: ([\d.]+)%", page)
