@@ -221,7 +221,7 @@ def write_atomically(
 ) -> Path:
     """Write a file next to ``target``, flush it to disk, then replace the target.
 
-    Only the owner may read the file.
+    Only the owner may read the file. A link stays a link; devices and pipes are written to.
 
     Raises:
         StorageError: The file cannot be written, for example because the disk is full, or this
@@ -229,15 +229,21 @@ def write_atomically(
     """
     path = as_path(target)
     refuse_open_database(path)
-    temporary = beside(path, f".{path.name}.{uuid.uuid4().hex}.tmp")
+    place = Path(os.path.realpath(path))
+    temporary = beside(place, f".{place.name}.{uuid.uuid4().hex}.tmp")
     content = content.encode() if isinstance(content, str) else content
+    parts = [content] if isinstance(content, bytes) else content
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            with path.open("wb") as stream:
+                stream.writelines(parts)
+            return path
+        place.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "xb", opener=private) as file:
-            file.writelines([content] if isinstance(content, bytes) else content)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        temporary.replace(place)
     except OSError as error:
         raise StorageError(
             f"cannot write {path}: {error.strerror or error}; free some space or name another "

@@ -1,4 +1,5 @@
 import json
+import os
 import sqlite3
 
 import pytest
@@ -87,6 +88,25 @@ def test_a_backup_holds_the_same_and_can_be_restored(run, add, tmp_path):
     add("the boat sank")
     run("restore", str(copy))
     assert run("inspect").splitlines()[1:] == of_original
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_an_export_writes_through_a_link_and_into_a_pipe(run, add, tmp_path, kind):
+    add("the boat is blue")
+    out, read = tmp_path / "out", tmp_path / "read"
+    if kind == "link":
+        read.touch()
+        out.symlink_to(read.name)
+        run("export", str(out))
+        text = read.read_text("utf-8")
+    else:
+        os.mkfifo(out)
+        reader = os.open(out, os.O_RDONLY | os.O_NONBLOCK)
+        run("export", str(out))
+        text = os.read(reader, 1 << 16).decode()
+        os.close(reader)
+    assert "the boat is blue" in text
+    assert out.is_symlink() or out.is_fifo()
 
 
 SAID = 1_735_689_600.0
