@@ -10,12 +10,10 @@ from benchmarks.commands import (
     attribution,
     bounded_chat,
     engine,
-    evidence,
     fusion,
     gpu,
     infinite_room,
     lapsing,
-    load,
     memory_prior,
     memory_relevance,
     memory_scale,
@@ -23,12 +21,12 @@ from benchmarks.commands import (
     month,
     policies,
     pruning,
-    questions,
     report,
     robustness,
     route,
     seconds,
     server_load,
+    signals,
     soak,
 )
 from ecs_plugins.errors import EcsPluginsError
@@ -39,10 +37,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for _name in evidence.BENCHES:
-    app.command(_name, help=evidence.help_of(_name))(evidence.command(_name))
-app.command("evidence-report", help=evidence.REPORT_HELP)(evidence.report)
-app.command("evidence-methods", help=evidence.METHODS_HELP)(evidence.methods)
 app.command("engine", help=engine.HELP)(engine.engine)
 app.command("soak", help=soak.HELP)(soak.soak)
 app.command("gpu")(gpu.gpu)
@@ -57,12 +51,11 @@ app.command("policies")(policies.policies)
 app.command("route")(route.route)
 app.command("lapsing")(lapsing.lapsing)
 app.command("fusion", help=fusion.HELP)(fusion.fusion)
-app.command("questions", help=questions.HELP)(questions.questions)
 app.command("pruning", help=pruning.HELP)(pruning.pruning)
 app.command("attribution", help=attribution.HELP)(attribution.attribution)
 app.command("robustness", help=robustness.HELP)(robustness.robustness)
-app.command("load", help=load.HELP)(load.load)
 app.command("server-load", help=server_load.HELP)(server_load.server_load)
+app.command("signals", help=signals.HELP)(signals.signals)
 app.command("report", help=report.HELP)(report.report)
 app.command("seconds", help=seconds.HELP)(seconds.seconds)
 

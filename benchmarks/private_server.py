@@ -75,6 +75,19 @@ class PrivateServer:
 
 
 @contextmanager
+def place_of(address: str | None) -> Iterator[str | Path]:
+    """Yield the place of a store: an address, ``"private"`` for a new server, or a new file."""
+    if address == "private":
+        with private_server() as server:
+            yield server.address
+    elif address is not None:
+        yield address
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder) / "memory.db"
+
+
+@contextmanager
 def private_server(*, flush: bool = True) -> Iterator[PrivateServer]:
     """Run a server during the block.
 

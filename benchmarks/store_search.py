@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from langgraph.store.base import BaseStore, PutOp
-from rich.progress import track
 
 from benchmarks.bounded_chat.chats import CachedEmbedder, Chat, ChatQuestion
 from ecs_plugins.langgraph import EntropicStore
@@ -28,7 +27,6 @@ from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.types import Floats
 from ecs_plugins.ranking.lexical import BM25Ranker
-from ecs_plugins.shaping.shaper import ContextShaper
 
 K = 5
 _SPACE = ("chat",)
@@ -85,35 +83,6 @@ def measured(chats: Iterable[Chat], embedder: CachedEmbedder) -> dict[str, Measu
         for name, way in ways.items():
             _measure(chat, embedder, way, results[name])
     return results
-
-
-def shaped(
-    chats: Sequence[Chat], embedder: CachedEmbedder, shaper: ContextShaper, count: int
-) -> dict[str, list[float]]:
-    """Return evidence recall@5 of a recall alone and with a second stage.
-
-    Args:
-        chats: All of them.
-        embedder: Of the memory.
-        shaper: The second stage.
-        count: How many questions are asked, evenly spaced over the chats.
-    """
-    step = max(1, sum(len(chat.questions) for chat in chats) // count)
-    recalls: dict[str, list[float]] = {"EntropicMemory.recall": [], "with a shaper": []}
-    stages = dict(zip(recalls, (None, shaper), strict=True))
-    for chat in track(chats, description="chats"):
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            _told(chat, embedder, Path(folder) / "m.db") as (memory, positions),
-        ):
-            for question in chat.questions[::step]:
-                for name, stage in stages.items():
-                    recalled = memory.recall(
-                        question.text, k=K, threshold=0.0, record=False, shaper=stage
-                    )
-                    found = [positions[each.provenance[0]] for each in recalled]
-                    recalls[name].append(_share_met(question, found))
-    return recalls
 
 
 def _share_met(question: ChatQuestion, found: Sequence[int]) -> float:

@@ -17,7 +17,6 @@ from benchmarks.datasets.hub import data_file
 from benchmarks.evidence.changed import CHANGES, TrueStatement, true_statements
 from benchmarks.evidence.citations import CitedShares, cited_statements, shares_of, ways_of
 from benchmarks.evidence.questions import sample
-from ecs_plugins.lm.base import LanguageModel
 
 HELP = """How much of the evidence of gold answers is cited, and how changed statements are checked.
 
@@ -38,16 +37,13 @@ def attribution(
     limit: Annotated[int, typer.Option(min=1, help="Questions of each, a sample.")] = 70,
     statements: Annotated[int, typer.Option(min=1, help="Statements of MTRAG.")] = 200,
     part: Annotated[int, typer.Option(min=0, max=1, help="Half of the answers of MTRAG.")] = 1,
-    with_model: Annotated[bool, typer.Option(help="Let the model lower checks.")] = False,
     out: Annotated[Path | None, typer.Option(help="JSON file; printed only without it.")] = None,
     seed: Annotated[int, typer.Option(help="Of every draw.")] = 7,
 ) -> None:
     """See `HELP`, which the command line shows."""
-    from ecs_plugins.lm import LocalLM
     from ecs_plugins.ranking.embedder import default_embedder
     from ecs_plugins.ranking.registry import make_ranker
 
-    model = LocalLM.bundled()
     ranker = make_ranker("convex", None)
     ways = ways_of(default_embedder())
     written: dict[str, object] = {}
@@ -55,13 +51,12 @@ def attribution(
         path = data_file(file)
         if name == "mtrag":
             made = true_statements(path, statements, seed, part)
-            table = checks_of(made, model if with_model else None)
+            table = checks_of(made)
             typer.echo("\n".join(report_of_checks(table)))
             written[name] = table
             continue
-        unit = "turn" if name == "locomo" else "sentence"
-        chosen = sample(read_dataset(name, path, unit=unit), limit=limit, seed=seed)
-        shares = shares_of(cited_statements(chosen, model, ranker), ways)
+        chosen = sample(read_dataset(name, path), limit=limit, seed=seed)
+        shares = shares_of(cited_statements(chosen, ranker), ways)
         typer.echo("\n".join(report_of_citations(name, shares)))
         written[name] = {way: asdict(each) for way, each in shares.items()}
     if out is not None:
@@ -78,16 +73,14 @@ def report_of_citations(name: str, shares: Mapping[str, CitedShares]) -> list[st
     return lines
 
 
-def checks_of(
-    statements: Sequence[TrueStatement], model: LanguageModel | None
-) -> dict[str, dict[str, int]]:
+def checks_of(statements: Sequence[TrueStatement]) -> dict[str, dict[str, int]]:
     """Return how many statements have each check, by what was changed."""
     from ecs_plugins.shaping.attribution.attributing import attribute_answer
 
     table: dict[str, Counter[str]] = defaultdict(Counter)
     for each in statements:
         for kind, text in [("true", each.text), *each.changed.items()]:
-            attribution = attribute_answer(each.question, each.passages, text, model=model)
+            attribution = attribute_answer(each.question, each.passages, text)
             cited = attribution.cited[:1]
             table[kind]["cited right"] += bool(cited) and cited[0] in each.relevant
             table[kind][str(attribution.check)] += 1

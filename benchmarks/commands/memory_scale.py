@@ -27,7 +27,9 @@ def memory_scale(
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="A PostgreSQL server: only a memory there beside one in a file."),
+        typer.Option(
+            help="A PostgreSQL server, or private for a new one: a memory there and one in a file."
+        ),
     ] = None,
 ) -> None:
     """Recall, latency, adds per second, bytes, opening and rebuilding, beside what others need."""
@@ -39,10 +41,13 @@ def memory_scale(
     results: list[ScaleResult] = []
     if address is not None:
         from benchmarks.memory_scale.server import measure_server
+        from benchmarks.private_server import place_of
 
-        for count in sizes:
-            results.append(scale.ScaleResult(count, "on a server", measure_server(count, address)))
-            _write(out, results)
+        with place_of(address) as place:
+            for count in sizes:
+                figures = measure_server(count, str(place))
+                results.append(scale.ScaleResult(count, "on a server", figures))
+                _write(out, results)
         typer.echo(scale.table(results))
         return
     for count in sizes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shlex
@@ -42,6 +43,7 @@ class Job:
     name: str
     page: str
     command: str
+    needs_card: bool = False
 
     @property
     def data(self) -> tuple[str, ...]:
@@ -54,25 +56,27 @@ _FUSION: Final = " ".join(
     for name in ("faq", "mtrag", "squad", "hotpotqa", "musique", "locomo")
 )
 JOBS: Final = (
-    Job("policies", "frontier_results", "policies"),
+    Job("policies", "reuse", "policies"),
     Job("month", "frontier_results", "month --contexts 300"),
-    Job("lapsing", "frontier_results", "lapsing --games 500"),
-    Job("route", "frontier_results", "route --contexts 200000"),
+    Job("lapsing", "lapsing", "lapsing --games 500"),
+    Job("route", "decisions", "route --contexts 200000"),
+    Job("gpu", "card", "gpu --out {out}", needs_card=True),
     Job("seconds", "cost", "seconds --data {squad} --repeats 3"),
     Job("seconds-float32", "cost", "seconds --data {squad} --repeats 3 --dtype float32"),
-    Job("checks", "citations", "attribution mtrag={mtrag} --part 1"),
+    Job("checks", "checks", "attribution mtrag={mtrag} --part 1"),
     Job(
         "citations",
         "citations",
         "attribution squad={squad} hotpotqa={hotpotqa} musique={musique} --limit 40",
     ),
+    Job("signals", "known_answers", "signals hotpotqa={hotpotqa} locomo={locomo} --limit 20"),
     Job(
         "memory-relevance",
-        "memory_evaluation",
+        "recall",
         "memory-relevance --longmemeval {longmemeval} --mtrag {mtrag} --locomo {locomo}",
     ),
-    Job("memory-prior", "memory_evaluation", "memory-prior --data {locomo}"),
-    Job("memory-store", "memory_evaluation", "memory-store --data {locomo} --limit 3"),
+    Job("memory-prior", "prior", "memory-prior --data {locomo}"),
+    Job("memory-store", "memory_store", "memory-store --data {locomo} --limit 3"),
     Job(
         "bounded-chat",
         "memory_evaluation",
@@ -81,8 +85,15 @@ JOBS: Final = (
     ),
     Job("infinite-room", "infinite_room", "infinite-room --seeds 20 --out {out}"),
     Job("memory-scale", "memory_cost", "memory-scale --size 1000 --size 10000 --out {out}"),
-    Job("engine", "performance", "engine --part compare --quick --out {out}"),
-    Job("server-load", "memory_cost", "server-load --clients 64 --minutes 2"),
+    Job(
+        "memory-postgresql",
+        "memory_postgresql",
+        "memory-scale --size 1000 --size 10000 --address private --out {out}",
+    ),
+    Job("engine", "performance", "engine --part compare --setting 1 --repeats 3 --out {out}"),
+    Job("cross-encoder", "cross_encoder", "engine --part cross-encoder --repeats 3 --out {out}"),
+    Job("server-load", "server_load", "server-load --clients 64 --minutes 2"),
+    Job("soak", "soak", "soak"),
     Job("attacks", "attacks", "robustness --data {squad} --limit 20"),
     Job(
         "pruning-hotpotqa",
@@ -123,6 +134,8 @@ def report(
             typer.echo(f"{label}: there already")
         elif missing:
             typer.echo(f"{label}: skipped, add --data {missing[0]}=FILE")
+        elif job.needs_card and not _has_card():
+            typer.echo(f"{label}: skipped, there is no NVIDIA card")
         elif time.monotonic() - start > 60 * minutes:
             typer.echo(f"{label}: no time left, run the same command again")
         else:
@@ -151,6 +164,7 @@ def _run(job: Job, files: Mapping[str, str], out: Path, path: Path) -> str:
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, "COLUMNS": "120"},
     )
     seconds = time.monotonic() - start
     if ended.returncode:
@@ -163,6 +177,13 @@ def _run(job: Job, files: Mapping[str, str], out: Path, path: Path) -> str:
     )
     path.write_text(f"{head}\n{ended.stdout}\n{_DONE}{seconds:.0f} s.\n", encoding="utf-8")
     return f"{seconds:.0f} s"
+
+
+def _has_card() -> bool:
+    """Return True if PyTorch sees a CUDA card."""
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _processor() -> str:

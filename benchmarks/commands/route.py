@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.commands.load import place_of
-
 if TYPE_CHECKING:
     from ecs_plugins.frontier import ReuseLedger
 
@@ -40,6 +38,7 @@ def route(
 ) -> None:
     """The time that `Router.route` takes, without a ledger and with one."""
     from benchmarks.deployment.month import PAPER_POINTS
+    from benchmarks.private_server import place_of
     from ecs_plugins.frontier import EfficiencyFrontier, ReuseLedger, Router, RouterConfig
     from ecs_plugins.storage.addresses import is_address
 

@@ -14,7 +14,7 @@ import random
 import socket
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +25,9 @@ import numpy as np
 import psutil
 import typer
 
-from benchmarks.commands.load import BusyFake
-from ecs_plugins import ContextShaper, LocalLM
+from ecs_plugins import ContextShaper, FakeLanguageModel, LocalLM
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult
 from ecs_plugins.ranking.embedder import default_embedder
 from ecs_plugins.server.rerank import rerank_app
 from ecs_plugins.server.running import Loading, run
@@ -52,6 +51,21 @@ _ATTRIBUTED = 5
 _FAKE_S = 0.01
 _READY_S = 120.0
 _SETTLE_S = 5.0
+
+
+class BusyFake(FakeLanguageModel):
+    """Fake model without records that delays its calls."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """Return scores of shared words after the delay."""
+        time.sleep(self._seconds)
+        results = super().score(requests)
+        self.requests.clear()
+        return results
 
 
 @dataclass

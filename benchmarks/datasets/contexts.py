@@ -5,22 +5,18 @@
 | HotpotQA | the paragraphs of a question | paragraphs, with the published sentences |
 | MuSiQue | the paragraphs of a question | paragraphs |
 | SQuAD | an article | paragraphs |
-| LoCoMo | a conversation | sessions, a turn counts as a sentence |
 
 Supporting are the documents that the data set labels. A question without an answer is left out.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from benchmarks.datasets.records import (
     Record,
     complete,
-    locomo_evidence,
-    locomo_sessions,
     read_records,
 )
 from ecs_plugins.errors import InvalidInputError
@@ -48,27 +44,6 @@ def read_contexts(name: str, path: str | os.PathLike[str]) -> list[CalibrationQu
     if not questions:
         raise InvalidInputError(f"{path}: no question with an answer")
     return questions
-
-
-def to_json_lines(questions: Iterable[CalibrationQuestion]) -> Iterator[str]:
-    """The lines of a file that ``ecs-plugins calibrate --data`` takes."""
-    for question in questions:
-        documents = [
-            {
-                "title": document.title,
-                "text": document.text,
-                **({"sentences": document.sentences} if document.sentences else {}),
-            }
-            for document in question.context.documents
-        ]
-        record = {
-            "id": question.id,
-            "question": question.question,
-            "answers": question.answers,
-            "documents": documents,
-            "supporting": question.supporting,
-        }
-        yield json.dumps(record, ensure_ascii=False)
 
 
 def _hotpotqa(record: Record, index: int) -> Iterator[CalibrationQuestion]:
@@ -117,31 +92,9 @@ def _squad(article: Record, index: int) -> Iterator[CalibrationQuestion]:
                 )
 
 
-def _locomo(record: Record, index: int) -> Iterator[CalibrationQuestion]:
-    documents: list[Document] = []
-    places: dict[str, int] = {}
-    for date, turns in locomo_sessions(record):
-        places |= {turn["dia_id"]: len(documents) for turn in turns}
-        said = tuple(f"{turn['speaker']}: {turn['text']}\n" for turn in turns)
-        documents.append(Document("".join(said), date, said))
-    context = Context(tuple(documents))
-    sample = str(record.get("sample_id", index))
-    for number, entry in enumerate(record["qa"]):
-        # Category 5 asks for what was never said and has no answer to compare with.
-        if entry.get("answer") is not None:
-            yield CalibrationQuestion(
-                f"{sample}/{number}",
-                str(entry["question"]),
-                (str(entry["answer"]),),
-                context,
-                locomo_evidence(entry, places),
-            )
-
-
 CONTEXTS: Mapping[str, Callable[[Record, int], Iterator[CalibrationQuestion]]] = {
     "hotpotqa": _hotpotqa,
     "musique": _musique,
     "squad": _squad,
-    "locomo": _locomo,
 }
 """The data sets that can be read."""

@@ -20,11 +20,9 @@ Record = Mapping[str, Any]
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "locomo": ("conversation", "qa"),
-    "longmemeval": ("haystack_session_ids", "haystack_dates", "haystack_sessions"),
     "hotpotqa": ("_id", "question", "answer", "supporting_facts", "context"),
     "musique": ("id", "question", "answer", "paragraphs", "question_decomposition"),
     "squad": ("title", "paragraphs"),
-    "nq": ("question", "answers", "title", "text"),
 }
 """Fields of every record of a data set."""
 

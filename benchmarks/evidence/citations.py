@@ -1,8 +1,8 @@
 """Citations of gold answers: the units that hold a statement, found by several ways.
 
 Every question becomes a statement made of question and answer by rule; statements of MTRAG are the
-sentences of its answers. Units are the twelve that the first stage puts first, and the evidence
-among its forty.
+sentences of its answers. Units are the twelve that a ranker puts first, and the evidence among its
+forty.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.evidence.candidates import CandidateFinder
 from benchmarks.evidence.questions import EvidenceQuestion
 from ecs_plugins.common.text import terms
-from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.lexical import BM25Ranker
@@ -89,20 +87,16 @@ def stated(question: str, answer: str) -> str:
     return f"{text}: {answer}."
 
 
-def cited_statements(
-    questions: Iterable[EvidenceQuestion], model: LanguageModel, ranker: Ranker
-) -> list[CitedStatement]:
+def cited_statements(questions: Iterable[EvidenceQuestion], ranker: Ranker) -> list[CitedStatement]:
     """Return the statements of questions with a short answer and evidence among their units."""
-    finder = CandidateFinder(ranker, model, POOL)
     made: list[CitedStatement] = []
     for question in questions:
         answer = question.answers[0].strip().rstrip(".") if question.answers else ""
         if not is_short_text(answer):
             continue
+        pool = ranker.rank(question.question, question.units).order[:POOL]
         chosen = [
-            index
-            for place, index in enumerate(finder.find(question).pool)
-            if place < UNITS or index in question.evidence
+            index for place, index in enumerate(pool) if place < UNITS or index in question.evidence
         ]
         evidence = [place for place, index in enumerate(chosen) if index in question.evidence]
         if evidence:

@@ -320,12 +320,18 @@ def orders(weights: Mapping[str, Weight], rankers: Mapping[str, Weight]) -> dict
     def by(scores: Callable[[Listed], Floats]) -> Order:
         return lambda each: _best(scores(each), each.source, len(each.texts))
 
+    def relevance_of(each: Listed, places: npt.NDArray[np.int64]) -> Sequence[float]:
+        scored = scored_of(each, places, signal=True)
+        return fuse(scored, float(each.shared.max()), weights)
+
     def default(each: Listed) -> list[int]:
         places = pool_of(each)
-        scored = scored_of(each, places, signal=True)
-        relevance = fuse(scored, float(each.shared.max()), weights)
         tokens = [each.by_token[place] for place in places]
-        return _complemented(each, places, relevance, tokens)
+        return _complemented(each, places, relevance_of(each, places), tokens)
+
+    def by_relevance(each: Listed) -> list[int]:
+        places = pool_of(each)
+        return _best(relevance_of(each, places), each.source[places], len(places))
 
     def unmodelled(each: Listed) -> list[int]:
         places = np.arange(len(each.texts))
@@ -344,6 +350,7 @@ def orders(weights: Mapping[str, Weight], rankers: Mapping[str, Weight]) -> dict
         ),
         "likelihood": by(lambda each: np.where(np.isnan(each.explained), -9.0, each.explained)),
         "default": default,
+        "default, not complemented": by_relevance,
         "signal=None": unmodelled,
     }
 

@@ -6,7 +6,6 @@ are one number.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 from ecs_plugins.errors import InvalidInputError
@@ -26,13 +25,6 @@ def evidence_f1(order: Sequence[int], evidence: Collection[int]) -> float:
     return recall_at(order, evidence, len(_known(evidence)))
 
 
-def ndcg(order: Sequence[int], evidence: Collection[int], k: int) -> float:
-    """Normalised discounted cumulative gain at ``k``, each piece of evidence with gain 1."""
-    known = _known(evidence)
-    gain = sum(1 / math.log2(i + 2) for i, index in enumerate(order[:k]) if index in known)
-    return gain / sum(1 / math.log2(i + 2) for i in range(min(k, len(known))))
-
-
 def auc(order: Sequence[int], evidence: Collection[int]) -> float | None:
     """Share of (evidence, other) pairs in the right order; None without both kinds in it."""
     known = _known(evidence)
@@ -47,28 +39,6 @@ def auc(order: Sequence[int], evidence: Collection[int]) -> float | None:
         else:
             others_left -= 1
     return right / pairs
-
-
-def other_hops(
-    order: Sequence[int], evidence: Sequence[int], hops: Sequence[str], k: int
-) -> float | None:
-    """Return the recall of further evidence after the first hit.
-
-    Evidence comes in hops (paragraphs, where sentences are ranked). The hop whose evidence
-    stands first counts as given; this is the share of the other hops with a piece among the
-    first ``k``. None if there is only one hop.
-
-    Args:
-        order: Units, best first.
-        evidence: Indices of the evidence.
-        hops: The hop of each piece of evidence.
-        k: How many units are kept.
-    """
-    of_unit = dict(zip(evidence, hops, strict=True))
-    if len(set(hops)) < 2:
-        return None
-    seen = list(dict.fromkeys(of_unit[index] for index in order[:k] if index in of_unit))
-    return max(0, len(seen) - 1) / (len(set(hops)) - 1)
 
 
 def _known(evidence: Collection[int]) -> set[int]:

@@ -1,4 +1,4 @@
-"""The rules of two published methods, read by the same small model as ours."""
+"""LongLLMLingua's ranking rule, read by the same small model as ours."""
 
 from __future__ import annotations
 
@@ -7,18 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult, Segment
-from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.shaping.signals.base import ScoringTask, UnitUtility
 from ecs_plugins.tokens import TokenLedger
-
-UPR_TEMPLATE = PromptTemplate(
-    before="{context}",
-    passage="Passage: {passage}. ",
-    after="Please write a question based on this passage.",
-    cue="",
-    response=" {question}",
-)
-"""The prompt of Sachan et al. 2022; theirs is read by T0-3B."""
 
 LONGLLMLINGUA_SUFFIX = " We can get the answer to this question in the given documents."
 """The restrictive statement of Jiang et al. 2023, section 4.1, scored with the question."""

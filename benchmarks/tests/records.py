@@ -45,35 +45,6 @@ LOCOMO = [
     }
 ]
 
-LONGMEMEVAL = [
-    {
-        "haystack_session_ids": ["a", "b"],
-        "haystack_dates": ["1 May", "2 May"],
-        "haystack_sessions": [
-            [
-                {"role": "user", "content": "My dog is called Rex.", "has_answer": True},
-                {"role": "assistant", "content": "Nice."},
-            ],
-            [{"role": "user", "content": "It rains."}, {"role": "assistant", "content": "Yes."}],
-        ],
-        "questions": [
-            {
-                "question_id": "q1",
-                "question_type": "single",
-                "question": "What is my dog called?",
-                "answer": "Rex",
-                "answer_session_ids": ["a"],
-            },
-            {
-                "question_id": "q2",
-                "question": "How is the weather?",
-                "answer": "rain",
-                "answer_session_ids": ["b"],
-            },
-        ],
-    }
-]
-
 HOTPOTQA = [
     {
         "_id": "h1",
@@ -161,24 +132,6 @@ SQUAD = {
         }
     ]
 }
-
-
-def nq(count=30):
-    """Questions whose answers stand in their own passage alone, but for the last two."""
-    records = [
-        {
-            "question": f"What is number {n}?",
-            "answers": [f"answer{n:02}"],
-            "title": f"Title {n}",
-            "text": f"Number {n} is answer{n:02}.",
-        }
-        for n in range(count - 2)
-    ]
-    return [
-        *records,
-        {**records[0], "question": "Which page?", "answers": ["page"], "text": "A page."},
-        {"question": "Other?", "answers": ["other"], "title": "X", "text": "Other, and answer01."},
-    ]
 
 
 HOTPOTQA_ROW = {

@@ -53,7 +53,7 @@ def test_statements_that_repeat_a_sentence_are_checked(tmp_path):
     assert statement.text == PASSAGE
     assert statement.passages[statement.relevant[0]] == documents["a"]
     assert true_statements(file, 9, 1, part=1) == []
-    table = checks_of([statement], None)
+    table = checks_of([statement])
     assert table["true"] == {"cited right": 1, "consistent": 1}
     assert table["number"]["conflict"] == table["negation"]["conflict"] == 1
     assert report_of_checks(table)[1].split() == ["true", "1", "1.000", "0.000", "0.000", "1.000"]

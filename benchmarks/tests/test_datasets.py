@@ -2,22 +2,19 @@ import json
 
 import pytest
 
-from benchmarks.datasets.contexts import CONTEXTS, read_contexts
-from benchmarks.datasets.evidence import NQ_PASSAGES, read_dataset
+from benchmarks.datasets.contexts import read_contexts
+from benchmarks.datasets.evidence import read_dataset
 from benchmarks.tests.records import (
     HOTPOTQA,
     HOTPOTQA_ROW,
     LOCOMO,
-    LONGMEMEVAL,
     MUSIQUE,
     SQUAD,
     SQUAD_ROWS,
-    nq,
     save,
     save_lines,
 )
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.frontier.data import read_questions
 
 
 def evidence_texts(question):
@@ -40,45 +37,12 @@ def test_locomo_resolves_several_ids_in_one_string_and_skips_unknown_ones(tmp_pa
     assert second.answers == ("7",)
 
 
-@pytest.mark.parametrize(
-    ("unit", "count", "evidence"),
-    [
-        ("text", 3, ["I bought a red boat.", "I sold the red boat."]),
-        (
-            "exchange",
-            3,
-            ["(1 May) Ana: I bought a red boat.", "(4 May) Ben: I sold the red boat."],
-        ),
-        (
-            "session",
-            2,
-            [
-                "(1 May)\nAna: I bought a red boat.\nBen: The weather is fine.",
-                "(4 May)\nBen: I sold the red boat.",
-            ],
-        ),
-    ],
-)
-def test_locomo_units_may_be_smaller_or_larger(tmp_path, unit, count, evidence):
-    _, second = read_dataset("locomo", save(tmp_path / "d.json", LOCOMO), unit=unit)
-    assert len(second.units) == count
-    assert evidence_texts(second) == evidence
-
-
-def test_longmemeval_turns_are_those_marked_or_else_all_of_the_session(tmp_path):
-    path = save(tmp_path / "d.json", LONGMEMEVAL)
-    first, second = read_dataset("longmemeval", path, unit="turn")
-    assert evidence_texts(first) == ["(1 May) user: My dog is called Rex."]
-    assert second.evidence == (2, 3)
-
-
 def test_hotpotqa_counts_supporting_sentences_by_title_and_number_despite_blank_ones(tmp_path):
     (question,) = read_dataset("hotpotqa", save(tmp_path / "d.json", HOTPOTQA))
     assert evidence_texts(question) == [
         "Bell: The bell was made by Liv Dahl.",
         "Maker: She was born in Oslo.",
     ]
-    assert question.hops == ("Bell", "Maker")
     assert len(question.units) == 5
 
 
@@ -95,12 +59,6 @@ def test_musique_falls_back_to_the_whole_paragraph_where_its_answer_is_worded_ot
         "Maker: She was born in Oslo.",
         "Maker: She died young.",
     ]
-    assert question.hops == ("0", "2", "2")
-
-
-def test_musique_paragraphs_are_those_labelled(tmp_path):
-    (question,) = read_dataset("musique", save(tmp_path / "d.json", MUSIQUE), unit="paragraph")
-    assert (len(question.units), question.evidence) == (3, (0, 2))
 
 
 def test_squad_counts_sentences_of_the_questions_own_paragraph_only(tmp_path):
@@ -109,14 +67,6 @@ def test_squad_counts_sentences_of_the_questions_own_paragraph_only(tmp_path):
     assert evidence_texts(second) == ["The Sirius was built in Hamburg."]
     assert len(first.units) == 4
     assert first.answers == ("Bergen",)
-
-
-def test_nq_puts_the_gold_passage_among_nineteen_that_hold_no_answer(tmp_path):
-    questions = read_dataset("nq", save(tmp_path / "d.json", nq()))
-    for question in questions:
-        assert len(question.units) == NQ_PASSAGES
-        holding = [i for i, u in enumerate(question.units) if question.answers[0] in u.lower()]
-        assert tuple(holding) == question.evidence
 
 
 def test_a_line_that_is_not_json_is_named_with_its_number(tmp_path):
@@ -156,7 +106,7 @@ def test_a_missing_file_is_a_storage_error(tmp_path):
 def test_hotpotqa_rows_of_the_hub_are_read_like_the_published_file(tmp_path):
     path = save_lines(tmp_path / "d.jsonl", [HOTPOTQA_ROW])
     (evidence,) = read_dataset("hotpotqa", path)
-    assert (evidence.id, evidence.evidence, evidence.hops) == ("h1", (0, 2), ("Bell", "Maker"))
+    assert (evidence.id, evidence.evidence) == ("h1", (0, 2))
     (question,) = read_contexts("hotpotqa", path)
     assert (question.id, question.supporting) == ("h1", (0, 1))
 
@@ -203,29 +153,3 @@ def test_squad_questions_of_an_article_share_its_context(tmp_path):
     first, _, third = read_context("squad", tmp_path, SQUAD)
     assert first.context is third.context
     assert (first.answers, third.supporting) == (("Bergen",), (1,))
-
-
-def test_locomo_sessions_are_in_order_and_unanswerable_questions_left_out(tmp_path):
-    first, second, third = read_context("locomo", tmp_path, LOCOMO)
-    assert [d.title for d in first.context.documents] == ["1 May", "4 May"]
-    assert first.context.documents[1].text == "Ben: I sold the red boat.\n"
-    assert (second.answers, second.supporting, third.supporting) == (("7",), (0, 1), ())
-
-
-@pytest.mark.parametrize("name", CONTEXTS)
-def test_a_calibration_reads_the_questions_of_a_file(bench, tmp_path, name):
-    data = {"hotpotqa": HOTPOTQA, "musique": MUSIQUE, "squad": SQUAD, "locomo": LOCOMO}[name]
-    file, out = save(tmp_path / "d.json", data), tmp_path / "new" / "q.jsonl"
-    bench("questions", name, "--data", file, "--out", out)
-    assert read_questions(out) == read_contexts(name, file)
-
-
-def test_a_sample_of_questions_is_that_of_the_calibration(bench, tmp_path):
-    rows = [HOTPOTQA[0] | {"_id": f"h{n}"} for n in range(40)]
-    file, out = save(tmp_path / "d.json", rows), tmp_path / "q.jsonl"
-    bench("questions", "hotpotqa", "--data", file, "--out", out)
-    sample = read_questions(out, limit=10)
-    bench("questions", "hotpotqa", "--data", file, "--out", out, "--limit", "10")
-    assert read_questions(out) == sample
-    bench("questions", "hotpotqa", "--data", file, "--out", out, "--contexts", "1")
-    assert len(read_questions(out)) == 40

@@ -1,6 +1,7 @@
 """Tests of the command that makes every figure."""
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
@@ -11,9 +12,10 @@ from ecs_plugins.errors import InvalidInputError
 @pytest.fixture
 def jobs(monkeypatch):
     jobs = (
-        report.Job("methods", "evaluation", "evidence-methods"),
-        report.Job("wrong", "evaluation", "evidence-methods --no-such-option"),
+        report.Job("games", "lapsing", "lapsing --games 1"),
+        report.Job("wrong", "lapsing", "lapsing --games x"),
         report.Job("read", "cost", "seconds --data {squad}"),
+        report.Job("card", "card", "gpu", needs_card=True),
     )
     monkeypatch.setattr(report, "JOBS", jobs)
     return jobs
@@ -26,20 +28,24 @@ def run(*arguments):
     return ended.output
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
 def test_report_goes_on_where_it_ended_and_shows_each_table(jobs, tmp_path):
     first = run("--out", str(tmp_path))
-    assert "1/3 methods: there already" not in first
-    assert "2/3 wrong: failed" in first
-    assert "No such option" in (tmp_path / "wrong.failed.txt").read_text(encoding="utf-8")
-    assert "3/3 read: skipped, add --data squad=FILE" in first
-    made = (tmp_path / "methods.txt").read_text(encoding="utf-8")
-    assert made.startswith("python -m benchmarks evidence-methods\n")
+    assert "1/4 games: there already" not in first
+    assert "2/4 wrong: failed" in first
+    assert "Usage: python -m benchmarks lapsing" in (tmp_path / "wrong.failed.txt").read_text(
+        encoding="utf-8"
+    )
+    assert "3/4 read: skipped, add --data squad=FILE" in first
+    assert "4/4 card: skipped, there is no NVIDIA card" in first
+    made = (tmp_path / "games.txt").read_text(encoding="utf-8")
+    assert made.startswith("python -m benchmarks lapsing --games 1\n")
     assert made.strip() in (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "methods: there already" in run("--out", str(tmp_path), "--only", "methods")
+    assert "games: there already" in run("--out", str(tmp_path), "--only", "games")
 
 
 def test_report_starts_nothing_without_time(jobs, tmp_path):
-    assert "no time left" in run("--out", str(tmp_path), "--only", "methods", "--minutes", "0")
+    assert "no time left" in run("--out", str(tmp_path), "--only", "games", "--minutes", "0")
 
 
 @pytest.mark.parametrize("wrong", [["--only", "nothing"], ["--data", "squad"]])

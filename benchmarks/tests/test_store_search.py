@@ -1,6 +1,5 @@
 from benchmarks.bounded_chat.chats import CachedEmbedder, Chat, ChatQuestion, ChatTurn
-from benchmarks.store_search import measured, shaped
-from ecs_plugins import ContextShaper, FakeLanguageModel
+from benchmarks.store_search import measured
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
@@ -23,9 +22,3 @@ def test_the_turns_that_hold_an_answer_are_found_by_key_and_by_a_recall():
         recall, *costs = results[name].row
         assert recall == "1.000"
         assert min(map(float, costs)) >= 0
-
-
-def test_the_same_questions_are_asked_with_a_second_stage():
-    embedder = CachedEmbedder(FakeEmbedder(64))
-    recalls = shaped([chat_of_bees()], embedder, ContextShaper(FakeLanguageModel()), 2)
-    assert recalls == {"EntropicMemory.recall": [1.0, 1.0], "with a shaper": [1.0, 1.0]}
