@@ -185,19 +185,37 @@ def learned_scores(asked: Sequence[AskedQuestion], rounds: int = 8) -> dict[str,
     return {"_BIAS": round(float(model.intercept_[0]), 2), **found}
 
 
+NOTES = 3
+"""Items that count as found."""
+
+
 def figures(asked: Sequence[AskedQuestion], threshold: float) -> list[list[str]]:
-    """Return a row for each kind: questions, those with a note, evidence among three."""
+    """Return a row for each kind: questions, those with a note and with evidence among three.
+
+    The last two columns are of the cosine alone, from the value at which as many own questions
+    about nothing get a note.
+    """
+    empty = [each for each in asked if each.kind == "own questions about nothing"]
+    noted = np.mean([bool(each.recalled(threshold)) for each in empty])
+    least = float(np.quantile([each.cosines.max() for each in empty], 1 - noted))
     rows = []
     for kind in dict.fromkeys(each.kind for each in asked):
         own = [each for each in asked if each.kind == kind]
-        recalled = [each.recalled(threshold) for each in own]
-        answered = np.mean([bool(each) for each in recalled])
-        row = [kind, str(len(own)), f"{answered:.3f}", ""]
-        if own[0].evidence:
+        row = [kind, str(len(own))]
+        for found in (
+            [each.recalled(threshold) for each in own],
+            [_nearest(each.cosines, least) for each in own],
+        ):
+            row.append(f"{np.mean([bool(each) for each in found]):.3f}")
             hits = [
-                not set(each.evidence).isdisjoint(got)
-                for each, got in zip(own, recalled, strict=True)
+                not set(each.evidence).isdisjoint(got) for each, got in zip(own, found, strict=True)
             ]
-            row[3] = f"{np.mean(hits):.3f}"
+            row.append(f"{np.mean(hits):.3f}" if own[0].evidence else "")
         rows.append(row)
     return rows
+
+
+def _nearest(cosines: Floats, least: float) -> list[int]:
+    """Return the places of the nearest items whose cosine is above ``least``."""
+    best = np.argsort(-cosines, kind="stable")[:NOTES]
+    return [int(place) for place in best if cosines[place] > least]

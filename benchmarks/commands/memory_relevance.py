@@ -37,4 +37,5 @@ def memory_relevance(
     embedder.save()
     rows = relevance.figures(asked, MemoryConfig().threshold)
     header = ["questions", "count", "share with a note", "evidence among three"]
+    header += ["cosine alone: share with a note", "evidence among three"]
     typer.echo(markdown_table(header, rows))
