@@ -1,9 +1,9 @@
 """Running sleep phases: one per namespace at a time, on a view of it, until one can be applied.
 
 A decision is computed on a consistent view without holding any lock. The transaction that carries
-it out first checks that nobody changed the namespace meanwhile; if somebody did, the sleep phase
-starts again, and after a few times it decides inside the transaction, with the summaries that are
-already written. So the store stands before a sleep phase or after it.
+it out first checks that nobody has changed the items that it changes; if somebody did, the sleep
+phase starts again, and after a few times it decides inside the transaction, with the summaries that
+are already written. So the store stands before a sleep phase or after it.
 """
 
 from __future__ import annotations
@@ -126,23 +126,28 @@ class SleepRunner:
     def sleep(self, namespace: Namespace, least: int = 0) -> SleepReport | None:
         """Run one sleep phase now; None if nothing was ever stored in the namespace.
 
-        With ``least``, None as well if fewer messages came since another process slept, or if one
-        sleeps it now, for which nobody waits.
+        With ``least``, None as well if fewer messages came since the last one, or if another
+        thread or process runs one now.
         """
+        lock = self._locks[namespace]
+        if not lock.acquire(blocking=not least):
+            return None
         store = self._store
-        claim = store.database.claim(key_of(namespace), wait=not least)
-        with self._locks[namespace], claim as claimed:
-            if not claimed:
-                return None
-            if least and self._since(namespace) < least:
-                return None
-            store.flush(namespace)
-            if self._purge_due():
-                purge(store)
-            summariser = None
-            if self._model is not None and store.config.proposal == "summary":
-                summariser = Summariser(store, self._model)
-            report = self._run(namespace, summariser)
+        try:
+            with store.database.claim(key_of(namespace), wait=not least) as claimed:
+                if not claimed:
+                    return None
+                if least and self._since(namespace) < least:
+                    return None
+                store.flush(namespace)
+                if self._purge_due():
+                    purge(store)
+                summariser = None
+                if self._model is not None and store.config.proposal == "summary":
+                    summariser = Summariser(store, self._model)
+                report = self._run(namespace, summariser)
+        finally:
+            lock.release()
         self.judge_later(namespace)
         return report
 
@@ -173,8 +178,8 @@ class SleepRunner:
                 if plan is None:
                     view = sleeps.view(store, connection, space)
                     plan = self._decide(view, summariser)
-                elif view.space.revision != space.revision:
-                    continue  # others wrote since: nothing has changed
+                elif not sleeps.can_apply(connection, space, view, plan):
+                    continue  # nothing was written
                 report = sleeps.apply(connection, space, view, plan, store.config)
                 seconds = time.perf_counter() - started
                 report = replace(report, attempts=attempts, seconds=seconds)
@@ -237,7 +242,7 @@ class SleepRunner:
         if self._store.settings.sleep == "background":
             job = partial(self._sleep_later, namespace, since_sleep)
             self.background.submit(f"sleep in {namespace}", job)
-        elif not self._locks[namespace].locked():
+        else:
             self._try_sleep(namespace, since_sleep)
 
     def _sleep_later(self, namespace: Namespace, since_sleep: int, _: threading.Event) -> None:

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import NewMessage, expiry, parts_of, time_of
 from ecs_plugins.memory.store.namespaces import Space, check_room
 from ecs_plugins.memory.store.seam import Rows, SpaceIndex
-from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
+from ecs_plugins.memory.store.tiers import NO_LIMIT, TierRow, earliest, shared
 from ecs_plugins.memory.store.values import dump
 from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Namespace, Tier, Vector
 from ecs_plugins.storage.base import Connection
@@ -159,6 +160,7 @@ class MessageBatch:
         parts: The vectors of the parts of long ones.
         request: The idempotency key, if there is one.
         pinned: Whether each is put into the cold tier at once, for good.
+        since_sleep: How many messages there are since the last sleep phase, once some are stored.
     """
 
     ids: list[str]
@@ -168,6 +170,7 @@ class MessageBatch:
     parts: Mapping[str, Vector]
     request: Request | None
     pinned: bool
+    since_sleep: int = 0
 
 
 def prepared(
@@ -248,6 +251,9 @@ class _ErasedQuestionError(Exception):
 def add(store: MemoryStore, namespace: Namespace, batch: MessageBatch) -> int:
     """Store messages of a batch in one transaction, up to the sleep phase that falls due.
 
+    Batches that threads add to one namespace at the same time share a transaction. Those after
+    the message at which a sleep phase falls due are left as they are.
+
     Returns:
         How many messages there are since the last sleep phase.
 
@@ -255,41 +261,56 @@ def add(store: MemoryStore, namespace: Namespace, batch: MessageBatch) -> int:
         QuotaError: There is no room for all of them.
         OvertakenError: Another has stored some of them under the same idempotency key.
     """
+    store_all = partial(_store, store, namespace)
     try:
-        return _stored(store, namespace, batch)
+        if store.database.is_writing:
+            store_all([batch])
+        else:
+            store.additions.write(namespace, batch, store_all)
     except _ErasedQuestionError:
         first = replace(batch.messages[0], asked="", asker=None)
-    batch.messages = [first, *batch.messages[1:]]
-    batch.vectors = np.concatenate([store.embed([first.text]), batch.vectors[1:]])
-    return _stored(store, namespace, batch)
+        batch.messages = [first, *batch.messages[1:]]
+        batch.vectors = np.concatenate([store.embed([first.text]), batch.vectors[1:]])
+        store_all([batch])
+    return batch.since_sleep
 
 
-def _stored(store: MemoryStore, namespace: Namespace, batch: MessageBatch) -> int:
-    every = store.config.sleep_every
-    messages = batch.messages
-    first = messages[0]
-    count = len(messages)
+def _store(store: MemoryStore, namespace: Namespace, batches: Sequence[MessageBatch]) -> None:
     sleeps = store.settings.sleep == "caller" and not store.database.is_writing
+    pinned = batches[0].pinned
+    batches = [each for each in batches if each.pinned == pinned]
     with store.writing_to(namespace, create=True, flush=False) as (connection, space):
         assert space is not None
-        _check_room(store, space, messages)
-        if first.asked and not log.is_asked(connection, first):
-            raise _ErasedQuestionError
-        if sleeps:
-            due = every - space.since_sleep % every
-            count = min(count, due)
-        if batch.request is not None:
-            note(connection, space.id, batch.request, batch.ids, batch.stored, count)
-        intake = Intake(store, connection, space, pinned=batch.pinned)
-        ids = batch.ids[batch.stored :]
-        intake.add(messages[:count], ids[:count], batch.vectors[:count])
-        for message, name in zip(messages[:count], ids, strict=False):
-            if batch.parts and parts_of(message.text):
-                write_parts(store, connection, namespace, name, message.text, batch.parts)
-    batch.stored += count
-    batch.messages = messages[count:]
-    batch.vectors = batch.vectors[count:]
-    return space.since_sleep
+        _check_room(store, space, [message for each in batches for message in each.messages])
+        every = store.config.sleep_every
+        left = every - space.since_sleep % every if sleeps else NO_LIMIT
+        counts = []
+        new: list[tuple[NewMessage, str]] = []
+        for batch in batches:
+            count = min(len(batch.messages), left)
+            left -= count
+            counts.append(count)
+            if not count:
+                continue
+            first = batch.messages[0]
+            if first.asked and not log.is_asked(connection, first):
+                raise _ErasedQuestionError
+            if batch.request is not None:
+                note(connection, space.id, batch.request, batch.ids, batch.stored, count)
+            new += zip(batch.messages[:count], batch.ids[batch.stored :], strict=False)
+        messages = [message for message, _ in new]
+        vectors = [each.vectors[:count] for each, count in zip(batches, counts, strict=True)]
+        intake = Intake(store, connection, space, pinned=pinned)
+        intake.add(messages, [name for _, name in new], np.concatenate(vectors))
+        parts = {text: vector for each in batches for text, vector in each.parts.items()}
+        for message, name in new:
+            if parts and parts_of(message.text):
+                write_parts(store, connection, namespace, name, message.text, parts)
+    for batch, count in zip(batches, counts, strict=True):
+        batch.stored += count
+        batch.messages = batch.messages[count:]
+        batch.vectors = batch.vectors[count:]
+        batch.since_sleep = space.since_sleep
 
 
 def _check_room(store: MemoryStore, space: Space | None, messages: Sequence[NewMessage]) -> None:

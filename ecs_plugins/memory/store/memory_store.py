@@ -19,6 +19,7 @@ from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.relevance import DEFAULT, SCALES
 from ecs_plugins.memory.store import reembedding
 from ecs_plugins.memory.store.embedder_record import epoch_of, record, recorded, recorded_scale
+from ecs_plugins.memory.store.group_commit import GroupCommit
 from ecs_plugins.memory.store.index import IndexCache
 from ecs_plugins.memory.store.namespaces import (
     Space,
@@ -157,6 +158,7 @@ class MemoryStore:
         self.indexes = self._make_indexes(self.dimension)
         self.tier_caches: IndexCache[tuple[int, Tier], Any] = IndexCache(_TIERS_BUDGET)
         self.pending = PendingAccesses()
+        self.additions: GroupCommit[Any] = GroupCommit()
 
     # The embedder
 

@@ -25,6 +25,7 @@ from ecs_plugins.memory.store.values import check, crc, dump
 from ecs_plugins.memory.types import (
     ColdMemory,
     FreeEnergy,
+    HotItem,
     QueryEvent,
     SleepDecision,
     SleepPlan,
@@ -153,6 +154,30 @@ def _near(
     return {row: near[row].memory for row in sorted(near)}
 
 
+def can_apply(connection: Connection, space: Space, seen: SleepView, plan: SleepPlan) -> bool:
+    """Return True if nothing that a plan changes has changed since its view.
+
+    Messages that were added meanwhile are left to the next sleep phase.
+    """
+    if space.revision == seen.space.revision:
+        return True
+    before = seen.space
+    if (space.cycle, space.count["cold"]) != (before.cycle, before.count["cold"]):
+        return False
+    names = {*plan.consumed, *(each.target_id for each in plan.decisions)}
+    names.update(each.id for each in (*plan.judged, *plan.updated, *plan.removed))
+    items: dict[int, HotItem | ColdMemory] = {row.row: row.item for row in seen.hot}
+    items.update(seen.cold)
+    changing = {row: item for row, item in items.items() if item.id in names}
+    now = tiers.by_rows(connection, space.id, changing)
+    return all(
+        row in now
+        and now[row].item.evidence == item.evidence
+        and now[row].is_pinned == getattr(item, "pinned", False)
+        for row, item in changing.items()
+    )
+
+
 _BEGUN = """
     INSERT INTO sleeps (namespace, at, config, report, report_crc) VALUES (?, ?, ?, '{}', 0)
     RETURNING id
@@ -175,7 +200,7 @@ def apply(
     for item in plan.judged:
         tiers.update(connection, hot[item.id], item)
     _record(connection, space, sleep, plan.decisions)
-    space.since_sleep = 0
+    space.since_sleep = space.step - seen.space.step
     space.cycle += 1
     kinds: Counter[str] = Counter(decision.kind for decision in plan.decisions)
     return SleepReport(

@@ -7,13 +7,14 @@ import sqlite3
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ecs_plugins.errors import ConfigurationError, ModelError, StorageError
+from ecs_plugins.errors import ConfigurationError, ModelError, QuotaError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store.items import NewItem
@@ -363,21 +364,104 @@ def test_a_summary_is_prompted_with_the_cluster_as_untrusted_data(open_memory):
     assert memory.memories()[0].text == "A boat."
 
 
-def test_a_sleep_phase_that_others_keep_disturbing_still_ends(open_memory):
+def sleep_disturbed(open_memory, disturb):
+    """Return a memory and the report of its sleep phase; something happens at each summary."""
     memory = open_memory()
 
     class Disturbing(FakeLanguageModel):
         def generate(self, prompts, **kwargs):
-            memory.add(f"meanwhile number{len(self.prompts)} was said")
+            disturb(memory, len(self.prompts))
             return super().generate(prompts, **kwargs)
 
     model = Disturbing(replies=lambda _: "A boat.")
     sleeper = open_memory(model=model, config=SUMMARY)
     sleeper.add(["the boat is blue"] * 3 + ["cats chase birds"] * 3)
     report = sleeper.sleep()
+    assert sleeper.admin.verify().ok
+    return sleeper, report
+
+
+def test_a_sleep_phase_that_others_keep_disturbing_still_ends(open_memory):
+    def repeat(memory, _):
+        memory.add("the boat is blue")
+
+    sleeper, report = sleep_disturbed(open_memory, repeat)
     assert report.attempts > 1
     assert {m.text for m in sleeper.memories()} >= {"A boat."}
-    assert sleeper.admin.verify().ok
+
+
+def test_messages_added_during_a_sleep_phase_wait_for_the_next(open_memory):
+    def add(memory, number):
+        if number < 2:
+            memory.add(f"meanwhile number{number} was said")
+
+    sleeper, report = sleep_disturbed(open_memory, add)
+    assert report.attempts == 1
+    assert report.hot[1] > 0
+    added = [m for m in sleeper.messages() if m.text.startswith("meanwhile")]
+    assert [s.since_sleep for s in sleeper.admin.stats().namespaces] == [len(added)]
+    sleeper.sleep()
+    held = {id for memory in sleeper.memories() for id in memory.provenance}
+    assert held == {m.id for m in sleeper.messages()}
+
+
+def test_a_message_erased_during_a_sleep_phase_is_in_no_memory(open_memory):
+    def erase(memory, _):
+        memory.delete(*(m.id for m in memory.messages() if m.text == "the boat is blue"))
+
+    sleeper, report = sleep_disturbed(open_memory, lambda m, n: None if n else erase(m, n))
+    assert report.attempts > 1
+    assert not [d for d in sleeper.decisions() if len(d.decision.members) != 3]
+    held = {id for memory in sleeper.memories() for id in memory.provenance}
+    assert held == {m.id for m in sleeper.messages()}
+
+
+def add_at_once(memory, texts, **options):
+    """Add each text in its own thread, all while another writer holds the file; return outcomes."""
+    queued = memory._store.additions._queues
+    with ThreadPoolExecutor(len(texts)) as threads, memory._store.database.write():
+        adding = [threads.submit(memory.add, text, **options) for text in texts]
+        until = time.monotonic() + 20
+        while len(queued.get(("default",), ())) < len(texts) and time.monotonic() < until:
+            time.sleep(0.01)
+    return [each.exception() for each in adding]
+
+
+def test_threads_that_wait_for_a_writer_share_a_transaction(open_memory):
+    memory = open_memory(store=StoreConfig(sleep="manual"))
+    memory.add("the first")
+    with memory._store.reading(("default",)) as (_, space):
+        before = space.revision
+    texts = [f"note {number} of {number**3}" for number in range(12)]
+    assert add_at_once(memory, texts) == [None] * 12
+    with memory._store.reading(("default",)) as (_, space):
+        assert space.revision == before + 2  # of the first thread, and of all that waited for it
+    assert sorted(m.text for m in memory.messages()) == sorted(["the first", *texts])
+    assert memory.admin.verify().ok
+
+
+def test_one_of_several_waiting_threads_fails_alone(open_memory):
+    memory = open_memory(store=StoreConfig(sleep="manual", max_messages=5))
+    failures = add_at_once(memory, [f"note {number} of {number**3}" for number in range(8)])
+    assert [type(each) for each in failures if each] == [QuotaError] * 3
+    assert len(memory.messages()) == 5
+    assert memory.admin.verify().ok
+
+
+def test_waiting_threads_with_one_idempotency_key_add_once(open_memory):
+    memory = open_memory()
+    assert add_at_once(memory, ["the boat is blue"] * 6, idempotency_key="k") == [None] * 6
+    assert [m.text for m in memory.messages()] == ["the boat is blue"]
+
+
+def test_waiting_threads_stop_at_the_message_at_which_a_sleep_phase_is_due(open_memory):
+    config = MemoryConfig(sleep_every=4)
+    memory = open_memory(store=StoreConfig(), config=config)
+    texts = [f"note {number} of {number**3}" for number in range(12)]
+    assert add_at_once(memory, texts) == [None] * 12
+    assert len(memory.messages()) == 12
+    assert memory.sleeps()
+    assert memory.admin.verify().ok
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
