@@ -5,9 +5,8 @@ those questions of the first half (`Chat.split`) whose evidence is complete; thi
 learns about what matters. At the end the other half is asked, and evidence recall@k is the share
 of a question's evidence turns among the k items recalled. It is counted twice:
 
-* ``words``: an item counts for the one turn whose words it holds. A summary holds no turn's
-  words. This is the strict count, and the one to compare stores by: a memory that merged twenty
-  turns answers with one of them.
+* ``words``: an item counts for the one turn whose words it holds. This is the strict count, and the
+  one to compare stores by: a memory that merged twenty turns answers with one of them.
 * ``provenance``: an item counts for every turn merged into it. It says what could be looked up
   in the log behind the memory, and grows without limit with the size of the clusters.
 """
@@ -25,7 +24,6 @@ import numpy as np
 from benchmarks.bounded_chat.chats import Chat, ChatQuestion, Split
 from benchmarks.bounded_chat.stores import ChatStore, Remembered, Room, StoreFactory
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.embedder import Embedder
 
 Count = Literal["words", "provenance"]
@@ -214,7 +212,6 @@ def compare(
     embedder: Embedder,
     protocol: ChatProtocol,
     *,
-    model: LanguageModel | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ChatResults:
     """Play every chat at every capacity to every store.
@@ -224,7 +221,6 @@ def compare(
         stores: What to compare, by name.
         embedder: Of turns and questions; each text is asked for many times.
         protocol: How.
-        model: For the stores that need one.
         progress: Called with (runs done, runs in all).
     """
     results = ChatResults(protocol)
@@ -241,7 +237,6 @@ def compare(
                 asked_later=chat.split(protocol.split)[1],
                 recalls=protocol.recalls,
                 seed=protocol.seed,
-                model=model,
             )
             for name, make in stores.items():
                 table[name].append(_run(make(room), room, protocol))

@@ -24,12 +24,11 @@ from benchmarks.infinite_room.policies import (
     Reservoir,
 )
 from benchmarks.infinite_room.worlds import DIMENSION
-from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.consolidation import kmeans_labels, medoid
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.relevance import encounter, read, relevance
-from ecs_plugins.memory.types import Floats, Matrix, UtilityFunction, Vector
+from ecs_plugins.memory.types import Floats, Matrix, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import Embedder
 
@@ -87,7 +86,6 @@ class Room:
         asked_later: The questions to be asked at the end.
         recalls: Items that a recall returns while the chat goes on.
         seed: For what draws.
-        model: For the variants that need a language model.
     """
 
     chat: Chat
@@ -97,7 +95,6 @@ class Room:
     asked_later: tuple[ChatQuestion, ...]
     recalls: int
     seed: int
-    model: LanguageModel | None = None
 
 
 class TurnStore:
@@ -270,21 +267,16 @@ class Entropic:
     Args:
         room: What it is made for.
         config: Its settings; the tiers that it searches hold ``room.budget`` items together.
-        utility: Replaces the configured utility.
     """
 
-    def __init__(
-        self, room: Room, config: MemoryConfig, utility: UtilityFunction | None = None
-    ) -> None:
+    def __init__(self, room: Room, config: MemoryConfig) -> None:
         self._turns = room.chat.turns
         self._recalls = room.recalls
         self._position: dict[str, int] = {}
         self._memory = EntropicMemory.open(
             embedder=room.embedder,
-            model=room.model if config.proposal == "summary" else None,
             config=config,
             store=StoreConfig(summary_deadline=600.0, seed=room.seed),
-            utility=utility,
         )
 
     @property

@@ -15,15 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ecs_plugins.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from benchmarks.bounded_chat.chats import Chat
     from benchmarks.bounded_chat.comparison import ChatProtocol, ChatResults
     from benchmarks.bounded_chat.stores import StoreFactory
 
 LONGEST = "Longest turns"
 HEAP = "Heap by the prior"
-HELD_OUT = "held-out"
 
 HELP = """Bounded memory on LoCoMo or LongMemEval: evidence recall@k at the end, by capacity.
 
@@ -32,7 +30,7 @@ Half of the questions are asked while the chat goes on, the others at its end.
 \b
   python -m benchmarks bounded-chat --data locomo10.json --out DIR
   python -m benchmarks bounded-chat --data locomo10.json --out DIR \\
-      --limit 1 --turns 200 --capacities 10 --variants batched,summaries,ecs
+      --limit 1 --turns 200 --capacities 10 --variants default,paper
 """
 
 
@@ -44,12 +42,8 @@ def bounded_chat(
     ] = "1,2,5,10,20,50,100",
     variants: Annotated[
         str,
-        typer.Option(
-            help="Of Entropic Memory, separated by commas: default, held-out (its weights learned "
-            "on the other chats), observed, vectors, paper; "
-            "with a language model: summaries, ecs, and batched to compare those with."
-        ),
-    ] = "default,held-out,observed,paper",
+        typer.Option(help="Of Entropic Memory, separated by commas: default, paper."),
+    ] = "default,paper",
     k: Annotated[str, typer.Option(help="Values of k.")] = "5,10",
     split: Annotated[
         str,
@@ -67,9 +61,6 @@ def bounded_chat(
         int, typer.Option(min=0, help="Leave out the first chats: those that settings come from.")
     ] = 0,
     turns: Annotated[int | None, typer.Option(min=20, help="Only so many turns of each.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="A model's name or directory; the bundled one without it.")
-    ] = None,
 ) -> None:
     """See `HELP`, which the command line shows."""
     from benchmarks.bounded_chat import chats as chat_data
@@ -77,11 +68,8 @@ def bounded_chat(
     from ecs_plugins.ranking.embedder import default_embedder
 
     protocol = _protocol(capacities, k, split)
-    ours, needs_model = _chosen(variants)
-    everything = chat_data.read_chats(data)
-    chats = everything[skip : None if limit is None else skip + limit]
-    if HELD_OUT in ours:
-        ours[HELD_OUT] = _held_out(everything)
+    ours = _chosen(variants)
+    chats = chat_data.read_chats(data)[skip : None if limit is None else skip + limit]
     if turns is not None:
         chats = [chat_data.beginning(chat, turns) for chat in chats]
     chats = [
@@ -96,11 +84,6 @@ def bounded_chat(
     embedder = chat_data.CachedEmbedder(default_embedder(), out / "embeddings.npz")
     with console.status("embedding"):
         chat_data.embed_chats(embedder, chats)
-    language_model = None
-    if needs_model:
-        from ecs_plugins.cli.model import load_model
-
-        language_model = load_model(model)
     stores = _compared(ours)
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -112,12 +95,10 @@ def bounded_chat(
             stores,
             embedder,
             protocol,
-            model=language_model,
             progress=lambda done, total: bar.update(job, completed=done, total=total),
         )
     record = {
         "embedder": embedder.name,
-        "model": None if language_model is None else Path(language_model.name).name,
         "chats": [
             {"id": chat.id, "turns": len(chat.turns), "questions": len(chat.questions)}
             for chat in chats
@@ -148,12 +129,11 @@ def _protocol(capacities: str, k: str, split: str) -> ChatProtocol:
     return ChatProtocol(capacities=shares, ks=ks, split=cast("Split", split))
 
 
-def _chosen(names: str) -> tuple[dict[str, StoreFactory], bool]:
-    """The variants of these names, and whether one of them needs a language model."""
+def _chosen(names: str) -> dict[str, StoreFactory]:
+    """Return the variants of these names."""
     from benchmarks.bounded_chat import variants as ours
 
-    needing = ours.model_variants()
-    known = ours.variants() | {HELD_OUT: ours.variants()["default"]} | needing
+    known = ours.variants()
     chosen = [name.strip() for name in names.split(",") if name.strip()]
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
@@ -161,17 +141,7 @@ def _chosen(names: str) -> tuple[dict[str, StoreFactory], bool]:
             f"Unknown variants: {', '.join(unknown) or 'none given'}. "
             f"Choose from {', '.join(known)}."
         )
-    return {name: known[name] for name in chosen}, any(name in needing for name in chosen)
-
-
-def _held_out(chats: Sequence[Chat]) -> StoreFactory:
-    from benchmarks.bounded_chat.prior import without_each
-    from benchmarks.bounded_chat.variants import held_out
-
-    chats = [chat for chat in chats if chat.questions]
-    if len(chats) < 2:
-        raise InvalidInputError(f"{HELD_OUT} learns on the other chats, and there are none")
-    return held_out(without_each(chats))
+    return {name: known[name] for name in chosen}
 
 
 def _compared(ours: Mapping[str, StoreFactory]) -> dict[str, StoreFactory]:

@@ -37,12 +37,10 @@ from benchmarks.bounded_chat.stores import (
 )
 from benchmarks.bounded_chat.variants import (
     Longest,
-    model_variants,
     shared,
     variants,
 )
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.prior import MOST, WEIGHTS
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -100,7 +98,7 @@ def chat(data) -> Chat:
     return read_chats(data)[0]
 
 
-def room(chat: Chat, budget: int = 6, model=None) -> Room:
+def room(chat: Chat, budget: int = 6) -> Room:
     embedder = FakeEmbedder()
     return Room(
         chat=chat,
@@ -110,7 +108,6 @@ def room(chat: Chat, budget: int = 6, model=None) -> Room:
         asked_later=chat.split("interleaved")[1],
         recalls=2,
         seed=0,
-        model=model,
     )
 
 
@@ -119,7 +116,6 @@ ALL_STORES = {
     **references(),
     "longest": Longest,
     **variants(),
-    **model_variants(),
 }
 
 
@@ -276,7 +272,7 @@ def test_no_bounded_store_searches_more_than_its_budget(chat, name) -> None:
 
 @pytest.mark.parametrize("name", sorted(ALL_STORES))
 def test_recalled_items_are_turns_of_the_chat(chat, name) -> None:
-    store = ALL_STORES[name](room(chat, model=FakeLanguageModel()))
+    store = ALL_STORES[name](room(chat))
     protocol = ChatProtocol(recalls=2)
     recalled = play(store, chat, protocol)
     store.close()
@@ -318,7 +314,6 @@ def test_tables_mark_the_best_and_subtract_the_best_baseline() -> None:
 @pytest.fixture
 def run(bench, monkeypatch):
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
-    monkeypatch.setattr("ecs_plugins.cli.model.load_model", lambda name: FakeLanguageModel())
 
     return partial(bench, "bounded-chat")
 
@@ -327,11 +322,11 @@ def test_the_command_writes_runs_tables_and_embeddings(run, data, tmp_path) -> N
     out = tmp_path / "out"
     run(
         "--data", data, "--out", out, "--capacities", "25", "--k", "3",
-        "--variants", "default,held-out,summaries,ecs",
+        "--variants", "default,paper",
     )  # fmt: skip
     record = json.loads((out / "bounded_chat.json").read_text(encoding="utf-8"))
     runs = record["runs"]["0.25"]
-    ours = {f"Entropic, {name}" for name in ("default", "held-out", "ecs")}
+    ours = {f"Entropic, {name}" for name in ("default", "paper")}
     assert {"FIFO", "Unbounded"} | ours <= set(runs)
     assert all(len(table) == 2 for table in runs.values())
     names = {path.name for path in out.iterdir()}
