@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
-
-from cachetools import LRUCache
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import (
@@ -21,20 +15,21 @@ from ecs_plugins.frontier.answering import (
     as_answer_model,
     check_template,
 )
-from ecs_plugins.frontier.chains import ContextCost
-from ecs_plugins.frontier.cost import ConfigValue, PointKey, StrategyPoint, config_json
+from ecs_plugins.frontier.cost import ConfigValue, StrategyPoint
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.strategies.base import Prepared, Strategy
+from ecs_plugins.frontier.preparations import (
+    NOTHING_PAID,
+    ChainPreparation,
+    ContextCost,
+    PreparationStore,
+)
+from ecs_plugins.frontier.strategies.base import Prepared, Strategy, key_of
 from ecs_plugins.frontier.strategies.catalogue import StrategySet
 from ecs_plugins.frontier.strategies.compression import MemoryCompression
 from ecs_plugins.lm.local import as_model
 from ecs_plugins.ranking.embedder import as_embedder, default_embedder
 from ecs_plugins.tokens import TokenLedger
-
-_PREPARED = 1024  # contexts whose stage 1 is kept
-_TENANTS = 64  # whose strategies are kept
-_Place = tuple[tuple[str, ...], PointKey, str]
 
 # Calls of models while a context is built: what they cost comes with the context.
 _building: ContextVar[bool] = ContextVar("ecs_plugins_building", default=False)
@@ -55,14 +50,6 @@ def building() -> Iterator[None]:
         _building.reset(outer)
 
 
-@dataclass(slots=True)
-class _Preparation:
-    """Stage 1 of a context; others wait for the first."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    prepared: Prepared | None = None
-
-
 class BuiltForQuery(NamedTuple):
     """A context for a question, and its cost for this query."""
 
@@ -74,9 +61,9 @@ class BuiltForQuery(NamedTuple):
 class ContextBuilder:
     """Builds the contexts of measured strategies, and pays for stage 1 once per context.
 
-    Models are made when a query needs them. Concurrent queries about a new context wait for the
-    first of them. Each tenant has its own strategies and its own folder in ``cache_dir``. Copies
-    share the preparations; a pickle begins without.
+    Embedder and scorer are made when a query needs them. Concurrent queries about a new context
+    wait for the first of them. Tenants share no preparation. Copies share the preparations; a
+    pickle begins without those in memory.
     """
 
     llm: Any = None
@@ -87,12 +74,16 @@ class ContextBuilder:
     count_tokens: TokenCounter | None = None
 
     def __post_init__(self) -> None:
-        self._embedder: Any = default_embedder
+        embedder: Any = default_embedder
         if self.embedder is not None:
-            self._embedder = as_embedder(self.embedder)
-        self._prepared: LRUCache[_Place, _Preparation] = LRUCache(_PREPARED)
-        self._tenants: LRUCache[tuple[str, ...], StrategySet] = LRUCache(_TENANTS)
-        self._lock = threading.Lock()
+            embedder = as_embedder(self.embedder)
+        model = None
+        if self.llm is not None:
+            model = as_answer_model(self.llm, count_tokens=self._counter())
+        self._store = PreparationStore(self.cache_dir)
+        self._strategies = StrategySet(
+            model, embedder=embedder, scorer=lambda: as_model(self.scorer), own=self.own
+        )
 
     def build(
         self,
@@ -103,32 +94,30 @@ class ContextBuilder:
         namespace: tuple[str, ...] = (),
     ) -> BuiltForQuery:
         """Return the context for a question, with its cost for this query."""
-        key = (name, config_json(config))
-        with self._lock:
-            strategy = self._measured(namespace).get(name, config)
-            place = (namespace, key, context.id)
-            preparation = self._prepared.setdefault(place, _Preparation())
+        strategy = self._strategies.get(name, config)
+
+        def make() -> ChainPreparation:
+            prepared = strategy.prepare(context)
+            return ChainPreparation(prepared.value, prepared.cost)
+
         with building():
-            prepared, is_paid = _prepare(strategy, context, preparation)
-            built = strategy.build(prepared, question)
+            kept = self._store.prepared(key_of(strategy, context, namespace), make)
+            built = strategy.build(Prepared(context, kept.value, kept.cost), question)
+        paid = NOTHING_PAID if kept.found else kept.cost
         tokens = TokenLedger(dict(built.ledger))
-        if not is_paid:
-            return BuiltForQuery(built.text, ContextCost(tokens))
-        tokens.add(prepared.ledger)
-        return BuiltForQuery(built.text, ContextCost(tokens, prepared.calls, prepared.seconds))
+        tokens.add(paid.tokens)
+        return BuiltForQuery(built.text, paid._replace(tokens=tokens))
 
     def holds(
-        self, point: StrategyPoint | PointKey, context: Context, namespace: tuple[str, ...] = ()
+        self,
+        name: str,
+        config: Mapping[str, ConfigValue],
+        context: Context,
+        namespace: tuple[str, ...] = (),
     ) -> bool:
-        """Return True if the preparation of a point is stored, in memory or on disk."""
-        key = point if isinstance(point, tuple) else point.key
-        with self._lock:
-            kept = self._prepared.get((namespace, key, context.id))
-            if kept is not None and kept.prepared is not None:
-                return True
-            strategy = self._measured(namespace).get(key[0], json.loads(key[1]))
-        holds: Callable[[Context], bool] | None = getattr(strategy, "holds", None)
-        return holds is not None and holds(context)
+        """Return True if the preparation of a context is stored, in memory or on disk."""
+        strategy = self._strategies.get(name, config)
+        return self._store.find(key_of(strategy, context, namespace)) is not None
 
     def points(
         self, frontier: EfficiencyFrontier, *, prompt: str, same_model: bool
@@ -170,38 +159,8 @@ class ContextBuilder:
     def _counter(self) -> TokenCounter | None:
         return self.count_tokens or getattr(self.llm, "count_tokens", None)
 
-    def _measured(self, namespace: tuple[str, ...]) -> StrategySet:
-        """Return the strategies of a tenant; embedder and scorer are made when one needs them."""
-        if namespace not in self._tenants:
-            model = None
-            if self.llm is not None:
-                model = as_answer_model(self.llm, count_tokens=self._counter())
-            folder = self.cache_dir
-            if folder is not None and namespace:
-                tenant = hashlib.sha256(json.dumps(namespace).encode()).hexdigest()
-                folder = str(Path(folder) / tenant[:32])
-            self._tenants[namespace] = StrategySet(
-                model,
-                embedder=self._embedder,
-                scorer=lambda: as_model(self.scorer),
-                cache_dir=folder,
-                own=self.own,
-            )
-        return self._tenants[namespace]
-
     def __deepcopy__(self, memo: dict[int, object]) -> ContextBuilder:
         return self
 
     def __reduce__(self) -> tuple[type[ContextBuilder], tuple[Any, ...]]:
         return ContextBuilder, tuple(getattr(self, each.name) for each in fields(self))
-
-
-def _prepare(
-    strategy: Strategy, context: Context, preparation: _Preparation
-) -> tuple[Prepared, bool]:
-    """Return stage 1 of a context, and whether this query pays for it."""
-    with preparation.lock:
-        if preparation.prepared is not None:
-            return preparation.prepared, False
-        preparation.prepared = strategy.prepare(context)
-        return preparation.prepared, not preparation.prepared.reused

@@ -268,7 +268,7 @@ class _Calibration:
     def _row(
         self, question: CalibrationQuestion, prepared: Prepared, answered: Answered
     ) -> CalibrationRow:
-        ledger = TokenLedger(dict(prepared.ledger))
+        ledger = TokenLedger(dict(prepared.cost.tokens))
         ledger.add(answered.ledger)
         prediction = answer_part(answered.text, answered.answer_field)
         if isinstance(prediction, str):
@@ -279,9 +279,9 @@ class _Calibration:
             self.metric(prediction, question.answers),
             ledger.to_dict(),
             answered.shared_input,
-            prepared.seconds,
+            prepared.cost.seconds,
             answered.seconds,
-            max(1, len(prepared.calls)),
+            max(1, len(prepared.cost.calls)),
             answered.calls,
         )
 

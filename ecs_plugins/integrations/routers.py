@@ -19,10 +19,11 @@ from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.building import is_building
-from ecs_plugins.frontier.chains import CallCounter, ContextCost, RoutedChain
+from ecs_plugins.frontier.chains import CallCounter, RoutedChain
 from ecs_plugins.frontier.cost import PointKey
 from ecs_plugins.frontier.decision import Objective, RouterConfig, RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.preparations import ContextCost
 from ecs_plugins.frontier.reloading import check_frontier, chosen_name, open_frontier
 from ecs_plugins.frontier.reuse import ReuseLedger, check_namespace
 from ecs_plugins.frontier.routing import Router

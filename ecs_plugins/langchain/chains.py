@@ -36,13 +36,9 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.building import ContextBuilder, building
 from ecs_plugins.frontier.chains import (
-    NOTHING_PAID,
     CallCounter,
     ChainAdapter,
-    ChainPreparation,
-    ContextCost,
     CountsCalls,
-    PreparationKey,
     register_adapter,
     run_coroutine,
 )
@@ -50,6 +46,12 @@ from ecs_plugins.frontier.chains import RoutedChain as RoutedChain
 from ecs_plugins.frontier.cost import PointKey, config_json
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.data import Document as ContextDocument
+from ecs_plugins.frontier.preparations import (
+    NOTHING_PAID,
+    ChainPreparation,
+    ContextCost,
+    PreparationKey,
+)
 from ecs_plugins.frontier.strategies.base import Prepared
 from ecs_plugins.integrations.routers import tenant_of
 from ecs_plugins.langchain.compressor import WritableFields, checked_documents
@@ -230,12 +232,11 @@ def is_prepared(
     if isinstance(chain, RoutedChain):
         if chain.prepare is None:
             return None
-        return chain.store.holds(_key_of(chain, documents, context_id, namespace))
+        return chain.store.find(_key_of(chain, documents, context_id, namespace)) is not None
     step = chain.first if isinstance(chain, RunnableSequence) else chain
     if not isinstance(step, FrontierContext) or not documents:
         return None
-    key = (step.strategy, config_json(step.config))
-    return step.builder.holds(key, as_context(documents), namespace)
+    return step.builder.holds(step.strategy, step.config, as_context(documents), namespace)
 
 
 def _key_of(

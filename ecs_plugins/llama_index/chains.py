@@ -24,17 +24,15 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
 from ecs_plugins.frontier.building import ContextBuilder
 from ecs_plugins.frontier.chains import (
-    NOTHING_PAID,
     CallCounter,
     ChainAdapter,
-    ChainPreparation,
-    PreparationKey,
     register_adapter,
     run_coroutine,
 )
 from ecs_plugins.frontier.chains import RoutedChain as RoutedChain
 from ecs_plugins.frontier.cost import StrategyPoint
 from ecs_plugins.frontier.data import Context, Document
+from ecs_plugins.frontier.preparations import NOTHING_PAID, ChainPreparation, PreparationKey
 from ecs_plugins.frontier.strategies.base import Prepared
 from ecs_plugins.integrations.routers import RoutedQuery, tenant_of
 from ecs_plugins.llama_index.counting import counted, current_query
@@ -95,7 +93,7 @@ class StrategyQueryEngine(PreparedEngine):
         """Return True if stage 1 of the nodes is there; a retriever's nodes are not known."""
         if self.context is None:
             return None
-        return self.builder.holds(self.point, self.context, namespace)
+        return self.builder.holds(self.point.strategy, self.point.config, self.context, namespace)
 
     @override
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
@@ -167,7 +165,7 @@ class ChainEngine(PreparedEngine):
         """Return True if the preparation of the nodes is there."""
         if self.chain.prepare is None:
             return None
-        return self.chain.store.holds(self._key(context_id, namespace))
+        return self.chain.store.find(self._key(context_id, namespace)) is not None
 
     @override
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:

@@ -11,27 +11,25 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.frontier.cost import ConfigValue
+from ecs_plugins.frontier.cost import ConfigValue, config_json
 from ecs_plugins.frontier.data import Context
-from ecs_plugins.frontier.usage import ModelCall
+from ecs_plugins.frontier.preparations import NOTHING_PAID, ContextCost, PreparationKey
 from ecs_plugins.tokens import TokenLedger
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Result and cost of stage 1 for a context; a ``reused`` cost is sunk.
+    """Result and cost of stage 1 for a context.
 
-    ``value`` is what a chain of the user's made, where that is no text. The ``calls`` of models
-    are those behind the tokens, where they are known.
+    Attributes:
+        context: The context.
+        value: The text or object that stage 1 made; empty for none.
+        cost: Tokens, calls and seconds of stage 1.
     """
 
     context: Context
-    text: str = ""
-    ledger: TokenLedger = field(default_factory=TokenLedger)
-    seconds: float = 0.0
-    reused: bool = False
-    value: Any = None
-    calls: tuple[ModelCall, ...] = ()
+    value: Any = ""
+    cost: ContextCost = NOTHING_PAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +125,17 @@ def prepare_all(
     many: Callable[[Sequence[Context]], list[Prepared]] | None
     many = getattr(strategy, "prepare_many", None)
     return [strategy.prepare(context) for context in contexts] if many is None else many(contexts)
+
+
+def key_of(strategy: Strategy, context: Context, namespace: tuple[str, ...] = ()) -> PreparationKey:
+    """Return the key of a strategy's preparation of a context.
+
+    A strategy that has an ``identity``, the name of what its stage 1 depends on, can be kept on
+    disk.
+    """
+    point = (strategy.name, config_json(strategy.config))
+    identity = str(getattr(strategy, "identity", ""))
+    return PreparationKey(namespace, "", context.id, point, identity)
 
 
 def check_depth(depth: object) -> int:

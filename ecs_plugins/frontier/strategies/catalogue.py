@@ -18,6 +18,7 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import AnswerModel, as_answer_model
 from ecs_plugins.frontier.cost import ConfigValue, config_json, label_of
 from ecs_plugins.frontier.data import CalibrationQuestion
+from ecs_plugins.frontier.preparations import PreparationStore
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.frontier.strategies.compression import MemoryCompression
 from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle, Retrieval
@@ -44,8 +45,13 @@ class StrategySet:
     """Strategies by name and configuration, each made once. Thread-safe.
 
     All share their models: documents are embedded once. The arguments are those of
-    `default_strategies`; ``embedder`` and ``scorer`` may be what loads them when they are needed.
-    ``measuring`` is as in `SharedScorer`; ``own`` are of the user's own making.
+    `default_strategies`, but for these:
+
+    Args:
+        embedder: An embedder, or a function that loads it when it is needed; likewise ``scorer``.
+        store: Keeps compressions.
+        measuring: As in `SharedScorer`.
+        own: Strategies of the user's own.
     """
 
     def __init__(
@@ -54,12 +60,12 @@ class StrategySet:
         *,
         embedder: Embedder | Callable[[], Embedder] | None = None,
         scorer: LanguageModel | Callable[[], LanguageModel] | None = None,
-        cache_dir: str | Path | None = None,
+        store: PreparationStore | None = None,
         questions: Sequence[CalibrationQuestion] = (),
         measuring: bool = False,
         own: Sequence[Strategy] = (),
     ) -> None:
-        self.cache_dir = cache_dir
+        self.store = store
         self.questions = questions
         self._measuring = measuring
         self._model = model
@@ -143,7 +149,7 @@ STRATEGIES: dict[str, StrategyMaker] = {
     "bm25": lambda _own, config: Retrieval(make_ranker("bm25"), config["depth"]),
     "dense": lambda own, config: Retrieval(own.dense, config["depth"], by_document=True),
     "memory_compression": lambda own, config: MemoryCompression(
-        own.model, config["ratio"], cache_dir=own.cache_dir
+        own.model, config["ratio"], store=own.store
     ),
     "ecs": lambda own, config: ShapedPassages(own.scorer(str(config["signal"])), config["depth"]),
     "oracle": lambda own, _config: Oracle(own.questions),
@@ -207,7 +213,7 @@ def default_strategies(
         as_answer_model(answer_model),
         embedder=embedder,
         scorer=scorer,
-        cache_dir=cache_dir,
+        store=PreparationStore(cache_dir),
         questions=questions,
         measuring=True,
     )

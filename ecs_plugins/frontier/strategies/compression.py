@@ -1,28 +1,27 @@
 """Memory compression: a model writes a context down once, and every question reads that.
 
-The strategy with a stage 1. What is written is cached on disk under the hash of content, model,
-prompt and configuration, so the second question about a context, today or next month, pays
-nothing for it; the cost that is reported stays what it cost when it was written.
+The strategy with a stage 1. Notes are kept under the hash of content, model, prompt and
+configuration, so the second question about a context pays nothing for them. Their cost is that of
+the first writing.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
-from ecs_plugins.common.files import digest, private, write_atomically
+from ecs_plugins.common.files import digest
 from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import AnswerModel, Completion
 from ecs_plugins.frontier.cost import ConfigValue
 from ecs_plugins.frontier.data import Context
-from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared
+from ecs_plugins.frontier.preparations import ChainPreparation, ContextCost, PreparationStore
+from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, key_of
 from ecs_plugins.frontier.usage import ModelCall, booked
 from ecs_plugins.tokens import Stage
 
@@ -57,60 +56,66 @@ class _Draft:
     replies: dict[int, Completion] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def prepared(self) -> Prepared:
+    def prepared(self) -> ChainPreparation:
         """Return the notes of all pieces, in order."""
         replies = [reply for _, reply in sorted(self.replies.items())]
         text = "\n".join(reply.text.strip() for reply in replies)
         calls = [ModelCall(Stage.PREPARE, r.input_tokens, r.output_tokens) for r in replies]
-        return _prepared(self.context, text, self.seconds, calls)
+        return ChainPreparation(text, ContextCost(booked(calls), tuple(calls), self.seconds))
 
 
 class MemoryCompression:
-    """Notes of about ``ratio`` times the tokens of the context, written by a model."""
+    """Notes of about ``ratio`` times the tokens of the context, written by a model.
+
+    Args:
+        model: Writes the notes.
+        ratio: Tokens of the notes over those of the context.
+        store: Keeps notes that are written; None for none.
+
+    Attributes:
+        identity: Model and prompt of the notes.
+    """
 
     name = "memory_compression"
     routable = True
 
     def __init__(
-        self, model: AnswerModel, ratio: float, *, cache_dir: str | Path | None = None
+        self, model: AnswerModel, ratio: float, *, store: PreparationStore | None = None
     ) -> None:
         if not isinstance(ratio, float) or not 0 < ratio < 1:
             raise ConfigurationError(f"ratio must be a number between 0 and 1, got {ratio!r}")
         self.config: Mapping[str, ConfigValue] = {"ratio": ratio}
+        self.identity = digest([model.name, _CHUNK_TOKENS, COMPRESS_PROMPT])
         self._model = model
         self._ratio = ratio
-        self._directory = None if cache_dir is None else Path(cache_dir)
+        self._store = store
 
     def prepare(self, context: Context) -> Prepared:
-        """Stage 1: read the notes from the cache, or write them."""
+        """Stage 1: find the notes, or write them."""
         return self.prepare_many([context])[0]
-
-    def holds(self, context: Context) -> bool:
-        """Return True if the notes of a context are on disk."""
-        return self._read(context) is not None
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """Return the notes for any question."""
         del question
-        return BuiltContext(prepared.text, shared=True)
+        return BuiltContext(prepared.value, shared=True)
 
     def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
         """Stage 1 of several contexts; each distinct one is written once."""
-        ready: dict[str, Prepared] = {}
-        missing = []
-        distinct = {context.id: context for context in contexts}
-        for context in distinct.values():
-            kept = self._read(context)
+        ready: dict[str, ChainPreparation] = {}
+        missing = {}
+        for context in contexts:
+            kept = self._store.find(key_of(self, context)) if self._store else None
             if kept is None:
-                missing.append(context)
+                missing[context.id] = context
             else:
                 ready[context.id] = kept
-        for prepared in self._write(missing):
-            ready[prepared.context.id] = prepared
-            self._keep(prepared)
-        return [ready[context.id] for context in contexts]
+        for context, made in self._write(missing.values()):
+            ready[context.id] = made
+            if self._store is not None:
+                self._store.keep(key_of(self, context), made)
+        return [Prepared(each, ready[each.id].value, ready[each.id].cost) for each in contexts]
 
-    def _write(self, contexts: Sequence[Context]) -> Iterator[Prepared]:
+    def _write(self, contexts: Iterable[Context]) -> Iterator[tuple[Context, ChainPreparation]]:
         """Yield the notes of each context as soon as its last piece is written."""
         # Pieces of one limit share a batch, so that notes do not depend on their neighbours.
         alike: dict[int, list[tuple[_Draft, int]]] = defaultdict(list)
@@ -131,7 +136,7 @@ class MemoryCompression:
                     draft.replies[place] = reply
                     draft.seconds += share + time.perf_counter() - began
                     if len(draft.replies) == len(draft.pieces):
-                        yield draft.prepared()
+                        yield draft.context, draft.prepared()
                     began = time.perf_counter()
 
     def _limit(self, piece: _ContextPiece) -> int:
@@ -172,42 +177,3 @@ class MemoryCompression:
             else:
                 pieces.append(_ContextPiece(part, tokens))
         return pieces
-
-    # The cache.
-
-    def _path(self, context: Context) -> Path | None:
-        if self._directory is None:
-            return None
-        key = [context.id, self._model.name, self._ratio, _CHUNK_TOKENS, COMPRESS_PROMPT]
-        name = digest(key)
-        return self._directory / name[:2] / f"{name}.json"
-
-    def _read(self, context: Context) -> Prepared | None:
-        path = self._path(context)
-        if path is None:
-            return None
-        try:
-            with open(path, encoding="utf-8", opener=private) as file:
-                data = json.load(file)
-            calls = [ModelCall(Stage.PREPARE, *call) for call in data["calls"]]
-            return _prepared(context, str(data["text"]), float(data["seconds"]), calls, reused=True)
-        except (OSError, ValueError, KeyError, TypeError):
-            return None  # not there, or damaged: it is written again
-
-    def _keep(self, prepared: Prepared) -> None:
-        path = self._path(prepared.context)
-        if path is not None:
-            calls = [[call.read, call.written] for call in prepared.calls]
-            data = {"text": prepared.text, "seconds": prepared.seconds, "calls": calls}
-            write_atomically(path, json.dumps(data, ensure_ascii=False))
-
-
-def _prepared(
-    context: Context,
-    text: str,
-    seconds: float,
-    calls: Sequence[ModelCall],
-    *,
-    reused: bool = False,
-) -> Prepared:
-    return Prepared(context, text, booked(calls), seconds, reused, calls=tuple(calls))

@@ -17,6 +17,7 @@ from cachetools import LRUCache, cachedmethod
 
 from ecs_plugins.frontier.cost import ConfigValue
 from ecs_plugins.frontier.data import Context
+from ecs_plugins.frontier.preparations import ContextCost
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, check_depth
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import Ranker
@@ -93,7 +94,7 @@ class ShapedPassages:
         tokens, seconds = self._scorer.read(passages)
         ledger = TokenLedger()
         ledger.book(Stage.PREPARE, Role.SCORER, tokens)
-        return Prepared(context, ledger=ledger, seconds=seconds)
+        return Prepared(context, cost=ContextCost(ledger, seconds=seconds))
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """Score, keep the best, in order."""

@@ -19,7 +19,7 @@ from ecs_plugins.frontier import (
     StrategyPoint,
     calibrate,
 )
-from ecs_plugins.frontier.chains import PreparationStore
+from ecs_plugins.frontier.preparations import PreparationStore
 from ecs_plugins.frontier.prices import ModelPrice
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 

@@ -202,5 +202,5 @@ def test_a_preparation_is_leased_to_one_process_until_it_ends_or_is_late(tmp_pat
 
 def test_what_threads_share_cannot_be_changed():
     working = {"CallCounter", "ContextBuilder", "RoutedChain", "Router"}
-    working |= {"_Calibration", "_Draft", "_Flight", "_Preparation"}
+    working |= {"_Calibration", "_Draft", "_Flight"}
     assert changeable("frontier") == working

@@ -8,6 +8,7 @@ from ecs_plugins.errors import ConfigurationError, ModelError
 from ecs_plugins.frontier.answering import CallableAnswerModel, Completion
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
 from ecs_plugins.frontier.journal import Journal
+from ecs_plugins.frontier.preparations import PreparationStore
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.strategies import StrategySet, compression
 from ecs_plugins.frontier.strategies.base import Prepared, prepare_all
@@ -102,7 +103,7 @@ def test_dense_retrieval_keeps_whole_documents_and_embeds_each_once():
 @pytest.fixture
 def cached(tmp_path):
     """A cache on disk that holds the notes of CONTEXT."""
-    MemoryCompression(Notes(), 0.25, cache_dir=tmp_path).prepare(CONTEXT)
+    MemoryCompression(Notes(), 0.25, store=PreparationStore(tmp_path)).prepare(CONTEXT)
     return tmp_path
 
 
@@ -114,13 +115,13 @@ def test_compression_writes_a_context_once_books_stage_one_and_shares_its_notes(
     assert len(model.prompts) == 2
     assert [prepared.context.id for prepared in ready] == [CONTEXT.id, other.id, CONTEXT.id]
     (asked,) = (prompt for prompt in model.prompts if CONTEXT.text in prompt)
-    ledger = ready[0].ledger
+    ledger = ready[0].cost.tokens
     read = ledger.total(Stage.PREPARE, Role.COMPRESS_INPUT)
     written = ledger.total(Stage.PREPARE, Role.COMPRESS_OUTPUT)
     assert read == len(asked.split())
     assert written == 4
     built = strategy.build(ready[0], "anything")
-    assert built.text == ready[0].text
+    assert built.text == ready[0].value
     assert built.shared
     assert built.ledger.total() == 0
 
@@ -128,13 +129,12 @@ def test_compression_writes_a_context_once_books_stage_one_and_shares_its_notes(
 def test_a_cached_compression_is_not_written_again_and_reports_its_cost(cached):
     first = MemoryCompression(Notes(), 0.25).prepare(CONTEXT)
     model = Notes()
-    again = MemoryCompression(model, 0.25, cache_dir=cached).prepare(CONTEXT)
+    again = MemoryCompression(model, 0.25, store=PreparationStore(cached)).prepare(CONTEXT)
     assert model.prompts == []
-    assert again.reused
-    assert not first.reused
-    assert again.text == first.text
-    assert again.ledger == first.ledger
-    assert again.seconds > 0
+    assert again.value == first.value
+    assert again.cost.tokens == first.cost.tokens
+    assert again.cost.calls == first.cost.calls
+    assert again.cost.seconds > 0
 
 
 @pytest.mark.parametrize("change", ["ratio", "model", "prompt", "content", "damage"])
@@ -153,10 +153,10 @@ def test_the_cache_tells_everything_that_matters_apart_and_writes_what_is_damage
     elif change == "content":
         context = Context.of(["another text"])
     else:
-        (entry,) = cached.glob("*/*.json")
+        (entry,) = cached.rglob("*.json")
         entry.write_text(entry.read_text()[:20])
-    strategy = MemoryCompression(model, ratio, cache_dir=cached)
-    assert not strategy.prepare(context).reused
+    strategy = MemoryCompression(model, ratio, store=PreparationStore(cached))
+    strategy.prepare(context)
     assert len(model.prompts) == 1
 
 
@@ -168,7 +168,7 @@ def test_long_contexts_are_compressed_piece_by_piece_in_order(monkeypatch):
     strategy = MemoryCompression(model, 0.5)
     prepared = strategy.prepare(Context.of([text]))
     assert len(model.prompts) > 2
-    assert prepared.text.count("note of") == len(model.prompts)
+    assert prepared.value.count("note of") == len(model.prompts)
     for sentence in sentences:
         assert sum(sentence in prompt for prompt in model.prompts) == 1
 
@@ -183,15 +183,14 @@ def test_a_killed_compression_keeps_the_notes_of_the_batches_before(tmp_path, mo
                 raise ModelError("killed")
             return super().complete(prompts, max_new_tokens=max_new_tokens)
 
-    killed = MemoryCompression(Killed(), 0.5, cache_dir=tmp_path)
+    killed = MemoryCompression(Killed(), 0.5, store=PreparationStore(tmp_path))
     with pytest.raises(ModelError):
         killed.prepare_many(contexts)
     model = Notes()
-    strategy = MemoryCompression(model, 0.5, cache_dir=tmp_path)
-    *kept, last = strategy.prepare_many(contexts)
-    assert all(prepared.reused for prepared in kept)
-    assert not last.reused
-    assert len(model.prompts) == 1
+    strategy = MemoryCompression(model, 0.5, store=PreparationStore(tmp_path))
+    strategy.prepare_many(contexts)
+    (asked,) = model.prompts
+    assert contexts[-1].text in asked
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -208,15 +207,15 @@ def test_a_killed_compression_by_a_remote_model_keeps_all_that_was_paid_for(tmp_
     def strategy(answer):
         count = Notes().count_tokens
         model = CallableAnswerModel(answer, name="remote", count_tokens=count, workers=workers)
-        return MemoryCompression(model, 0.5, cache_dir=tmp_path)
+        return MemoryCompression(model, 0.5, store=PreparationStore(tmp_path))
 
     with pytest.raises(ModelError, match="remote could not answer: killed"):
         strategy(reply).prepare_many(contexts)
-    resumed = strategy(lambda _: ("notes", 10, 2))
-    again = resumed.prepare_many(contexts)
-    reused = sum(prepared.reused for prepared in again)
-    assert reused == len(paid)
-    assert reused >= 9
+    assert len(paid) >= 9
+    asked = []
+    resumed = strategy(lambda prompt: asked.append(prompt) or ("notes", 10, 2))
+    resumed.prepare_many(contexts)
+    assert len(asked) == len(contexts) - len(paid)
 
 
 FULL = StrategySet(Notes(), embedder=FakeEmbedder(), scorer=FakeLanguageModel())
@@ -265,7 +264,7 @@ def spent_on(strategy, contexts):
     read = []
     asked = []
     for prepared in prepare_all(strategy, contexts):
-        read.append(prepared.ledger.total(Stage.PREPARE, Role.SCORER))
+        read.append(prepared.cost.tokens.total(Stage.PREPARE, Role.SCORER))
         tokens = []
         for question in QUESTIONS:
             built = strategy.build(prepared, question)
@@ -324,7 +323,7 @@ def ledger(folder):
 
 
 def notes_in(folder):
-    MemoryCompression(Notes(), 0.25, cache_dir=folder).prepare(CONTEXT)
+    MemoryCompression(Notes(), 0.25, store=PreparationStore(folder)).prepare(CONTEXT)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
