@@ -74,6 +74,11 @@ def efficiency_score(f1: float, cost: float, weight: float) -> float:
     return weight * f1 - (1 - weight) * math.log(cost)
 
 
+def amount(value: float, unit: str) -> str:
+    """Return a cost with its unit: whole tokens, three significant digits of anything else."""
+    return f"{value:,.0f} {unit}" if unit == "tokens" else f"{value:.3g} {unit}"
+
+
 def exchange_rate(weight: float, gain: float = 0.01) -> float:
     """Return the rise in cost that ``gain`` more F1 is worth: ``exp(w / (1 - w) * gain) - 1``.
 

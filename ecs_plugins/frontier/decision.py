@@ -18,6 +18,7 @@ from ecs_plugins.frontier.cost import (
     ConfigValue,
     PointKey,
     StrategyPoint,
+    amount,
     efficiency_score,
     exchange_rate,
 )
@@ -275,11 +276,6 @@ def effective_cost(point: StrategyPoint, terms: Terms, lapsing: Mapping[PointKey
     entry = min(due, lapsing.get(point.key, 0.0))
     stays = due - entry
     return point.stage2 + stays / terms.reuse + entry / terms.run
-
-
-def amount(value: float, unit: str) -> str:
-    """Return a cost with its unit: whole tokens, three significant digits of anything else."""
-    return f"{value:,.0f} {unit}" if unit == "tokens" else f"{value:.3g} {unit}"
 
 
 OnlinePolicy = Literal["deterministic"]

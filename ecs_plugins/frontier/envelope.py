@@ -37,10 +37,8 @@ from ecs_plugins.frontier.decision import (
     objectives,
 )
 from ecs_plugins.frontier.hull import (
-    LookUp,
     Regime,
     Span,
-    look_up,
     regimes,
     reuse_spans,
     weight_spans,
@@ -115,10 +113,6 @@ class EfficiencyFrontier(MeasuredPoints):
     def regimes(self, reuses: Sequence[float] = (1, 10, 100)) -> tuple[Regime, ...]:
         """Return the regimes of Table I for some N; see `hull.regimes`."""
         return regimes(self.routable, check_several("reuses", reuses))
-
-    def look_up(self, reuses: Sequence[float] = (1, 10, 100)) -> tuple[LookUp, ...]:
-        """Return the look-up table: for every F1 that is reached, the cheapest point for each N."""
-        return look_up(self.routable, check_several("reuses", reuses))
 
     # Decisions.
 

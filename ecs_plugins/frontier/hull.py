@@ -157,14 +157,6 @@ class Regime:
     choices: Mapping[float, StrategyPoint]
 
 
-@dataclass(frozen=True, slots=True)
-class LookUp:
-    """A row of the look-up table: up to an F1, the cheapest point for each N."""
-
-    target_f1: float
-    choices: Mapping[float, StrategyPoint]
-
-
 class _Part(NamedTuple):
     """The cells from ``start`` up to ``end``."""
 
@@ -233,18 +225,3 @@ def _dominant(points: Sequence[StrategyPoint], edges: Sequence[float]) -> Strate
         width[point.strategy] += high - low
     widest = max(width, key=lambda name: width[name])
     return next(point for point in reversed(points) if point.strategy == widest)
-
-
-def look_up(points: Sequence[StrategyPoint], reuses: Sequence[float]) -> tuple[LookUp, ...]:
-    """Return the cheapest point for each N, for every F1 that is reached, by rising F1."""
-    rows = []
-    levels = {point.f1 for point in points}
-    for level in sorted(levels):
-        able = [point for point in points if point.f1 >= level]
-        choices = {}
-        for reuse in reuses:
-            first, *_ = non_dominated(able, reuse)
-            choices[reuse] = first
-        row = LookUp(level, choices)
-        rows.append(row)
-    return tuple(rows)

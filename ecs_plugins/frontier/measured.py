@@ -189,6 +189,11 @@ class MeasuredPoints:
                 written[point.key] = cost
         return written
 
+    @property
+    def cache_seconds(self) -> float | None:
+        """Return the life of an entry of the prompt cache in seconds; None without such a cache."""
+        return self.prices.answer.cache_seconds if self.lapsing else None
+
     @cached_property
     def bootstrap(self) -> Bootstrap:
         """Paired resamples of the measurements.
@@ -246,13 +251,9 @@ class MeasuredPoints:
 
     # The file.
 
-    def to_json(self, *, measurements: bool = True) -> str:
-        """Return the frontier as JSON text; without ``measurements`` it has no intervals.
-
-        The settings and points are indented; the rows of measurements are one line.
-        """
-        changes: dict[str, Any] = {} if measurements else {"measurements": None}
-        head = _File.model_construct(**self.parts(**changes)).model_dump(mode="json")
+    def to_json(self) -> str:
+        """Return the frontier as indented JSON text, with all measured rows on one line."""
+        head = _File.model_construct(**self.parts()).model_dump(mode="json")
         rows = head.pop("measurements")
         text = json.dumps(head, indent=1, allow_nan=False)
         numbers = json.dumps(rows, separators=(",", ":"), allow_nan=False)
@@ -287,13 +288,13 @@ class MeasuredPoints:
             parts["points"] = means
         return cls(**parts)
 
-    def save(self, path: str | os.PathLike[str], *, measurements: bool = True) -> Path:
+    def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the artefact; a file of that name is replaced whole or not at all.
 
         Raises:
             StorageError: It cannot be written.
         """
-        return write_atomically(path, self.to_json(measurements=measurements))
+        return write_atomically(path, self.to_json())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

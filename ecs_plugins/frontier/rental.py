@@ -21,8 +21,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from ecs_plugins.frontier.cost import PointKey, StrategyPoint
-from ecs_plugins.frontier.decision import Objective, RoutingDecision, Terms, amount, due_of
+from ecs_plugins.frontier.cost import PointKey, StrategyPoint, amount
+from ecs_plugins.frontier.decision import Objective, RoutingDecision, Terms, due_of
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.hull import upper_envelope
 

@@ -22,8 +22,7 @@ import numpy as np
 from ecs_plugins.common.files import write_atomically
 from ecs_plugins.common.rendering import rendered
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
-from ecs_plugins.frontier.cost import StrategyPoint, check_reuse
-from ecs_plugins.frontier.decision import amount
+from ecs_plugins.frontier.cost import StrategyPoint, amount, check_reuse
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.hull import Span, non_dominated, weight_spans
 from ecs_plugins.frontier.measurements import Array, Interval

@@ -15,6 +15,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from ecs_plugins.common.checks import check_each, check_text, is_utf8, shown
 from ecs_plugins.common.files import as_path, statements
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.cost import PointKey, check_number
+from ecs_plugins.frontier.spending import Saving
 from ecs_plugins.storage.addresses import is_address
 from ecs_plugins.storage.base import Connection, Schema, SqlDatabase
 from ecs_plugins.storage.sqlite import MEMORY, Database
@@ -96,8 +98,7 @@ _SPEND = """
 _OF_A_CONTEXT = ("prepared", "leases")
 _QUERIES = "SELECT sum(queries) FROM contexts WHERE namespace = ? AND context = ?"
 _SPENT = """
-    SELECT namespace, day, strategy, config, unit, queries, unknown, cost, compared, baseline
-    FROM spent
+    SELECT namespace, day, strategy, queries, unknown, cost, compared, baseline, unit FROM spent
 """
 
 # Two at most for each new context: more than come, and nobody waits long.
@@ -167,28 +168,6 @@ class Booking(NamedTuple):
     cost: float | None
     baseline: float | None
     queries: int = 1
-
-
-class DaySpend(NamedTuple):
-    """Sums of the bookings of one day and point; the day is counted from 1970, in UTC.
-
-    Attributes:
-        queries: All of them.
-        unknown: Those whose tokens nobody reported; they are in no sum.
-        cost: Of the others.
-        compared: Cost of those that have a baseline.
-        baseline: Of those.
-    """
-
-    day: int
-    namespace: tuple[str, ...]
-    key: PointKey
-    unit: str
-    queries: int
-    unknown: int
-    cost: float
-    compared: float
-    baseline: float
 
 
 def _execute(statements: Iterable[str], connection: Connection) -> None:
@@ -437,14 +416,15 @@ class ReuseLedger:
             prepared = self._prepared_in(connection, (self._namespace, stored_id(context)))
         return {key: preparation.cost for key, preparation in prepared.items()}
 
-    def spent_by_tenants(self) -> list[DaySpend]:
+    def spent_by_tenants(self) -> list[Saving]:
         """Return the costs of every namespace that this role may see."""
         with self._database.read() as connection:
             rows = connection.execute(_SPENT, ()).fetchall()
         spent = []
-        for namespace, day, strategy, config, *rest in rows:
-            tenant = tuple(json.loads(namespace))
-            spent.append(DaySpend(day, tenant, (strategy, config), *rest))
+        for namespace, day, *rest in rows:
+            tenant = "/".join(json.loads(namespace)) or "-"
+            date = datetime.fromtimestamp(day * _DAY, UTC).date()
+            spent.append(Saving(date.isoformat(), tenant, *rest))
         return spent
 
     # The file.

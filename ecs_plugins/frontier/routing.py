@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -34,10 +34,10 @@ from ecs_plugins.frontier.reuse import (
     check_namespace,
 )
 from ecs_plugins.frontier.settlement import (
-    Lifetimes,
     Settlement,
     Spent,
     bookings_of,
+    due_costs,
     has_failed,
     newly_prepared,
     prepared_by,
@@ -82,14 +82,12 @@ class Router:
     config: RouterConfig
     _: KW_ONLY
     ledger: ReuseLedger | None = None
-    _lifetimes: Lifetimes = field(init=False)
 
     def __post_init__(self) -> None:
         check_kind("frontier", self.frontier, EfficiencyFrontier)
         check_kind("config", self.config, RouterConfig)
         if self.ledger is not None:
             check_kind("ledger", self.ledger, ReuseLedger)
-        self._lifetimes = Lifetimes.of(self.frontier)
 
     def check_reachable(self) -> None:
         """Refuse a configured objective that no query can reach.
@@ -213,7 +211,7 @@ class Router:
             self._judged.reaching(target, self.config.max_seconds)
             if target != self.config.target_f1:
                 game = game_of(self.frontier.routable, self.config.target_f1, target)
-        life = self._lifetimes.cache_seconds
+        life = self.frontier.cache_seconds
         known = None
         if count and "budget" in asked:
             # The cost of a query depends on the count, so it is decided before it is counted.
@@ -229,7 +227,7 @@ class Router:
         given: Mapping[PointKey, float],
         stored: Mapping[PointKey, bool],
     ) -> _Known:
-        due = {**self._lifetimes.due(count.preparations, stored), **given}
+        due = {**due_costs(self.frontier, count.preparations, stored), **given}
         free = set(given)
         for key, preparation in count.preparations.items():
             if not preparation.cost and key in due:
@@ -258,7 +256,7 @@ class Router:
             )
         more, more_run = known.more
         note = f"N = {1 + more:.1f}: query {known.seen} of this context, {more:.1f} more expected"
-        if self._lifetimes.cache_seconds is not None:
+        if self.frontier.cache_seconds is not None:
             note += f", {more_run:.1f} of them before a prompt cache lapses"
         decision = frontier.decide(reuse=1 + more, run=1 + more_run, prepared=known.due, **asked)
         return replace(decision, note=note)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Self
 
 from ecs_plugins.common.checks import check_kind, check_several
 from ecs_plugins.errors import InvalidInputError
@@ -260,55 +259,32 @@ def bookings_of(
 _HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetimes:
-    """Lifetimes of the stage 1 of each point of a frontier.
+def due_costs(
+    measured: MeasuredPoints,
+    preparations: Mapping[PointKey, Preparation],
+    stored: Mapping[PointKey, bool],
+) -> dict[PointKey, float]:
+    """Return the cost of stage 1 that is still due, by point that was prepared for a context.
 
-    Attributes:
-        stage1: Cost of stage 1, by point.
-        lapsing: The part of it that a prompt cache forgets, where there is one.
-        cache_seconds: Life of an entry of that cache; None where nothing is cached.
-        in_memory: Points whose stage 1 is in the memory of the scoring model alone.
+    The entry of a prompt cache is due again when it has lapsed. What only the scoring model has
+    read is gone with its memory. ``stored`` tells for points whose preparation can be looked up
+    whether it is there, and overrules the ``preparations`` of the ledger.
     """
+    due = {}
+    for point in measured.points:
+        paid = preparations.get(point.key)
+        if not stored.get(point.key, paid is not None and not _is_read(point)):
+            continue
+        written = measured.lapsing.get(point.key, 0.0)
+        if not written or _lives(paid, measured):
+            due[point.key] = 0.0
+        elif written < point.stage1:
+            due[point.key] = written
+    return due
 
-    stage1: Mapping[PointKey, float]
-    lapsing: Mapping[PointKey, float]
-    cache_seconds: float | None
-    in_memory: frozenset[PointKey]
 
-    @classmethod
-    def of(cls, frontier: MeasuredPoints) -> Self:
-        """Return the lifetimes of the points of a frontier."""
-        stage1 = {point.key: point.stage1 for point in frontier.points}
-        cache_seconds = frontier.prices.answer.cache_seconds if frontier.lapsing else None
-        in_memory = frozenset(point.key for point in frontier.points if _is_read(point))
-        return cls(stage1, frontier.lapsing, cache_seconds, in_memory)
-
-    def due(
-        self, preparations: Mapping[PointKey, Preparation], stored: Mapping[PointKey, bool]
-    ) -> dict[PointKey, float]:
-        """Return the cost of stage 1 that is still due, of the points that were prepared.
-
-        A cache entry that has lapsed is due again. ``stored`` says of points whose preparations
-        can be looked up whether they are there, whatever the ledger has noted.
-        """
-        due = {}
-        for key in {*preparations, *stored}:
-            paid = preparations.get(key)
-            is_there = stored.get(key, paid is not None and key not in self.in_memory)
-            if not is_there:
-                continue
-            written = self.lapsing.get(key, 0.0)
-            if not written or self._lives(paid):
-                due[key] = 0.0
-            elif written < self.stage1.get(key, 0.0):
-                due[key] = written
-        return due
-
-    def _lives(self, paid: Preparation | None) -> bool:
-        if paid is None:
-            return False
-        return self.cache_seconds is None or paid.age <= (paid.life or self.cache_seconds)
+def _lives(paid: Preparation | None, measured: MeasuredPoints) -> bool:
+    return paid is not None and paid.age <= (paid.life or measured.prices.answer.cache_seconds)
 
 
 def _is_read(point: StrategyPoint) -> bool:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ecs_plugins.common.files import write_atomically
-from ecs_plugins.common.rendering import rendered
-from ecs_plugins.frontier.decision import amount
-from ecs_plugins.frontier.reuse import DaySpend, ReuseLedger
+from ecs_plugins.frontier.cost import amount
+
+if TYPE_CHECKING:
+    from ecs_plugins.frontier.reuse import ReuseLedger
 
 COLUMNS = ("day", "tenant", "strategy", "queries", "spent", "full context", "saved", "unknown")
 
 
-@dataclass(frozen=True, slots=True)
-class Saving:
+class Saving(NamedTuple):
     """Costs of the queries of one day, tenant and strategy.
 
     Attributes:
+        day: In UTC.
         queries: All of them.
         unknown: Those whose tokens nobody reported; they are in no other number.
         cost: Of the others.
@@ -66,7 +66,7 @@ def savings(ledger: ReuseLedger) -> list[Saving]:
     Raises:
         StorageError: The ledger cannot be read.
     """
-    return [_saving(spend) for spend in sorted(ledger.spent_by_tenants())]
+    return sorted(ledger.spent_by_tenants())
 
 
 def total(rows: Iterable[Saving]) -> Iterator[Saving]:
@@ -74,32 +74,8 @@ def total(rows: Iterable[Saving]) -> Iterator[Saving]:
     rows = list(rows)
     for unit in dict.fromkeys(row.unit for row in rows):
         own = [row for row in rows if row.unit == unit]
-        yield Saving(
-            "all",
-            "",
-            "",
-            sum(row.queries for row in own),
-            sum(row.unknown for row in own),
-            sum(row.cost for row in own),
-            sum(row.compared for row in own),
-            sum(row.baseline for row in own),
-            unit,
-        )
-
-
-def _saving(spend: DaySpend) -> Saving:
-    day = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=spend.day)
-    return Saving(
-        day=day.date().isoformat(),
-        tenant="/".join(spend.namespace) or "-",
-        strategy=spend.key[0],
-        queries=spend.queries,
-        unknown=spend.unknown,
-        cost=spend.cost,
-        compared=spend.compared,
-        baseline=spend.baseline,
-        unit=spend.unit,
-    )
+        sums: Iterable[Any] = map(sum, zip(*(row[3:8] for row in own), strict=True))
+        yield Saving("all", "", "", *sums, unit)
 
 
 def write_spending(ledger: ReuseLedger, path: str | os.PathLike[str]) -> Path:
@@ -108,6 +84,8 @@ def write_spending(ledger: ReuseLedger, path: str | os.PathLike[str]) -> Path:
     Raises:
         StorageError: The ledger cannot be read, or the page not be written.
     """
+    from ecs_plugins.common.rendering import rendered
+
     rows = savings(ledger)
     page = rendered(
         "spending.html.j2", "Spent and saved", columns=COLUMNS, rows=rows, totals=list(total(rows))

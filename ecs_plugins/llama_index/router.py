@@ -32,7 +32,8 @@ from ecs_plugins.common.checks import check_each, check_kind
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
 from ecs_plugins.frontier.building import ContextBuilder
-from ecs_plugins.frontier.decision import RoutingDecision, amount
+from ecs_plugins.frontier.cost import amount
+from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.reloading import check_frontier, chosen_name, open_frontier
 from ecs_plugins.frontier.strategies.base import Strategy

@@ -380,7 +380,7 @@ def test_a_chain_may_be_the_fallback_and_is_booked_as_itself():
     )
     assert router.invoke(QUESTION).text == "Hester Vane"
     (spend,) = ledger.spent_by_tenants()
-    assert (spend.key[0], spend.queries, spend.unknown) == ("full", 1, 0)
+    assert (spend.strategy, spend.queries, spend.unknown) == ("full", 1, 0)
 
 
 def test_a_chain_that_finds_its_documents_by_itself_needs_none():

@@ -33,16 +33,6 @@ def test_round_trip_keeps_points_rows_prices_and_provenance(measured_frontier, t
     assert theirs.to_dict() == ours.to_dict()
 
 
-def test_an_artefact_without_measurements_is_small_and_still_decides(measured_frontier):
-    small = measured_frontier.to_json(measurements=False)
-    whole = measured_frontier.to_json()
-    assert len(small) < len(whole) / 10
-    again = EfficiencyFrontier.from_json(small)
-    ours = measured_frontier.decide(weight=0.9, reuse=7)
-    theirs = again.decide(weight=0.9, reuse=7)
-    assert theirs.label == ours.label
-
-
 def changed(frontier, **changes):
     data = json.loads(frontier.to_json())
     for path, value in changes.items():
