@@ -27,6 +27,7 @@ from ecs_plugins.frontier import (
 from ecs_plugins.frontier.cost import Usage
 from ecs_plugins.frontier.decision import OnlinePolicy, RoutingDecision
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
+from ecs_plugins.frontier.reuse import Preparation
 from ecs_plugins.tokens import Role, Stage
 
 DAY = 86_400.0
@@ -185,4 +186,4 @@ def _note(router: Router, context: str, decision: RoutingDecision) -> None:
     assert ledger is not None
     key = decision.point.key
     if decision.stage1 or key in router.frontier.lapsing:
-        ledger.mark_prepared(context, key, decision.stage1)
+        ledger.book(context, {key: Preparation(decision.stage1, 0.0)}, [])

@@ -20,7 +20,7 @@ from benchmarks.deployment.month import (
     month_of,
 )
 from ecs_plugins.frontier import EfficiencyFrontier
-from ecs_plugins.frontier.rental import plan_rental
+from ecs_plugins.frontier.rental import RentalPlan, Slope, plan_rental
 
 _LIFE = 300.0
 _TARGET = 0.78
@@ -87,9 +87,21 @@ def drawn_games(games: int, *, seed: int = 123) -> Ratios:
         if not any(line.write for line in lines):
             slopes = tuple((line.prepare, line.rate) for line in lines)
             plan = plan_rental(slopes)
-            paid = sum(plan.cost(slopes, len(own)) for own in times.values())
+            paid = sum(_rented(plan, slopes, len(own)) for own in times.values())
             ratios["rent or buy, where nothing lapses"].append(paid / optimum)
     return ratios
+
+
+def _rented(plan: RentalPlan, slopes: Sequence[Slope], queries: int) -> float:
+    """Return the cost of a plan after a number of queries."""
+    cost = 0.0
+    for start, end, choice in zip(
+        plan.starts, [*plan.starts[1:], math.inf], plan.choices, strict=True
+    ):
+        if start <= queries:
+            price, rate = slopes[choice]
+            cost += price + rate * (min(end, queries + 1) - start)
+    return cost
 
 
 def _drawn_lines(rng: np.random.Generator) -> list[Line]:

@@ -32,7 +32,6 @@ _RANGES = {
     "stage1": ("stage 1", 0.0, sys.float_info.max, "be >= 0"),
     "stage2": ("stage 2", 5e-324, sys.float_info.max, "be positive; every query reads a prompt"),
     "n": ("the number of questions n", 1.0, 2.0**53, "be a whole number in [1, 2**53]"),
-    "f1_se": ("the standard error", 0.0, sys.float_info.max, "be >= 0"),
 }
 """The numbers of a point: what they are called, least, most, and the rule in words."""
 
@@ -156,7 +155,6 @@ class StrategyPoint:
         stage1: Mean cost of preparing a context, >= 0.
         stage2: Mean cost of a query, > 0.
         n: Questions measured.
-        f1_se: Standard error of ``f1``, 0.0 when not known.
         routable: False for upper bounds such as the oracle, which are shown and never chosen.
         usage: Tokens per stage and role, needed to price the point.
         key: What it is called in tables and ledgers.
@@ -173,7 +171,6 @@ class StrategyPoint:
     stage1: float
     stage2: float
     n: int = 1
-    f1_se: float = 0.0
     routable: bool = True
     usage: Usage | None = None
     key: PointKey = field(init=False, compare=False, repr=False)

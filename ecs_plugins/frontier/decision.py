@@ -173,7 +173,7 @@ class RoutingDecision:
 
     @property
     def f1_interval(self) -> Interval:
-        """Bootstrap interval of the F1, or a normal one from the standard error."""
+        """Return the interval of the F1 at 95 %; see `EfficiencyFrontier.f1_interval`."""
         return self._measured.f1_interval(self.point)
 
     @property

@@ -9,7 +9,6 @@ transitions are closed forms.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,8 +38,8 @@ from ecs_plugins.frontier.decision import (
 from ecs_plugins.frontier.hull import (
     Regime,
     Span,
+    cheapest_lines,
     regimes,
-    reuse_spans,
     weight_spans,
 )
 from ecs_plugins.frontier.measured import MeasuredPoints
@@ -94,21 +93,15 @@ class EfficiencyFrontier(MeasuredPoints):
             transitions.append(Transition(high.low, rate, before, after, interval))
         return tuple(transitions)
 
-    def reuse_path(
-        self, *, target_f1: float | None = None, weight: float | None = None
-    ) -> tuple[Span, ...]:
-        """Return the best point for every N >= 1, at a target F1 or at a weight.
+    def reuse_path(self, *, target_f1: float) -> tuple[Span, ...]:
+        """Return the cheapest point that reaches an F1, for every N >= 1, by rising N.
 
         Raises:
-            InvalidInputError: Not exactly one of the two is given.
             UnreachableTargetError: Nothing reaches the target.
         """
-        if (target_f1 is None) == (weight is None):
-            raise InvalidInputError("give either target_f1 or weight")
-        able: Sequence[StrategyPoint] = self.routable
-        if target_f1 is not None:
-            able = self.reaching(target_f1)
-        return reuse_spans(able, weight)
+        able = self.reaching(target_f1)
+        ranges = cheapest_lines([(point.stage1, point.stage2) for point in able])
+        return tuple(Span(able[index], low, high) for index, low, high in ranges)
 
     def regimes(self, reuses: Sequence[float] = (1, 10, 100)) -> tuple[Regime, ...]:
         """Return the regimes of Table I for some N; see `hull.regimes`."""
@@ -144,7 +137,7 @@ class EfficiencyFrontier(MeasuredPoints):
             least = p95[fastest.key]
             raise UnreachableTargetError(
                 f"nothing measured answers within {limit:g} s at p95; the nearest is "
-                f"{_above(least)} s with {fastest.label}",
+                f"{least!r} s with {fastest.label}",
                 least,
             )
         return able
@@ -164,7 +157,7 @@ class EfficiencyFrontier(MeasuredPoints):
         if not able:
             best = max(in_time, key=lambda point: point.f1)
             raise UnreachableTargetError(
-                f"no measured strategy reaches F1 {target:g}; the nearest is {_below(best.f1)} "
+                f"no measured strategy reaches F1 {target:g}; the nearest is {best.f1!r} "
                 f"with {best.label}. Ask for at most that, or calibrate stronger strategies",
                 best.f1,
             )
@@ -250,7 +243,7 @@ class EfficiencyFrontier(MeasuredPoints):
             lowest = min(choice.cost for choice in choices)
             raise UnreachableTargetError(
                 f"nothing measured costs at most {budget:g} {self.unit} per query at "
-                f"N = {reuse:g}; the cheapest needs {_above(lowest)}",
+                f"N = {reuse:g}; the cheapest needs {lowest!r}",
                 lowest,
             )
         return max(fitting, key=lambda choice: (choice.point.f1, -choice.cost))
@@ -294,19 +287,3 @@ def cautious_frontier(frontier: EfficiencyFrontier) -> EfficiencyFrontier:
 def _by_score(choice: _PricedPoint, weight: float) -> tuple[float, float, float]:
     score = efficiency_score(choice.point.f1, choice.cost, weight)
     return score, -choice.cost, choice.point.f1
-
-
-def _below(f1: float) -> str:
-    """Return an F1 rounded down to four digits: the point still reaches it as a target."""
-    rounded = float(f"{f1:.4f}")
-    if rounded > f1:
-        rounded = math.floor(f1 * 1e4) / 1e4
-    return f"{rounded:.4f}"
-
-
-def _above(cost: float) -> str:
-    """Return a cost rounded up to six digits: the point still fits it as a budget."""
-    rounded = float(f"{cost:g}")
-    if rounded < cost:
-        rounded = cost * (1 + 1e-5)
-    return f"{rounded:g}"

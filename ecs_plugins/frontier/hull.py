@@ -12,11 +12,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
-from ecs_plugins.frontier.cost import PointKey, StrategyPoint, check_reuse, check_weight
-
-_LARGEST_EXPONENT = 600.0
+from ecs_plugins.frontier.cost import StrategyPoint, check_reuse
 
 
 def upper_envelope(
@@ -92,52 +89,19 @@ def weight_spans(points: Sequence[StrategyPoint], reuse: float) -> tuple[Span, .
     return tuple(spans)
 
 
-def reuse_spans(points: Sequence[StrategyPoint], weight: float | None = None) -> tuple[Span, ...]:
-    """Return ranges of N >= 1 with the best point of each range.
+def cheapest_lines(lines: Sequence[tuple[float, float]]) -> list[tuple[int, float, float]]:
+    """Return which of some lines are cheapest for which N >= 1, by rising N.
 
-    The best point has the highest score at ``weight``, or the lowest cost without a weight.
+    Each (stage 1, stage 2) costs ``stage 2 + stage 1 / N``, a line in 1 / N (Eq. 1).
+
+    Returns:
+        (index of the line, least N, largest N).
     """
-    factors = _factors(points, weight)
-    scaled = []
-    once = []
-    per_query = []
-    for point in points:
-        factor = factors.get(point.key)
-        if factor is not None:
-            scaled.append(point)
-            once.append(-factor * point.stage1)
-            per_query.append(-factor * point.stage2)
-    chain, starts = upper_envelope(once, per_query)
+    chain, starts = upper_envelope([-once for once, _ in lines], [-rate for _, rate in lines])
     # Starts are in 1 / N, from N without end down to N = 1.
     edges = [math.inf if start == 0 else 1 / start for start in starts if start < 1]
-    spans = []
-    for index, (high, low) in zip(chain, pairwise([*edges, 1.0]), strict=False):
-        span = Span(scaled[index], low, high)
-        spans.append(span)
-    spans.reverse()
-    return tuple(spans)
-
-
-def _factors(points: Sequence[StrategyPoint], weight: float | None) -> dict[PointKey, float]:
-    """Return the factors of the costs for which the lowest product has the best score.
-
-    At a fixed w that is ``exp(t * (top - F1))``. Points that are too far below the best have none.
-    """
-    odds = 0.0
-    if weight is not None:
-        w = check_weight(weight)
-        odds = math.inf
-        if w < 1:
-            odds = w / (1 - w)
-    top = max(point.f1 for point in points)
-    factors = {}
-    for point in points:
-        gap = 0.0
-        if point.f1 < top:
-            gap = odds * (top - point.f1)
-        if gap < _LARGEST_EXPONENT:
-            factors[point.key] = math.exp(gap)
-    return factors
+    spans = zip(chain, pairwise([*edges, 1.0]), strict=False)
+    return [(index, low, high) for index, (high, low) in spans][::-1]
 
 
 # Tables.
@@ -157,14 +121,6 @@ class Regime:
     choices: Mapping[float, StrategyPoint]
 
 
-class _Part(NamedTuple):
-    """The cells from ``start`` up to ``end``."""
-
-    name: str
-    start: int
-    end: int
-
-
 def regimes(points: Sequence[StrategyPoint], reuses: Sequence[float]) -> tuple[Regime, ...]:
     """Return the regimes of Table I: efficiency-oriented, balanced, high-performance.
 
@@ -180,42 +136,27 @@ def regimes(points: Sequence[StrategyPoint], reuses: Sequence[float]) -> tuple[R
     chosen = {}
     for reuse, table in tables.items():
         chosen[reuse] = [_reaching(table, low) for low in edges[:-1]]
+    varying = []
+    for cell, column in enumerate(zip(*chosen.values(), strict=True)):
+        if len({point.strategy for point in column}) > 1:
+            varying.append(cell)
+    parts = [("any", 0, len(edges) - 1)]
+    if varying:
+        first, last = varying[0], varying[-1] + 1
+        parts = [("efficiency-oriented", 0, first), ("balanced", first, last)]
+        parts.append(("high-performance", last, len(edges) - 1))
     regimes = []
-    for part in _parts(chosen):
-        cells = edges[part.start : part.end + 1]
-        best = {}
-        for reuse, row in chosen.items():
-            own = row[part.start : part.end]
-            best[reuse] = _dominant(own, cells)
-        regime = Regime(part.name, cells[0], cells[-1], best)
-        regimes.append(regime)
+    for name, start, end in parts:
+        if start < end:
+            cells = edges[start : end + 1]
+            best = {reuse: _dominant(row[start:end], cells) for reuse, row in chosen.items()}
+            regimes.append(Regime(name, cells[0], cells[-1], best))
     return tuple(regimes)
 
 
 def _reaching(table: Sequence[StrategyPoint], low: float) -> StrategyPoint:
     """Return the cheapest point that reaches an F1; the best one where none does."""
     return next((point for point in table if point.f1 >= low), table[-1])
-
-
-def _parts(chosen: Mapping[float, Sequence[StrategyPoint]]) -> list[_Part]:
-    """Return the regimes as ranges of cells; empty ones are left out."""
-    varying = []
-    cells = 0
-    for column in zip(*chosen.values(), strict=True):
-        strategies = {point.strategy for point in column}
-        if len(strategies) > 1:
-            varying.append(cells)
-        cells += 1
-    if not varying:
-        return [_Part("any", 0, cells)]
-    first = varying[0]
-    last = varying[-1] + 1
-    parts = [
-        _Part("efficiency-oriented", 0, first),
-        _Part("balanced", first, last),
-        _Part("high-performance", last, cells),
-    ]
-    return [part for part in parts if part.start < part.end]
 
 
 def _dominant(points: Sequence[StrategyPoint], edges: Sequence[float]) -> StrategyPoint:

@@ -26,7 +26,6 @@ from ecs_plugins.frontier.measurements import (
     Bootstrap,
     Interval,
     Measurements,
-    normal,
     wilson,
 )
 from ecs_plugins.frontier.prices import PriceVector
@@ -209,20 +208,18 @@ class MeasuredPoints:
         return Bootstrap(self.measurements, self.prices)
 
     def f1_interval(self, point: StrategyPoint) -> Interval:
-        """Bootstrap interval of a point's F1, or a normal one from its standard error.
+        """Return the bootstrap interval of a point's F1.
 
         It is Wilson's, which is never too narrow for values in [0, 1], where there are few
-        questions or all scored alike. One question without its rows has none.
+        questions, all scored alike, or no rows. One question without its rows has none.
         """
-        if self.measurements is not None:
+        if self.measurements is None and point.n == 1:
+            return Interval(point.f1, point.f1)
+        if self.measurements is not None and point.n >= FEW_QUESTIONS:
             interval = self.bootstrap.f1_interval(self.row(point))
-        else:
-            interval = normal(point)
-            if point.n == 1:
+            if interval.low < interval.high:
                 return interval
-        if point.n < FEW_QUESTIONS or interval.low == interval.high:
-            return wilson(point)
-        return interval
+        return wilson(point)
 
     def latency(self, point: StrategyPoint) -> Latency | None:
         """Return seconds of a query, p50 and p95; None without measurements."""

@@ -134,7 +134,7 @@ class Measurements:
         return (len(self.arms), len(self.questions))
 
     def points(self, prices: PriceVector | None = None) -> tuple[StrategyPoint, ...]:
-        """Return the mean of each configuration, with standard errors.
+        """Return the mean of each configuration.
 
         Stage 1 is paid once per context, so its mean is over contexts; that of the rest is over
         questions.
@@ -164,19 +164,13 @@ class Measurements:
 
     def _point(self, row: int, one: Array, two: Array) -> StrategyPoint:
         arm = self.arms[row]
-        f1 = self.f1[row]
-        error = 0.0
-        if len(f1) > 1:
-            deviation = float(f1.std(ddof=1))
-            error = deviation / math.sqrt(len(f1))
         return StrategyPoint(
             arm.strategy,
             arm.config,
-            f1=min(1.0, float(f1.mean())),
+            f1=min(1.0, float(self.f1[row].mean())),
             stage1=float(one.mean()),
             stage2=float(two.mean()),
             n=len(self.questions),
-            f1_se=error,
             usage=self._usage(row),
             routable=arm.routable,
         )
@@ -289,15 +283,4 @@ def wilson(point: StrategyPoint) -> Interval:
     middle = (point.f1 + share / 2) / (1 + share)
     variance = point.f1 * (1 - point.f1) * share + share**2 / 4
     half = math.sqrt(variance) / (1 + share)
-    return _around(middle, half)
-
-
-def normal(point: StrategyPoint) -> Interval:
-    """From the standard error of a mean F1."""
-    return _around(point.f1, Z95 * point.f1_se)
-
-
-def _around(middle: float, half: float) -> Interval:
-    low = max(0.0, middle - half)
-    high = min(1.0, middle + half)
-    return Interval(low, high)
+    return Interval(max(0.0, middle - half), min(1.0, middle + half))

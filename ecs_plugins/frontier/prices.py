@@ -28,8 +28,7 @@ from ecs_plugins.tokens import Account, Role, Stage
 
 _MILLION = 1_000_000
 _PROMPT: Account = (Stage.QUERY, Role.ANSWER_INPUT)
-PER_TOKEN = {"input", "output", "cached_input", "cache_write", "cache_write_1h"}
-"""The settings of a `ModelPrice` that are prices."""
+_PER_TOKEN = {"input", "output", "cached_input", "cache_write", "cache_write_1h", "scorer"}
 
 
 class _Quoted(Config):
@@ -66,7 +65,6 @@ class ModelPrice(_Quoted):
         cache_write_1h: The same for an entry that lives an hour.
         cache_seconds: How long an entry lives after it was last read.
         cache_least: Shorter shared prompts are not cached.
-        hit_rate: The share of queries that find the entry while it lives.
         tiers: Other prices for longer prompts, by rising length.
     """
 
@@ -74,7 +72,6 @@ class ModelPrice(_Quoted):
     output: float = Field(ge=0)
     cache_seconds: float = Field(default=300.0, gt=0)
     cache_least: int = Field(default=0, ge=0)
-    hit_rate: float = Field(default=1.0, ge=0, le=1)
     tiers: Annotated[tuple[PriceTier, ...], BeforeValidator(_as_tiers)] = ()
 
     def without_tiers(self, prompt_tokens: float) -> ModelPrice:
@@ -82,7 +79,7 @@ class ModelPrice(_Quoted):
         prices: dict[str, Any] = {"tiers": ()}
         for tier in self.tiers:
             if prompt_tokens > tier.above:
-                own = tier.model_dump(include=PER_TOKEN, exclude_none=True)
+                own = tier.model_dump(exclude={"above"}, exclude_none=True)
                 prices.update(own)
         return self.replace(**prices)
 
@@ -111,14 +108,16 @@ class ModelPrice(_Quoted):
         return total
 
 
-def _per_million(quoted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return quoted prices per token, if they are per million tokens."""
-    prices = dict(quoted)
-    for name in PER_TOKEN:
-        if prices.get(name) is not None:
-            prices[name] /= _MILLION
-    if "tiers" in prices:
-        prices["tiers"] = [_per_million(tier) for tier in prices["tiers"]]
+def _per_million(listed: Any) -> Any:
+    """Return prices per token, from a list or a part of one that quotes a million tokens."""
+    if isinstance(listed, list):
+        return [_per_million(each) for each in listed]
+    if not isinstance(listed, dict):
+        return listed
+    prices = {}
+    for name, value in listed.items():
+        is_price = name in _PER_TOKEN and isinstance(value, int | float)
+        prices[name] = value / _MILLION if is_price else _per_million(value)
     return prices
 
 
@@ -173,28 +172,18 @@ class PriceVector(Config):
         try:
             listed = json.loads(text)
             if not isinstance(listed, dict) or {"unit", "answer"} & listed.keys():
-                return cls._quoted(listed)
+                return cls.from_json(
+                    _per_million({"unit": None, "answer": None, "scorer": 0.0, **listed})
+                )
             settings = settings_of_map(listed, models or {}, batch=batch)
             return cls.from_json(settings)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise ConfigurationError(f"{path} is no price list: {error}") from error
 
-    @classmethod
-    def _quoted(cls, listed: Any) -> PriceVector:
-        """Return the package's own list, which is per million tokens."""
-        checked = cls.from_json({"unit": None, "answer": None, "scorer": 0.0, **listed})
-        quoted = checked.to_json()
-        quoted["scorer"] /= _MILLION
-        for model in ("answer", "compressor"):
-            if quoted[model] is not None:
-                quoted[model] = _per_million(quoted[model])
-        return cls.from_json(quoted)
-
     @property
     def caches(self) -> bool:
         """Return True if a prompt cache makes the answering model cheaper."""
-        price = self.answer
-        return price.read_price < price.input and price.hit_rate > 0
+        return self.answer.read_price < self.answer.input
 
     @property
     def compressing(self) -> ModelPrice:
@@ -218,9 +207,8 @@ class PriceVector(Config):
         A `Usage` gives numbers; anything with its attributes as arrays gives arrays.
 
         With a prompt cache, c shared tokens cost ``c * write`` once and ``c * cached`` N - 1
-        times: ``c * cached`` per query in stage 2 and ``c * (write - cached)`` in stage 1. Queries
-        that miss the entry write it again. Each stage has the prices of the tier of its mean
-        prompt, by the calls that it makes.
+        times: ``c * cached`` per query in stage 2 and ``c * (write - cached)`` in stage 1. Each
+        stage has the prices of the tier of its mean prompt, by the calls that it makes.
         """
         prepare = self.per_second * usage.prepare_seconds
         query = self.per_second * usage.query_seconds
@@ -234,9 +222,7 @@ class PriceVector(Config):
         if not self.caches:
             return prepare, query
         shared = self._cached_tokens(usage)
-        hits = self.answer.hit_rate * shared
-        missed = shared - hits
-        extra = _by_tier(usage, self.answer, _PROMPT, lambda p: p.cache_extra(hits, missed, 0))
+        extra = _by_tier(usage, self.answer, _PROMPT, lambda p: p.cache_extra(shared, 0, 0))
         return prepare + self.lapsing(usage), query + extra
 
     def _models(self) -> tuple[tuple[ModelPrice, Role, Role], ...]:
@@ -250,9 +236,9 @@ class PriceVector(Config):
         """Return the part of stage 1 that a prompt cache forgets: writing instead of reading."""
         if not self.caches:
             return 0.0
-        hits = self.answer.hit_rate * self._cached_tokens(usage)
+        shared = self._cached_tokens(usage)
         return _by_tier(
-            usage, self.answer, _PROMPT, lambda p: hits * (p.write_price - p.read_price)
+            usage, self.answer, _PROMPT, lambda p: shared * (p.write_price - p.read_price)
         )
 
     def _cached_tokens(self, usage: Any) -> Any:

@@ -18,13 +18,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 from ecs_plugins.frontier.cost import PointKey, StrategyPoint, amount
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, Terms, due_of
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.hull import upper_envelope
+from ecs_plugins.frontier.hull import cheapest_lines
 
 Slope = tuple[float, float]
 """(stage 1 >= 0, stage 2 > 0) of a strategy."""
@@ -51,25 +50,11 @@ class RentalPlan:
         """Return the index in ``choices`` of the line for a query; the first is query 1."""
         return bisect_right(self.starts, query) - 1
 
-    def cost(self, slopes: Sequence[Slope], queries: int) -> float:
-        """Return the cost after a number of queries."""
-        last = queries + 1
-        edges = pairwise([*self.starts, last])
-        total = 0.0
-        for (start, end), choice in zip(edges, self.choices, strict=True):
-            if start >= last:
-                break
-            price, rate = slopes[choice]
-            served = min(end, last) - start
-            total += price
-            total += served * rate
-        return total
-
 
 @lru_cache(maxsize=1024)
 def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
     """Return the plan with the least bound over all numbers of queries, to six digits."""
-    useful = _lower_envelope(slopes)
+    useful = [index for index, _, _ in cheapest_lines(slopes)]  # the largest stage 2 first
     lines = [slopes[index] for index in useful]
     best = _search(lines, WORST_BOUND + _ROUNDING)
     assert best is not None, "the doubling plan is within 4"
@@ -86,22 +71,6 @@ def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
     starts = tuple(start for start, _ in best)
     choices = tuple(useful[line] for _, line in best)
     return RentalPlan(starts, choices, high)
-
-
-def _lower_envelope(slopes: Sequence[Slope]) -> list[int]:
-    """Return the indices of the lines that are cheapest for some N >= 1, largest stage 2 first.
-
-    Cost per query is a line in 1 / n.
-    """
-    prices = [-price for price, _ in slopes]
-    rates = [-rate for _, rate in slopes]
-    chain, starts = upper_envelope(prices, rates)
-    useful = []
-    for line, start in zip(chain, starts, strict=True):
-        if start < 1:
-            useful.append(line)
-    useful.reverse()
-    return useful
 
 
 class _Owned(NamedTuple):

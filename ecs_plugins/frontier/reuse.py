@@ -20,7 +20,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from ecs_plugins.common.checks import check_each, check_text, is_utf8, shown
+from ecs_plugins.common.checks import is_utf8, shown
 from ecs_plugins.common.files import as_path, statements
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.cost import PointKey, check_number
@@ -37,14 +37,12 @@ _AHEAD = 60.0  # seconds that the clocks of workers may differ; a later time cou
 _DAY = 86_400.0
 _DECAY = 0.95  # of what older contexts count for, with each new one
 _FOREVER = 1e18  # seconds
-_MOST = 2**53
 
 _COUNT = f"""
-    INSERT INTO contexts VALUES (?, ?, ?, ?, ?, ?)
+    INSERT INTO contexts VALUES (?, ?, ?, 1, 1, ?)
     ON CONFLICT (namespace, context, game) DO UPDATE SET
-    queries = contexts.queries + excluded.queries,
-    run = excluded.run
-        + CASE WHEN contexts.last_seen < excluded.last_seen - ? THEN 0 ELSE contexts.run END,
+    queries = contexts.queries + 1,
+    run = 1 + CASE WHEN contexts.last_seen < excluded.last_seen - ? THEN 0 ELSE contexts.run END,
     last_seen = CASE WHEN contexts.last_seen > excluded.last_seen
         AND contexts.last_seen <= excluded.last_seen + {_AHEAD}
         THEN contexts.last_seen ELSE excluded.last_seen END
@@ -53,7 +51,7 @@ _COUNT = f"""
 # The mean is over logarithms: a few contexts that are asked very often do not speak for the others.
 # It starts with one context of one query, and each new context makes the older ones count less.
 _MEAN = f"""
-    INSERT INTO means VALUES (?, ?, {1 + _DECAY}, ?, {1 + _DECAY}, ?)
+    INSERT INTO means VALUES (?, ?, {1 + _DECAY}, 0, {1 + _DECAY}, 0)
     ON CONFLICT (namespace, game) DO UPDATE SET
     contexts = means.contexts * ? + ?, logs = means.logs * ? + ?,
     runs = means.runs * ? + ?, run_logs = means.run_logs * ? + ?
@@ -220,12 +218,9 @@ class ReuseLedger:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._labels = check_namespace(namespace)
-        try:
-            self._expire = check_finite("expire_seconds", expire_seconds)
-        except InvalidInputError as error:
-            raise ConfigurationError(str(error)) from None
-        if self._expire <= 0:
-            raise ConfigurationError(f"expire_seconds must be positive, got {expire_seconds}")
+        self._expire = check_number("expire_seconds", expire_seconds)
+        if not 0 < self._expire < math.inf:
+            raise ConfigurationError(f"expire_seconds must be positive, got {self._expire}")
         # Absolute: a later connection is to the same file, wherever the process has gone.
         stays = str(path) == MEMORY or is_address(path)
         self._path = str(path if stays else as_path(path).absolute())
@@ -250,17 +245,6 @@ class ReuseLedger:
 
     # Writing.
 
-    def record(self, context: str, queries: int = 1) -> int:
-        """Count ``queries`` more and return the total of the context.
-
-        Raises:
-            InvalidInputError: No id, or ``queries`` < 1.
-            StorageError: It cannot be written; nothing was counted.
-        """
-        if not isinstance(queries, int) or not 1 <= queries <= _MOST:
-            raise InvalidInputError(f"count a whole number of queries in [1, {_MOST}]")
-        return self._count(context, queries, "", None).queries
-
     def count_query(
         self, context: str, *, game: str = "", life: float | None = None, add: bool = True
     ) -> Count:
@@ -277,9 +261,9 @@ class ReuseLedger:
             InvalidInputError: No id.
             StorageError: It cannot be written; nothing was counted.
         """
-        if add:
-            return self._count(context, 1, game, life)
         where = (self._namespace, stored_id(context))
+        if add:
+            return self._count(where, game, life)
         with self._database.read() as connection:
             row = connection.execute(_ASKED, (*where, game)).fetchone()
             preparations = self._prepared_in(connection, where)
@@ -292,18 +276,15 @@ class ReuseLedger:
             run = 0
         return Count(queries + 1, run + 1, preparations, *usual)
 
-    def _count(self, context: str, queries: int, game: str, life: float | None) -> Count:
+    def _count(self, where: tuple[str, str], game: str, life: float | None) -> Count:
         now = self._clock()
-        where = (self._namespace, stored_id(context))
         with self._database.write(scope=(self._namespace,)) as connection:
             preparations = self._prepared_in(connection, where, reset=True)
-            values = (*where, game, queries, queries, now, _gap(life, preparations))
+            values = (*where, game, now, _gap(life, preparations))
             total, run = connection.execute(_COUNT, values).fetchone()
-            more = _growth(total, queries)
-            more_run = _growth(run, queries)
-            known = (where[0], game, more[3], more_run[3])
-            row = connection.execute(_MEAN, (*known, *more, *more_run)).fetchone()
-            if total == queries:
+            growth = (*_growth(total), *_growth(run))
+            row = connection.execute(_MEAN, (self._namespace, game, *growth)).fetchone()
+            if total == 1:
                 self._forget_expired(connection, now - self._expire)
         return Count(total, run, preparations, *_means(row))
 
@@ -320,14 +301,6 @@ class ReuseLedger:
         if reset and latest > now + _AHEAD:
             connection.execute(_RESET, (now, *where, now + _AHEAD))
         return preparations
-
-    def mark_prepared(
-        self, context: str, key: PointKey, cost: float = 0.0, life: float = 0.0
-    ) -> None:
-        """Note that stage 1 of a point was paid for a context, so that it is sunk from now on."""
-        where = (self._namespace, stored_id(context), *stored_key(key))
-        paid = check_finite("cost", cost)
-        self._run(_PREPARE, (*where, paid, self._clock(), check_finite("life", life)))
 
     def begin_preparation(self, context: str, key: PointKey, seconds: float) -> Lease:
         """Lease the preparation of a point.
@@ -350,8 +323,9 @@ class ReuseLedger:
 
     def end_preparation(self, context: str, key: PointKey) -> None:
         """Give a lease back, so that the next may try."""
-        where = (self._namespace, stored_id(context), *stored_key(key))
-        self._run(_END_LEASE, (*where, self._holder))
+        values = (self._namespace, stored_id(context), *key, self._holder)
+        with self._database.write(scope=(self._namespace,)) as connection:
+            connection.execute(_END_LEASE, values)
 
     def book(
         self, context: str, prepared: Mapping[PointKey, Preparation], spent: Iterable[Booking]
@@ -445,10 +419,6 @@ class ReuseLedger:
         settings: dict[str, Any] = {"expire_seconds": self._expire, "clock": self._clock}
         return partial(ReuseLedger, self._path, namespace=self._labels, **settings), ()
 
-    def _run(self, statement: str, values: tuple[object, ...]) -> None:
-        with self._database.write(scope=(self._namespace,)) as connection:
-            connection.execute(statement, values)
-
 
 def _gap(life: float | None, preparations: Mapping[PointKey, Preparation]) -> float:
     """Return the seconds without a query after which a run has ended."""
@@ -457,11 +427,11 @@ def _gap(life: float | None, preparations: Mapping[PointKey, Preparation]) -> fl
     return max([life, *(preparation.life for preparation in preparations.values())])
 
 
-def _growth(total: int, added: int) -> tuple[float, float, float, float]:
-    """Return the factors and terms by which queries change a number and a sum of logarithms."""
-    if total == added:
-        return _DECAY, 1.0, _DECAY, math.log(total)
-    return 1.0, 0.0, 1.0, math.log(total / (total - added))
+def _growth(count: int) -> tuple[float, float, float, float]:
+    """Return the factors and terms by which one more query changes a number and its logarithms."""
+    if count == 1:
+        return _DECAY, 1.0, _DECAY, 0.0
+    return 1.0, 0.0, 1.0, math.log(count / (count - 1))
 
 
 def _means(row: tuple[float, float, float, float]) -> tuple[float, float]:
@@ -489,23 +459,6 @@ def stored_id(context: str) -> str:
     if "\0" not in context and (context.isascii() or is_utf8(context)):
         return context
     return hashlib.sha256(context.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def stored_key(key: PointKey) -> PointKey:
-    """Return the key of a point as every database can keep it."""
-    parts = check_each("the key of a point", key, str)
-    if len(parts) != 2:
-        raise InvalidInputError("the key of a point is its strategy and its configuration as JSON")
-    strategy, config = parts
-    return check_text("strategy", strategy), check_text("config", config)
-
-
-def check_finite(name: str, value: float) -> float:
-    """Return a finite number, or refuse it."""
-    number = check_number(name, value)
-    if not math.isfinite(number):
-        raise InvalidInputError(f"{name} must be finite, got {number!r}")
-    return number
 
 
 def check_namespace(namespace: object) -> tuple[str, ...]:

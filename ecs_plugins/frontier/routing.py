@@ -2,16 +2,16 @@
 
 N comes from the caller; else from the ledger: as many queries are expected as contexts usually get,
 and no fewer than have come. Without both it is 1. With a policy, rent or buy decides between
-strategies of equal quality: see `online`.
+strategies of equal quality: see `rental`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from ecs_plugins.common.checks import check_kind, shown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
@@ -21,7 +21,6 @@ from ecs_plugins.frontier.decision import (
     RouterConfig,
     RoutingDecision,
     UnreachableTargetError,
-    due_of,
     objectives,
 )
 from ecs_plugins.frontier.envelope import EfficiencyFrontier, cautious_frontier
@@ -49,22 +48,6 @@ from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
 _LEASE_SECONDS = 120.0  # how long a preparation may take before the next may try
-
-
-class _Known(NamedTuple):
-    """Facts of the ledger at a query.
-
-    Attributes:
-        seen: Queries of its game so far, this one included.
-        more: Queries that are expected to follow, in all and before a cache lapses.
-        due: Cost of stage 1 that is due, of prepared points.
-        free: Points that were prepared before the first query.
-    """
-
-    seen: int
-    more: tuple[float, float]
-    due: Mapping[PointKey, float]
-    free: frozenset[PointKey]
 
 
 @dataclass(eq=False, repr=False)
@@ -111,7 +94,6 @@ class Router:
         target_f1: float | None = None,
         budget: float | None = None,
         weight: float | None = None,
-        prepared: Iterable[PointKey] = (),
         stored: Mapping[PointKey, bool] | None = None,
         count: bool = True,
     ) -> RoutingDecision:
@@ -124,7 +106,6 @@ class Router:
             target_f1: Instead of the configured objective; likewise the next two.
             budget: See `RouterConfig`.
             weight: See `RouterConfig`.
-            prepared: Points prepared for the context beyond those that the ledger knows.
             stored: Points whose preparations were looked up, and whether they are there.
             count: Whether to count this query in the ledger; False for a dry run.
 
@@ -138,31 +119,29 @@ class Router:
         """
         asked = self._asked(target_f1, budget, weight)
         found = stored or {}
-        ready = frozenset(due_of(prepared)) | {key for key, is_there in found.items() if is_there}
         if context_id is not None and not isinstance(context_id, str):
             raise InvalidInputError(f"context_id must be a text, got {shown(context_id, 60)}")
-        queries = 1.0
+        queries = None if reuse is None else check_reuse(reuse)
         note = ""
-        if reuse is None:
-            note = self._why_alone()
-        else:
-            queries = check_reuse(reuse)
+        if queries is None:
+            why = (
+                "no context_id by which the ledger could count"
+                if self.ledger is not None
+                else "no ledger"
+            )
+            note = f"N = 1: no reuse was given, and there is {why}"
         ledger = self._ledger_of(namespace)
         if ledger is not None and context_id:
             try:
-                known = self._known(ledger, context_id, asked, due_of(prepared), found, count=count)
-                given = None if reuse is None else queries
-                decision = self._by_ledger(asked, known, given)
-                if count:
-                    return self._unless_leased(ledger, decision, context_id, asked, known, given)
-                return decision
+                return self._by_ledger(ledger, context_id, asked, queries, found, count=count)
             except StorageError as failure:
                 note = (
-                    f"N = {queries:g}, as the ledger failed and the query was not counted: "
+                    f"N = {queries or 1:g}, as the ledger failed and the query was not counted: "
                     f"{failure}"
                 )
                 _log.warning("%s", note)
-        decision = self._judged.decide(reuse=queries, prepared=ready, **asked)
+        ready = [key for key, is_there in found.items() if is_there]
+        decision = self._judged.decide(reuse=queries or 1, prepared=ready, **asked)
         return replace(decision, note=note)
 
     def _ledger_of(self, namespace: tuple[str, ...]) -> ReuseLedger | None:
@@ -189,22 +168,17 @@ class Router:
         """Return the objective of queries that bring none."""
         return self.config.objective
 
-    def _why_alone(self) -> str:
-        if self.ledger is None:
-            return "N = 1: no reuse was given and there is no ledger"
-        return "N = 1: no reuse was given, and no context_id by which the ledger could count"
-
-    def _known(
+    def _by_ledger(
         self,
         ledger: ReuseLedger,
         context_id: str,
         asked: Mapping[str, Any],
-        given: Mapping[PointKey, float],
+        reuse: float | None,
         stored: Mapping[PointKey, bool],
         *,
         count: bool,
-    ) -> _Known:
-        """Ask the ledger, and count the query unless it will be refused."""
+    ) -> RoutingDecision:
+        """Decide by the counts of the ledger, and count the query unless it is refused."""
         game = ""
         target = asked.get("target_f1")
         if target is not None:
@@ -212,82 +186,60 @@ class Router:
             if target != self.config.target_f1:
                 game = game_of(self.frontier.routable, self.config.target_f1, target)
         life = self.frontier.cache_seconds
-        known = None
         if count and "budget" in asked:
             # The cost of a query depends on the count, so it is decided before it is counted.
             ahead = ledger.count_query(context_id, game=game, life=life, add=False)
-            known = self._known_of(ahead, given, stored)
-            self._by_ledger(asked, known, None)
-        counted = ledger.count_query(context_id, game=game, life=life, add=count)
-        return self._known_of(counted, given, stored)
-
-    def _known_of(
-        self,
-        count: Count,
-        given: Mapping[PointKey, float],
-        stored: Mapping[PointKey, bool],
-    ) -> _Known:
-        due = {**due_costs(self.frontier, count.preparations, stored), **given}
-        free = set(given)
-        for key, preparation in count.preparations.items():
-            if not preparation.cost and key in due:
-                free.add(key)
-        more = _expected(count.queries, count.usual)
-        more_run = min(more, _expected(count.run, count.usual_run))
-        return _Known(count.queries, (more, more_run), due, frozenset(free))
-
-    def _by_ledger(
-        self, asked: Mapping[str, Any], known: _Known, given: float | None
-    ) -> RoutingDecision:
-        """Decide for a given N, or for the queries that are expected."""
-        frontier = self._judged
-        if given is not None:
-            return frontier.decide(reuse=given, prepared=known.due, **asked)
-        target = asked.get("target_f1")
-        # Where an entry of a cache lapses, no bound holds.
-        if self.config.policy is not None and target is not None and not frontier.lapsing:
-            return decide_online(
-                frontier,
-                target,
-                known.seen,
-                prepared=known.due,
-                free=known.free,
-                max_seconds=self.config.max_seconds,
-            )
-        more, more_run = known.more
-        note = f"N = {1 + more:.1f}: query {known.seen} of this context, {more:.1f} more expected"
-        if self.frontier.cache_seconds is not None:
-            note += f", {more_run:.1f} of them before a prompt cache lapses"
-        decision = frontier.decide(reuse=1 + more, run=1 + more_run, prepared=known.due, **asked)
-        return replace(decision, note=note)
-
-    def _unless_leased(
-        self,
-        ledger: ReuseLedger,
-        decision: RoutingDecision,
-        context_id: str,
-        asked: Mapping[str, Any],
-        known: _Known,
-        given: float | None,
-    ) -> RoutingDecision:
-        """Return the decision, or another one while another query prepares this context."""
+            due = due_costs(self.frontier, ahead.preparations, stored)
+            self._by_count(asked, ahead, due, None)
+        known = ledger.count_query(context_id, game=game, life=life, add=count)
+        due = due_costs(self.frontier, known.preparations, stored)
+        decision = self._by_count(asked, known, due, reuse)
         point = decision.point
-        if decision.stage1 <= self.frontier.lapsing.get(point.key, 0.0):
+        entry = self.frontier.lapsing.get(point.key, 0.0)
+        if not count or decision.stage1 <= entry:
             return decision
         lease = ledger.begin_preparation(context_id, point.key, _LEASE_SECONDS)
         if lease == Lease.NEW:
             return decision
         if lease == Lease.OWN:
             # Another query of this process pays for it, and this one will find it.
-            entry = self.frontier.lapsing.get(point.key, 0.0)
-            sunk = {**known.due, point.key: min(entry, decision.stage1)}
-            return self._by_ledger(asked, known._replace(due=sunk), given)
+            return self._by_count(asked, known, {**due, point.key: entry}, reuse)
         elsewhere = f"{point.label} is being prepared elsewhere"
         try:
-            without = self._judged.decide(reuse=1, prepared=known.due, without={point.key}, **asked)
+            without = self._judged.decide(reuse=1, prepared=due, without={point.key}, **asked)
         except UnreachableTargetError:
             return replace(decision, note=f"{decision.note}; {elsewhere}, too")
         return replace(without, note=f"{elsewhere}; until then the cheapest without it")
+
+    def _by_count(
+        self,
+        asked: Mapping[str, Any],
+        known: Count,
+        due: Mapping[PointKey, float],
+        reuse: float | None,
+    ) -> RoutingDecision:
+        """Decide for a given N, or for the queries that are expected."""
+        frontier = self._judged
+        if reuse is not None:
+            return frontier.decide(reuse=reuse, prepared=due, **asked)
+        target = asked.get("target_f1")
+        # Where an entry of a cache lapses, no bound holds.
+        if self.config.policy is not None and target is not None and not frontier.lapsing:
+            paid = known.preparations
+            free = [key for key in due if key in paid and not paid[key].cost]
+            limit = self.config.max_seconds
+            return decide_online(
+                frontier, target, known.queries, prepared=due, free=free, max_seconds=limit
+            )
+        more = _expected(known.queries, known.usual)
+        more_run = min(more, _expected(known.run, known.usual_run))
+        note = (
+            f"N = {1 + more:.1f}: query {known.queries} of this context, {more:.1f} more expected"
+        )
+        if frontier.lapsing:
+            note += f", {more_run:.1f} of them before a prompt cache lapses"
+        decision = frontier.decide(reuse=1 + more, run=1 + more_run, prepared=due, **asked)
+        return replace(decision, note=note)
 
     def settle(
         self,

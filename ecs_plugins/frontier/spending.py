@@ -75,7 +75,7 @@ def total(rows: Iterable[Saving]) -> Iterator[Saving]:
     for unit in dict.fromkeys(row.unit for row in rows):
         own = [row for row in rows if row.unit == unit]
         sums: Iterable[Any] = map(sum, zip(*(row[3:8] for row in own), strict=True))
-        yield Saving("all", "", "", *sums, unit)
+        yield Saving._make(["all", "", "", *sums, unit])
 
 
 def write_spending(ledger: ReuseLedger, path: str | os.PathLike[str]) -> Path:

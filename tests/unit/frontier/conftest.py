@@ -6,7 +6,7 @@ import pytest
 from ecs_plugins.frontier.cost import Dropped, Provenance, StrategyPoint
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.measurements import Arm, Measurements
-from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.reuse import Preparation, ReuseLedger
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.tokens import Role, Stage
 
@@ -35,6 +35,18 @@ def hand_points():
 @pytest.fixture
 def frontier():
     return EfficiencyFrontier(hand_points())
+
+
+def count(ledger, context, queries=1):
+    """Count queries of a context, and return their total."""
+    for _ in range(queries):
+        total = ledger.count_query(context).queries
+    return total
+
+
+def note_prepared(ledger, context, key, cost, life=0.0):
+    """Note a stage 1 that was paid."""
+    ledger.book(context, {key: Preparation(cost, 0.0, life)}, [])
 
 
 @pytest.fixture

@@ -89,19 +89,13 @@ def test_prompt_cache_is_exact_for_every_reuse():
         assert strategy.effective(reuse) == pytest.approx(paid / reuse)
 
 
-def test_writing_to_the_cache_misses_and_short_prompts_are_billed_as_they_are():
-    price = ModelPrice(
-        input=2.0, output=8.0, cached_input=0.2, cache_write=2.5, cache_write_1h=4.0, hit_rate=0.75
-    )
+def test_writing_to_the_cache_and_short_prompts_are_billed_as_they_are():
+    price = ModelPrice(input=2.0, output=8.0, cached_input=0.2, cache_write=2.5, cache_write_1h=4.0)
     prices = PriceVector(unit="USD", answer=price, scorer=0.0)
     one, two = prices.stages(USAGE)
-    # 250 tokens are shared; of N queries the first writes them, and a quarter of all write again.
-    hits = 0.75 * 250
-    missed = 62.5
-    prepared = 2.0 * 1000 + 8.0 * 200
-    fresh = 2.0 * 50 + 8.0 * 10
-    assert one == pytest.approx(prepared + hits * 2.3)
-    assert two == pytest.approx(fresh + hits * 0.2 + missed * 2.5)
+    # 250 tokens are shared; of N queries the first writes them.
+    assert one == pytest.approx(2.0 * 1000 + 8.0 * 200 + 250 * 2.3)
+    assert two == pytest.approx(2.0 * 50 + 8.0 * 10 + 250 * 0.2)
     assert price.cache_extra(100, 10, 1) == pytest.approx(-180 + 5 + 2)
     uncached = price.replace(cache_least=1024)
     _, short = prices.replace(answer=uncached).stages(USAGE)

@@ -7,8 +7,10 @@ from multiprocessing import get_context
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.reuse import Booking, Lease, ReuseLedger
+from ecs_plugins.frontier.reuse import Booking, Lease, Preparation, ReuseLedger
 from tests.unit.values import changeable
+
+from .conftest import count, note_prepared
 
 BOTH_ENGINES = True
 KEY = ("memory_compression", '{"ratio":0.25}')
@@ -33,21 +35,21 @@ def test_tenants_are_apart_and_what_is_forgotten_or_expired_is_gone(tmp_path, lo
             clock=lambda: now[0],
         )
 
-    for count, tenant in enumerate(tenants, start=1):
+    for number, tenant in enumerate(tenants, start=1):
         with opened(tenant) as ledger:
-            ledger.record("x'; --", count)
-            ledger.mark_prepared("x'; --", KEY, count)
-    for count, tenant in enumerate(tenants, start=1):
+            count(ledger, "x'; --", number)
+            note_prepared(ledger, "x'; --", KEY, number)
+    for number, tenant in enumerate(tenants, start=1):
         with opened(tenant) as ledger:
-            assert ledger.count("x'; --") == count
-            assert ledger.prepared("x'; --") == {KEY: count}
+            assert ledger.count("x'; --") == number
+            assert ledger.prepared("x'; --") == {KEY: number}
     with opened(tenants[0]) as ledger:
         assert ledger.forget("x'; --")
         assert not ledger.forget("x'; --")
         assert ledger.prepared("x'; --") == {}
     now[0] = 3 * 86_400.0
     with opened(tenants[1]) as ledger:
-        assert ledger.record("y") == 1
+        assert count(ledger, "y") == 1
         assert ledger.count("x'; --") == 0
         assert ledger.prepared("x'; --") == {}
     with opened(tenants[2]) as ledger:
@@ -57,8 +59,7 @@ def test_tenants_are_apart_and_what_is_forgotten_or_expired_is_gone(tmp_path, lo
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
-        (lambda ledger, path: ledger.record(""), InvalidInputError),
-        (lambda ledger, path: ledger.record("a", 0), InvalidInputError),
+        (lambda ledger, path: ledger.count_query(""), InvalidInputError),
         (lambda ledger, path: pickle.dumps(ReuseLedger(":memory:")), TypeError),
         (lambda ledger, path: ReuseLedger(path, expire_seconds=0), ConfigurationError),
         (lambda ledger, path: ReuseLedger(path, namespace="team"), ConfigurationError),
@@ -70,17 +71,16 @@ def test_what_is_impossible_is_refused(ledger, tmp_path, wrong, error):
     assert ledger.count("a") == 0
 
 
-def count(ledger):
+def book(ledger):
     for _ in range(25):
-        ledger.record("a")
-        ledger.mark_prepared("a", KEY, 2.0)
-        ledger.book("a", {}, [Booking(KEY, "tokens", 3.0, 4.0)])
+        count(ledger, "a")
+        ledger.book("a", {KEY: Preparation(2.0, 0.0)}, [Booking(KEY, "tokens", 3.0, 4.0)])
 
 
 @pytest.mark.slow
 def test_processes_count_together_and_none_is_lost(ledger):
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        list(pool.map(count, [ledger] * 4))
+        list(pool.map(book, [ledger] * 4))
     assert ledger.count("a") == 100
     assert ledger.prepared("a") == {KEY: 2.0}
     (spend,) = ledger.spent_by_tenants()
@@ -92,7 +92,7 @@ def test_a_relative_path_means_one_file_wherever_the_process_goes(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     with ReuseLedger("r.db") as ledger:
         monkeypatch.chdir("elsewhere")
-        ledger.record("a")
+        count(ledger, "a")
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
@@ -109,7 +109,7 @@ def test_expired_contexts_are_forgotten_when_new_ones_come(clocked):
     ledger, now = clocked
     for name in ("old", "older", "asked"):
         ledger.count_query(name)
-        ledger.mark_prepared(name, KEY, 1.0)
+        note_prepared(ledger, name, KEY, 1.0)
     now[0] = 10.0
     ledger.count_query("asked", game="F1 0.9")
     now[0] = 10.5
@@ -133,11 +133,11 @@ def test_the_usual_number_of_queries_is_a_decayed_geometric_mean(ledger):
     counts = [3, 1, 7, 20]
     logs = 0.0
     weight = 1.0
-    for context, count in enumerate(counts):
-        for _ in range(count):
+    for context, number in enumerate(counts):
+        for _ in range(number):
             counted = ledger.count_query(f"c{context}")
         weight = weight * 0.95 + 1
-        logs = logs * 0.95 + math.log(count)
+        logs = logs * 0.95 + math.log(number)
     assert counted.usual == pytest.approx(math.exp(logs / weight))
     assert counted.usual_run == pytest.approx(counted.usual)
     ahead = ledger.count_query("new", add=False)
@@ -151,7 +151,7 @@ def test_a_stored_time_that_lies_ahead_counts_as_now_and_is_overwritten(clocked,
     ledger, now = clocked
     now[0] = ahead
     ledger.count_query("a", life=300)
-    ledger.mark_prepared("a", KEY, 5.0)
+    note_prepared(ledger, "a", KEY, 5.0)
     now[0] = 0.5  # the clock is right again
     counted = ledger.count_query("a", life=300)
     assert counted.run == 2
@@ -175,7 +175,7 @@ def test_a_difference_of_clocks_within_a_minute_is_kept(clocked):
 def test_an_entry_that_was_written_for_an_hour_keeps_the_run_for_an_hour(clocked):
     ledger, now = clocked
     ledger.count_query("a", life=300)
-    ledger.mark_prepared("a", KEY, 5.0, 3600.0)
+    note_prepared(ledger, "a", KEY, 5.0, 3600.0)
     now[0] = 3000.0
     assert ledger.count_query("a", life=300).run == 2
     now[0] = 7000.0

@@ -17,7 +17,7 @@ from ecs_plugins.frontier.routing import Router
 from ecs_plugins.frontier.usage import reported_usage
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
-from .conftest import point
+from .conftest import count, note_prepared, point
 
 PROMPT = (Stage.QUERY, Role.ANSWER_INPUT)
 
@@ -86,7 +86,7 @@ def test_the_memory_of_a_scoring_model_is_sunk_only_where_it_is_found(ledger):
     tokens = {(Stage.PREPARE, Role.SCORER): 900.0, PROMPT: 300.0}
     ecs = StrategyPoint("ecs", {}, 0.8, 900, 300, usage=Usage(tokens))
     frontier = EfficiencyFrontier([ecs, point("full", 0.8, 0, 1000)])
-    ledger.mark_prepared("a", ecs.key, 900)  # as the process before noted it
+    note_prepared(ledger, "a", ecs.key, 900)  # as the process before noted it
     router = Router(frontier, RouterConfig(target_f1=0.7), ledger=ledger)
     following = router.route(context_id="a", reuse=1)
     assert following.strategy == "full"
@@ -98,7 +98,7 @@ def test_the_memory_of_a_scoring_model_is_sunk_only_where_it_is_found(ledger):
 def test_a_preparation_that_is_gone_is_due_whatever_the_ledger_says(frontier, ledger):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     key = frontier.get("memory", ratio=0.3).key
-    ledger.mark_prepared("a", key, 1500)
+    note_prepared(ledger, "a", key, 1500)
     assert router.route(context_id="a", reuse=1).sunk
     gone = router.route(context_id="a", reuse=1, stored={key: False})
     assert gone.strategy == "tfidf"
@@ -123,17 +123,17 @@ def test_the_first_context_is_expected_to_get_as_many_queries_as_have_come(front
 def test_a_new_context_is_expected_to_get_as_many_queries_as_the_others(frontier, ledger):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     for context in range(40):
-        ledger.record(f"c{context}", 40)
+        count(ledger, f"c{context}", 40)
     assert router.route(context_id="new").strategy == "memory"
     for context in range(40):
-        ledger.record(f"once {context}")
+        count(ledger, f"once {context}")
     assert router.route(context_id="newer").strategy == "tfidf"
 
 
 def test_a_few_contexts_that_are_asked_often_do_not_speak_for_the_others(frontier, ledger):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     for context in range(100):
-        ledger.record(f"c{context}", 1 if context % 10 else 90)
+        count(ledger, f"c{context}", 1 if context % 10 else 90)
     assert router.route(context_id="new").strategy == "tfidf"
 
 

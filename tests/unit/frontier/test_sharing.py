@@ -105,8 +105,6 @@ def test_any_text_is_an_id(frontier, ledger, context):
         {"target_f1": [0.5]},
         {"budget": {}},
         {"weight": "w"},
-        {"prepared": 3},
-        {"prepared": [[]]},
     ],
 )
 def test_values_of_the_wrong_type_are_refused_by_name(frontier, ledger, asked):
@@ -130,7 +128,6 @@ def test_values_of_the_wrong_type_are_refused_by_name(frontier, ledger, asked):
         {"stage1": [1]},
         {"stage2": True},
         {"n": "many"},
-        {"f1_se": "x"},
         {"usage": 3},
     ],
 )

@@ -319,7 +319,7 @@ def journal(folder):
 
 def ledger(folder):
     with ReuseLedger(folder / "reuse.db") as made:
-        made.record("What a user said.")
+        made.count_query("What a user said.")
 
 
 def notes_in(folder):

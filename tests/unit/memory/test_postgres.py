@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier import ReuseLedger
+from ecs_plugins.frontier.reuse import Preparation, ReuseLedger
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import sleeps
@@ -214,7 +214,8 @@ def told_everything(where, name):
     """A tenant's memory with something in every table."""
     with ReuseLedger(where, namespace=(name,)) as ledger:
         point = ("full", "{}")
-        ledger.mark_prepared("a", point, ledger.record("a"))
+        ledger.count_query("a")
+        ledger.book("a", {point: Preparation(1.0, 0.0)}, [])
         ledger.count_query("a", life=-1.0)  # which ends the run before
         ledger.begin_preparation("b", point, 600.0)
     memory = EntropicMemory.open(where, embedder=FakeEmbedder(32))
