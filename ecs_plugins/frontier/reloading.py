@@ -9,7 +9,6 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from ecs_plugins.errors import ConfigurationError, EcsPluginsError, StorageError
 from ecs_plugins.frontier.cost import StrategyPoint
@@ -74,14 +73,6 @@ def _check(
         Router(frontier, config).check_reachable()
 
 
-class _Stamp(NamedTuple):
-    """Return the signature of a file's version."""
-
-    modified: int
-    size: int
-    inode: int
-
-
 class _Artefact:
     """Frontier in a file. The first reading pins its measurement and models.
 
@@ -93,7 +84,7 @@ class _Artefact:
         self._names = names
         self._config = config
         self._taken: EfficiencyFrontier | None = None
-        self._stamp: _Stamp | None = None
+        self._stamp: object = None
         self._lock = threading.Lock()
 
     def current(self) -> EfficiencyFrontier:
@@ -101,32 +92,28 @@ class _Artefact:
         stamp = self._stamp  # where the file is gone, what was taken goes on
         with contextlib.suppress(OSError):
             status = Path(self._path).stat()
-            stamp = _Stamp(status.st_mtime_ns, status.st_size, status.st_ino)
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         with self._lock:
             if self._taken is None:
-                first = EfficiencyFrontier.load(self._path)
-                _check(first, self._names, self._config)
-                self._taken = first
+                self._taken = self._read()
             elif self._stamp != stamp:
-                self._taken = self._newer(self._taken)
+                try:
+                    self._taken = self._read(like=self._taken)
+                except EcsPluginsError as error:
+                    _log.warning(
+                        "the frontier %s is not taken: %s; restart to use it", self._path, error
+                    )
             self._stamp = stamp
             return self._taken
 
-    def _newer(self, old: EfficiencyFrontier) -> EfficiencyFrontier:
-        try:
-            new = EfficiencyFrontier.load(self._path)
-            self._check_newer(new, old)
-        except EcsPluginsError as error:
-            _log.warning("the frontier %s is not taken: %s; restart to use it", self._path, error)
-            return old
-        return new
-
-    def _check_newer(self, new: EfficiencyFrontier, old: EfficiencyFrontier) -> None:
-        before = (old.provenance.fingerprint, old.unit)
+    def _read(self, like: EfficiencyFrontier | None = None) -> EfficiencyFrontier:
+        new = EfficiencyFrontier.load(self._path)
         after = (new.provenance.fingerprint, new.unit)
+        before = after if like is None else (like.provenance.fingerprint, like.unit)
         if before != after:
             raise ConfigurationError(f"it was measured with {after}, not {before}")
         _check(new, self._names, self._config)
+        return new
 
 
 _artefact = lru_cache(maxsize=32)(_Artefact)

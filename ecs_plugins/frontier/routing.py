@@ -37,9 +37,7 @@ from ecs_plugins.frontier.settlement import (
     Spent,
     bookings_of,
     due_costs,
-    has_failed,
     newly_prepared,
-    prepared_by,
     settled,
     spent_of,
 )
@@ -283,21 +281,22 @@ class Router:
         ledger = self._ledger_of(namespace)
         if ledger is None:
             return settlement
+        own = decision.point.key
         if prepared is None:
-            prepared = prepared_by(decision, spent.tokens)
+            prepared = {own: spent.tokens} if spent.tokens.total(Stage.PREPARE) else {}
         reads = fallback is None and spent.tokens.total(Stage.QUERY, Role.ANSWER_INPUT) > 0
         noted = newly_prepared(decision, prepared, self.frontier, cached=spent.cached, reads=reads)
         if spent.is_whole:
-            paid = settlement.actual_stage1 or 0.0
-            noted[decision.point.key] = Preparation(paid, 0.0)
+            noted[own] = Preparation(settlement.actual_stage1 or 0.0, 0.0)
         lost = 0.0
         if failed is not None:
             lost = sum(self.frontier.prices.stages(Usage(dict(failed))))
         booked = bookings_of(decision, settlement, fallback=fallback, failed=lost)
         try:
             ledger.book(context_id or "", noted if context_id else {}, booked)
-            if context_id and has_failed(decision, noted, self.frontier):
-                ledger.end_preparation(context_id, decision.point.key)
+            was_due = decision.stage1 > self.frontier.lapsing.get(own, 0.0)
+            if context_id and was_due and own not in noted:  # the strategy has not prepared
+                ledger.end_preparation(context_id, own)
         except StorageError as failure:
             _log.warning("a routed query could not be noted: %s", failure)
             return replace(settlement, ledger_error=str(failure))

@@ -16,7 +16,7 @@ from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.measured import MeasuredPoints
 from ecs_plugins.frontier.reuse import Booking, Preparation
 from ecs_plugins.frontier.usage import NO_CACHE, CacheTokens, ModelCall, booked
-from ecs_plugins.tokens import Role, Stage, TokenLedger
+from ecs_plugins.tokens import Account, Role, Stage, TokenLedger
 
 FALLBACK: PointKey = ("fallback", "{}")
 """The strategy of a fallback that is none of the measured ones."""
@@ -50,13 +50,13 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The tokens and seconds of one query.
+    """The tokens and seconds of one query; made by `spent_of`.
 
     Attributes:
         tokens: Of all models, in both stages.
-        calls: The calls among them, each priced by the length of its own prompt. Other tokens
-            count as one call.
-        cache: Tokens of a prompt cache in that one call.
+        calls: All calls of the answering model, each priced by the length of its own prompt, and
+            calls that prepared.
+        rest: Tokens outside of the calls, such as those of the scoring model.
         seconds: Of stage 2.
         is_whole: True if the tokens do not say which of them prepared: then the cost beyond the
             forecast of stage 2 is taken for stage 1, as far as that was forecast.
@@ -65,8 +65,8 @@ class Spent:
     """
 
     tokens: TokenLedger
-    calls: tuple[ModelCall, ...] = ()
-    cache: CacheTokens = NO_CACHE
+    calls: tuple[ModelCall, ...]
+    rest: Mapping[Account, int]
     seconds: float = 0.0
     is_whole: bool = False
     unknown: int = 0
@@ -75,19 +75,11 @@ class Spent:
     @property
     def cached(self) -> CacheTokens:
         """Return tokens of a prompt cache in all calls of stage 2."""
-        total = self.cache
+        total = NO_CACHE
         for call in self.calls:
             if call.stage == Stage.QUERY:
                 total = total.plus(call.cache)
         return total
-
-    @property
-    def rest(self) -> TokenLedger:
-        """Return the tokens outside of the calls."""
-        counts = dict(self.tokens)
-        for account, tokens in booked(self.calls):
-            counts[account] = max(0, counts.get(account, 0) - tokens)
-        return TokenLedger(counts)
 
 
 def spent_of(
@@ -102,6 +94,15 @@ def spent_of(
 ) -> Spent:
     """Return the checked spending of a query.
 
+    Args:
+        tokens: Of all models, in both stages.
+        calls: Known calls among them. Other tokens of the answering model count as one call.
+        cache: Tokens of a prompt cache in that one call.
+        seconds: See `Spent`; likewise the others.
+        is_whole: See `Spent`.
+        unknown: See `Spent`.
+        whole_context: See `Spent`.
+
     Raises:
         InvalidInputError: More cached prompt tokens than prompt tokens, a negative number, or
             something of the wrong kind.
@@ -111,7 +112,14 @@ def spent_of(
     lasted = check_number("seconds", seconds)
     if not 0 <= lasted < math.inf:
         raise InvalidInputError(f"seconds must be >= 0, got {lasted!r}")
-    return Spent(tokens, tuple(calls), cached, lasted, is_whole, unknown, whole_context)
+    known = tuple(calls)
+    rest = dict(tokens)
+    for account, counted in booked(known):
+        rest[account] = max(0, rest.get(account, 0) - counted)
+    prompt = rest.pop((Stage.QUERY, Role.ANSWER_INPUT), 0)
+    written = rest.pop((Stage.QUERY, Role.ANSWER_OUTPUT), 0)
+    other = ModelCall(Stage.QUERY, prompt, written, cached)
+    return Spent(tokens, (*known, other), rest, lasted, is_whole, unknown, whole_context)
 
 
 def _checked_cache(cache: tuple[int, int, int], read: int) -> CacheTokens:
@@ -153,11 +161,7 @@ def settled(decision: RoutingDecision, spent: Spent, measured: MeasuredPoints) -
 def _stages(spent: Spent, measured: MeasuredPoints) -> tuple[float, float]:
     """Return the cost of both stages, each call at its own tier."""
     prices = measured.prices
-    rest = spent.rest
-    # Reported cache tokens are exact; the shared tokens of a forecast are not asked for.
-    one, two = prices.stages(Usage(dict(rest), query_seconds=spent.seconds))
-    read = rest.total(Stage.QUERY, Role.ANSWER_INPUT)
-    two += prices.answer.without_tiers(read).cache_extra(*spent.cache)
+    one, two = prices.stages(Usage(spent.rest, query_seconds=spent.seconds))
     for call in spent.calls:
         cost = prices.call_cost(call)
         if call.stage == Stage.PREPARE:
@@ -169,14 +173,11 @@ def _stages(spent: Spent, measured: MeasuredPoints) -> tuple[float, float]:
 
 def _write_extra(spent: Spent, measured: MeasuredPoints) -> float:
     """Return the cost of writing to a prompt cache beyond reading from it."""
-    price = measured.prices.answer
-    read = spent.rest.total(Stage.QUERY, Role.ANSWER_INPUT)
-    parts = [(read, spent.cache)]
-    parts += [(call.read, call.cache) for call in spent.calls if call.stage == Stage.QUERY]
     extra = 0.0
-    for prompt, cache in parts:
-        own = price.without_tiers(prompt)
-        extra += own.cache_extra(*cache) - own.cache_extra(cache.total, 0, 0)
+    for call in spent.calls:
+        if call.stage == Stage.QUERY:
+            price = measured.prices.answer.without_tiers(call.read)
+            extra += price.cache_extra(*call.cache) - price.cache_extra(call.cache.total, 0, 0)
     return extra
 
 
@@ -203,28 +204,19 @@ def _baseline(
         return paid
     if spent.whole_context is None:
         return None
-    shared = 0.0
-    usual = 0.0
-    if full.usage is not None:
-        usual = full.usage.tokens.get((Stage.QUERY, Role.ANSWER_INPUT), 0.0)
-        shared = full.usage.shared_input
+    usual = full.usage or Usage()
+    read = usual.tokens.get((Stage.QUERY, Role.ANSWER_INPUT), 0.0)
+    shared = usual.shared_input * spent.whole_context / read if read else 0.0
+    written = spent.tokens.total(Stage.QUERY, Role.ANSWER_OUTPUT)
     tokens = {
         (Stage.QUERY, Role.ANSWER_INPUT): spent.whole_context,
-        (Stage.QUERY, Role.ANSWER_OUTPUT): float(
-            spent.tokens.total(Stage.QUERY, Role.ANSWER_OUTPUT)
-        ),
+        (Stage.QUERY, Role.ANSWER_OUTPUT): float(written),
     }
-    share = shared / usual if usual else 0.0
-    usage = Usage(tokens, share * spent.whole_context, query_seconds=full_seconds(full))
+    usage = Usage(tokens, shared, query_seconds=usual.query_seconds)
     entry, cost = measured.prices.stages(usage)
     if decision.due.get(full.key) != 0:
         cost += entry
     return float(cost)
-
-
-def full_seconds(point: StrategyPoint) -> float:
-    """Return the mean seconds of a query of a point."""
-    return 0.0 if point.usage is None else point.usage.query_seconds
 
 
 # Bookings.
@@ -296,19 +288,6 @@ def _is_read(point: StrategyPoint) -> bool:
         if stage == Stage.PREPARE and tokens:
             paid.add(role)
     return paid == {Role.SCORER}
-
-
-def has_failed(
-    decision: RoutingDecision, noted: Mapping[PointKey, Preparation], measured: MeasuredPoints
-) -> bool:
-    """Return True if the chosen strategy skipped its preparation."""
-    written = measured.lapsing.get(decision.point.key, 0.0)
-    return decision.stage1 > written and decision.point.key not in noted
-
-
-def prepared_by(decision: RoutingDecision, actual: TokenLedger) -> dict[PointKey, TokenLedger]:
-    """Return the choice with its tokens, if some of them prepared."""
-    return {decision.point.key: actual} if actual.total(Stage.PREPARE) > 0 else {}
 
 
 def newly_prepared(
