@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +39,7 @@ ROUTE_HELP = """Choose a strategy from a measured frontier, with the numbers beh
 
 \b
   ecs-plugins route --frontier frontier.json --reuse 40 --target-f1 0.78
-  ecs-plugins route --frontier frontier.json --reuse 1 --max-tokens 600 --json
+  ecs-plugins route --frontier frontier.json --reuse 1 --budget 600 --json
 
 --reuse is N, how many queries will share the context. Ask by exactly one of
 target F1, cost per query, and weight.
@@ -84,23 +85,16 @@ def calibrate(
     model: Annotated[
         str | None,
         typer.Option(
-            help="The model that answers and compresses: a directory or hub name. Without it, "
-            "the bundled one."
+            help="The local model, a directory or hub name: it scores for ECS and, without "
+            "--answer-model, answers and compresses. By default the bundled one."
         ),
     ] = None,
     answer_model: Annotated[
         str | None,
         typer.Option(
-            help="In place of --model, module:attribute of a LangChain chat model, a LlamaIndex "
-            "LLM or a function that makes one. Tokens it does not report are counted by the "
-            "scorer's tokenizer."
-        ),
-    ] = None,
-    scorer: Annotated[
-        str | None,
-        typer.Option(
-            help="The small model that scores for ECS. Without it, the answering one, or the "
-            "bundled one beside --answer-model."
+            help="The model that answers and compresses: module:attribute of a LangChain chat "
+            "model, a LlamaIndex LLM or a function that makes one. Tokens it does not report are "
+            "counted by the tokenizer of the local model."
         ),
     ] = None,
     device: DeviceOption = "auto",
@@ -124,20 +118,16 @@ def calibrate(
     from ecs_plugins.lm.devices import dtype_name, resolve_device, resolve_dtype
     from ecs_plugins.ranking.embedder import default_embedder
 
-    if model is not None and answer_model is not None:
-        raise ConfigurationError("give --model or --answer-model, not both")
     # Everything that can be refused is refused before a model is loaded.
     journal = files.beside(out, f"{out.stem}.journal.db")
     names = {name for name, _ in configurations(only or ())}
     (of_run,) = settings_of(ctx.args, CalibrationConfig)
     config = CalibrationConfig(**{"progress": True} | of_run)
     questions = read_questions(data, limit=limit)
-    scoring = load_model(scorer or model, device=device, dtype=dtype)
+    scoring = load_model(model, device=device, dtype=dtype)
     answerer: AnswerModel = LocalAnswerModel(scoring)
     if answer_model is not None:
         answerer = imported_answer_model(answer_model, scoring.count_tokens)
-    elif scorer is not None:
-        answerer = LocalAnswerModel(load_model(model, device=device, dtype=dtype))
     models = {}
     embedder = None
     if not names.isdisjoint(("dense", "ecs")):
@@ -172,15 +162,11 @@ def route(
     target_f1: Annotated[
         float | None, typer.Option("--target-f1", help="The cheapest that reaches it.")
     ] = None,
-    max_tokens: Annotated[
-        float | None,
-        typer.Option("--max-tokens", "--budget", help="The best F1 within this cost per query."),
+    budget: Annotated[
+        float | None, typer.Option(help="The best F1 within this cost per query.")
     ] = None,
-    performance_weight: Annotated[
-        float | None,
-        typer.Option(
-            "--performance-weight", "--weight", help="The best score at this w, in [0, 1]."
-        ),
+    weight: Annotated[
+        float | None, typer.Option(help="The best score at this w, in [0, 1].")
     ] = None,
     max_seconds: Annotated[
         float | None, typer.Option(help="Only what answers within it at p95.")
@@ -193,8 +179,8 @@ def route(
     decision = measured.decide(
         reuse=reuse,
         target_f1=target_f1,
-        budget=max_tokens,
-        weight=performance_weight,
+        budget=budget,
+        weight=weight,
         max_seconds=max_seconds,
     )
     if as_json:
@@ -241,10 +227,8 @@ def _report_spending(ledger: str, out: Path | None) -> None:
     with ReuseLedger(ledger) as opened:
         rows = savings(opened)
         table = [COLUMNS, *(row.cells() for row in [*rows, *total(rows)])]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        for cells in table:
-            padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-            typer.echo(printable("  ".join(padded).rstrip()))
+        for cells in _aligned(table, str.ljust):
+            typer.echo(printable("  ".join(cells).rstrip()))
         folder = out or (Path.cwd() if is_address(ledger) else Path(ledger).parent)
         typer.echo(str(write_spending(opened, folder / "spending.html")))
 
@@ -264,14 +248,21 @@ def _print_points(frontier: EfficiencyFrontier) -> None:
     from ecs_plugins.frontier.report import POINT_COLUMNS, point_rows
 
     rows = [[*POINT_COLUMNS, "N = 1", "N = 10", "N = 100"], *point_rows(frontier, (1, 10, 100))]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for name, *cells in rows:
-        figures = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
-        typer.echo(f"{printable(name)}\n  {'  '.join(figures)}")
+    for name, *cells in _aligned(rows, str.rjust):
+        typer.echo(f"{printable(name.strip())}\n  {'  '.join(cells)}")
     for dropped in frontier.dropped:
         typer.echo(printable(f"{dropped.strategy} {dict(dropped.config)}: {dropped.reason}"))
     if frontier.caution:
         typer.echo(f"\n{frontier.caution}")
+
+
+def _aligned(
+    rows: Sequence[Sequence[str]], align: Callable[[str, int], str]
+) -> Iterator[list[str]]:
+    """Yield rows whose cells are as wide as the widest of their column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield [align(cell, width) for cell, width in zip(row, widths, strict=True)]
 
 
 def _print_decision(decision: RoutingDecision) -> None:

@@ -52,7 +52,6 @@ from ecs_plugins.frontier.strategies.base import (
 from ecs_plugins.frontier.usage import ModelCall, booked
 from ecs_plugins.tokens import Account, Stage, TokenLedger, flat
 
-SEED = 42
 _MEMBERS = ("name", "config", "routable", "prepare")
 
 
@@ -161,7 +160,6 @@ def calibrate(
         questions=len(questions),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         package_version=__version__,
-        seed=SEED,
         settings=recorded,
     )
     return EfficiencyFrontier.from_measurements(
@@ -223,12 +221,8 @@ class _Calibration:
 
     def restore(self, record: Mapping[str, Any]) -> None:
         """Take the rows of a record of the journal."""
-        key, batch = _ROWS.validate_python((record["key"], record["rows"]))
-        self._take(key, batch)
-
-    def _take(self, key: PointKey, rows: Iterable[CalibrationRow]) -> None:
-        for row in rows:
-            self.rows[key, row.question] = row
+        key, rows = _ROWS.validate_python((record["key"], record["rows"]))
+        self.rows |= {(key, row.question): row for row in rows}
 
     def measure(self) -> None:
         """Measure every answer that the journal does not hold yet."""
@@ -263,7 +257,7 @@ class _Calibration:
             self.dropped[key] = Dropped(arm.name, dict(arm.config), measured, reason)
             return
         self.journal.append({"key": key, "rows": [asdict(row) for row in rows]})
-        self._take(key, rows)
+        self.rows |= {(key, row.question): row for row in rows}
 
     def _row(
         self, question: CalibrationQuestion, prepared: Prepared, answered: Answered
@@ -311,20 +305,12 @@ class _Calibration:
         return answers
 
     def _prepare(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> list[Prepared]:
-        wanted = {question.context.id: question.context for question in batch}
-        # Questions about one context tend to follow each other: only this batch's are kept.
-        before = self._prepared.get(key, {})
-        kept = {}
-        missing = []
-        for name, context in wanted.items():
-            if name in before:
-                kept[name] = before[name]
-            else:
-                missing.append(context)
+        ready = self._prepared.setdefault(key, {})
+        asked = {question.context.id: question.context for question in batch}
+        missing = [context for name, context in asked.items() if name not in ready]
         for prepared in prepare_all(self.arms[key], missing):
-            kept[prepared.context.id] = prepared
-        self._prepared[key] = kept
-        return [kept[question.context.id] for question in batch]
+            ready[prepared.context.id] = prepared
+        return [ready[question.context.id] for question in batch]
 
     def measurements(self) -> Measurements:
         """Return all rows of the configurations that were measured on every question."""
@@ -358,12 +344,9 @@ def _shared_part(context: BuiltContext, prompt: str, template: str) -> float:
 
 def _token_tables(rows: Sequence[Sequence[CalibrationRow]]) -> dict[Account, np.ndarray]:
     """Return a table of tokens for every account that something was booked to."""
-    shape = (len(rows), len(rows[0]))
-    tables: dict[Account, np.ndarray] = {}
-    for place, line in enumerate(rows):
-        for question, row in enumerate(line):
-            spent: dict[Account, int] = flat(row.tokens)
-            for account, tokens in spent.items():
-                table = tables.setdefault(account, np.zeros(shape))
-                table[place, question] = tokens
-    return dict(sorted(tables.items()))
+    spent = [[flat(row.tokens) for row in line] for line in rows]
+    accounts = {account for line in spent for tokens in line for account in tokens}
+    return {
+        account: np.array([[tokens.get(account, 0) for tokens in line] for line in spent])
+        for account in sorted(accounts)
+    }

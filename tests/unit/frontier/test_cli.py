@@ -196,19 +196,7 @@ def test_route_counts_in_money_with_a_price_list(artefact, tmp_path):
     arguments = ["route", "--frontier", artefact, "--reuse", 1, "--target-f1", 0.6]
     routed = json.loads(run(*arguments, "--prices", prices, "--json").output)
     tokens = json.loads(run(*arguments, "--json").output)
+    decision = EfficiencyFrontier.load(artefact).decide(reuse=1, target_f1=0.6)
+    assert tokens == decision.to_dict()
     assert routed["unit"] == "USD"
     assert routed["effective"] == pytest.approx(2e-6 * tokens["effective"])
-
-
-@pytest.mark.parametrize(
-    ("names", "value"),
-    [(("--max-tokens", "--budget"), 900.0), (("--performance-weight", "--weight"), 0.9)],
-)
-def test_the_options_of_route_go_by_the_names_of_the_routers_too(artefact, names, value):
-    asked = ("route", "--frontier", artefact, "--reuse", 4, "--json")
-    first, second = (run(*asked, name, value) for name in names)
-    assert first.exit_code == 0, first.output
-    assert first.output == second.output
-    objective = {names[1].removeprefix("--"): value}
-    decision = EfficiencyFrontier.load(artefact).decide(reuse=4, **objective)
-    assert json.loads(first.output) == decision.to_dict()
