@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 from ecs_plugins.common.checks import is_utf8, shown
 from ecs_plugins.common.files import as_path, statements
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.frontier.cost import PointKey, check_number
-from ecs_plugins.frontier.spending import Saving
+from ecs_plugins.frontier.cost import PointKey, amount, check_number
 from ecs_plugins.storage.addresses import is_address
 from ecs_plugins.storage.base import Connection, Schema, SqlDatabase
 from ecs_plugins.storage.sqlite import MEMORY, Database
@@ -166,6 +165,48 @@ class Booking(NamedTuple):
     cost: float | None
     baseline: float | None
     queries: int = 1
+
+
+class Saving(NamedTuple):
+    """Costs of the queries of one day, tenant and strategy.
+
+    Attributes:
+        day: In UTC.
+        queries: All of them.
+        unknown: Those whose tokens nobody reported; they are in no other number.
+        cost: Of the others.
+        compared: Cost of those whose whole context was counted.
+        baseline: Cost of the same queries with the whole context.
+    """
+
+    day: str
+    tenant: str
+    strategy: str
+    queries: int
+    unknown: int
+    cost: float
+    compared: float
+    baseline: float
+    unit: str
+
+    @property
+    def saved(self) -> float | None:
+        """Return the share of the baseline that was not spent; None without a baseline."""
+        return 1 - self.compared / self.baseline if self.baseline else None
+
+    def cells(self) -> list[str]:
+        """Return the cells of `COLUMNS`."""
+        saved = self.saved
+        return [
+            self.day,
+            self.tenant,
+            self.strategy,
+            f"{self.queries:,}",
+            amount(self.cost, self.unit),
+            "unknown" if saved is None else amount(self.baseline, self.unit),
+            "unknown" if saved is None else f"{saved:.1%}",
+            f"{self.unknown:,}",
+        ]
 
 
 def _execute(statements: Iterable[str], connection: Connection) -> None:

@@ -5,57 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from ecs_plugins.common.files import write_atomically
-from ecs_plugins.frontier.cost import amount
-
-if TYPE_CHECKING:
-    from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.common.rendering import rendered
+from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.reuse import Saving as Saving
 
 COLUMNS = ("day", "tenant", "strategy", "queries", "spent", "full context", "saved", "unknown")
-
-
-class Saving(NamedTuple):
-    """Costs of the queries of one day, tenant and strategy.
-
-    Attributes:
-        day: In UTC.
-        queries: All of them.
-        unknown: Those whose tokens nobody reported; they are in no other number.
-        cost: Of the others.
-        compared: Cost of those whose whole context was counted.
-        baseline: Cost of the same queries with the whole context.
-    """
-
-    day: str
-    tenant: str
-    strategy: str
-    queries: int
-    unknown: int
-    cost: float
-    compared: float
-    baseline: float
-    unit: str
-
-    @property
-    def saved(self) -> float | None:
-        """Return the share of the baseline that was not spent; None without a baseline."""
-        return 1 - self.compared / self.baseline if self.baseline else None
-
-    def cells(self) -> list[str]:
-        """Return the cells of `COLUMNS`."""
-        saved = self.saved
-        return [
-            self.day,
-            self.tenant,
-            self.strategy,
-            f"{self.queries:,}",
-            amount(self.cost, self.unit),
-            "unknown" if saved is None else amount(self.baseline, self.unit),
-            "unknown" if saved is None else f"{saved:.1%}",
-            f"{self.unknown:,}",
-        ]
 
 
 def savings(ledger: ReuseLedger) -> list[Saving]:
@@ -84,8 +41,6 @@ def write_spending(ledger: ReuseLedger, path: str | os.PathLike[str]) -> Path:
     Raises:
         StorageError: The ledger cannot be read, or the page not be written.
     """
-    from ecs_plugins.common.rendering import rendered
-
     rows = savings(ledger)
     page = rendered(
         "spending.html.j2", "Spent and saved", columns=COLUMNS, rows=rows, totals=list(total(rows))
