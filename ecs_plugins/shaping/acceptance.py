@@ -187,7 +187,7 @@ class Limits:
         The best passage may be longer than a budget.
         """
         if self.top_k is not None and len(kept) >= self.top_k:
-            return Full("top_k", f"{self.top_k} passages are kept before it (top_k)")
+            return Full("top_k", f"top_k is {self.top_k}")
         return self.budget.no_room(kept, index, sizes) if kept else None
 
     def decide(
@@ -200,7 +200,7 @@ class Limits:
         if self.min_probability is not None:
             return self._by_probability(scored.probability)
         if self.threshold is None:
-            reason = f"selected by rank, place {place} of {of}: there is no threshold"
+            reason = f"selected by rank: place {place} of {of}"
             return Decision(Verdict.SELECTED, True, reason)
         verdict = verdict_of(scored.utility, self.threshold)
         value = f"{scored.utility:+.3f} {self.unit}"
