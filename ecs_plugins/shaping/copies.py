@@ -6,10 +6,10 @@ that is kept stays as it is.
 
 One rule, without word lists, looks at the rest of a passage once the question's words are taken
 out. A run of the question's words is a copy if it ends in a question mark, if it repeats the whole
-question in order with nothing else inside, or if it says most of the question twice. A passage
-without any other word is not read at all. Two kinds of true answers have no other word and are
-read: "Anna did move." moves the first word of the question, and "The inn is older." lacks one of
-two alternatives.
+question in order with nothing else inside, or if it says most of the question twice between two
+punctuation marks. (A title that the first sentence repeats has one between.) A passage without any
+other word is not read at all. Two kinds of true answers have no other word and are read: "Anna did
+move." moves the first word of the question, and "The inn is older." lacks one of two alternatives.
 
 A short query without a question mark is a search for words: only marked copies of it are cut.
 
@@ -23,6 +23,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from ecs_plugins.common.text import UNSPACED
@@ -40,6 +41,8 @@ _TERM = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
 _QUESTION_MARKS = "?？؟"
 _MARK = re.compile(r"[^\w\n]{0,9}?[?？؟]+")
 _BREAK = re.compile(r"[?？؟\n]")
+_CLAUSE = re.compile(r"\s[-/>]\s|[^\w\s,،、'’/>-]")
+"""Punctuation, but no comma between keywords and nothing within a word."""
 _INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
 
 
@@ -63,8 +66,13 @@ class _Asked(NamedTuple):
     longer: frozenset[str]
     asks: bool
 
-    def first_of_copy(self, run: Sequence[Word], *, has_mark: bool) -> int | None:
-        """Return the place in a run of these words where a copy begins; None without one."""
+    def first_of_copy(
+        self, run: Sequence[Word], clauses: Sequence[int], *, has_mark: bool
+    ) -> int | None:
+        """Return the place in a run of these words where a copy begins; None without one.
+
+        ``clauses`` are the places in the run where clauses begin.
+        """
         said = Counter(word.text for word in run)
         if has_mark and len(said) >= COPIED * len(self.counts):
             return 0
@@ -74,8 +82,13 @@ class _Asked(NamedTuple):
             is_unbroken = part[-1].number - part[0].number == size - 1
             if self.asks and is_unbroken and tuple(word.text for word in part) == self.words:
                 return start
+        parts = zip(clauses, [*clauses[1:], len(run)], strict=True)
+        return next((start for start, end in parts if self._stuffs(run[start:end])), None)
+
+    def _stuffs(self, clause: Sequence[Word]) -> bool:
+        said = Counter(word.text for word in clause)
         twice = sum(said[word] >= 2 * self.counts[word] for word in self.longer)
-        return 0 if twice >= max(2, STUFFED * len(self.longer)) else None
+        return twice >= max(2, STUFFED * len(self.longer))
 
     def says_all_of(self, words: Sequence[str]) -> bool:
         """Return True if a text of these words says nothing that the question does not."""
@@ -99,7 +112,7 @@ def beyond_question(query: str, text: str) -> str:
     end = 0
     for run in _runs(asked.counts, visible):
         mark = _MARK.match(visible, run[-1].end)
-        first = asked.first_of_copy(run, has_mark=mark is not None)
+        first = asked.first_of_copy(run, _clauses(run, visible), has_mark=mark is not None)
         if first is not None:
             parts.append(visible[end : run[first].start].strip())
             end = mark.end() if mark else run[-1].end
@@ -126,6 +139,12 @@ def _words(text: str) -> Iterator[Word]:
     for number, term in enumerate(_TERM.finditer(text)):
         word = unicodedata.normalize("NFKC", term.group()).casefold()
         yield Word(word, term.start(), term.end(), number)
+
+
+def _clauses(run: Sequence[Word], text: str) -> list[int]:
+    """Return the places in a run where clauses begin."""
+    pairs = enumerate(pairwise(run), start=1)
+    return [0, *(place for place, (a, b) in pairs if _CLAUSE.search(text, a.end, b.start))]
 
 
 def _runs(counts: Counter[str], text: str) -> Iterator[list[Word]]:

@@ -163,4 +163,9 @@ def test_a_notebook_shows_its_output(notebook: Path, monkeypatch, capsys) -> Non
             if output["output_type"] == "stream":
                 shown += "".join(output["text"])
         printed = capsys.readouterr().out
-        assert bool(printed.strip()) == bool(shown.strip())
+        assert in_words(printed) == in_words(shown)
+
+
+def in_words(text: str) -> list[str]:
+    """Words of an output, with every number as 0."""
+    return re.sub(r"[-+]?\d[\d.,]*", "0", text).split()

@@ -196,3 +196,16 @@ def test_pruning_keeps_the_answer_and_not_the_question():
     text = f"{ASKED}\nIt rains there all day.\nNormandy is a country of France.\nThe sea is near."
     assert "of France" in shape([text], unit="sentence").text
     assert ASKED not in shape([text], unit="sentence").text
+
+
+@pytest.mark.parametrize("between", [": ", " | ", " - ", " > ", "\n", ". ", " (", "\n\n## "])
+def test_a_title_that_the_first_sentence_repeats_is_no_copy(between) -> None:
+    passage = (
+        f"The tide mill at Orrowick{between}The tide mill at Orrowick was built by Hester Vane."
+    )
+    assert beyond_question("Who had the tide mill at Orrowick built?", passage) == passage
+
+
+def test_keywords_that_are_said_twice_are_a_copy() -> None:
+    stuffed = "It rained. Tide mill, Orrowick, built, tide mill, Orrowick, built."
+    assert beyond_question("Who had the tide mill at Orrowick built?", stuffed) == "It rained. ."
