@@ -286,6 +286,7 @@ class RoutedQuery:
         """Note that the choice has failed, and which of some chains answers in place of it."""
         self.error = error
         self.fallback = FALLBACK
+        self._answers = 0
         self._failed = TokenLedger(dict(self._counter.tokens))
         names = [name for name, chain in chains.items() if chain is fallback]
         for point in self.router.frontier.points:
@@ -295,8 +296,9 @@ class RoutedQuery:
 
     @property
     def unknown(self) -> int:
-        """Calls whose tokens nobody reported; 1 where no call was seen at all."""
-        if self._counter.unknown or self._answers or isinstance(self.error, Exception):
+        """Calls whose tokens nobody reported; 1 if no call of the answering chain was seen."""
+        has_failed = isinstance(self.error, Exception) and self.fallback is None
+        if self._counter.unknown or self._answers or has_failed:
             return self._counter.unknown
         return 1
 

@@ -383,6 +383,22 @@ def test_a_chain_may_be_the_fallback_and_is_booked_as_itself():
     assert (spend.strategy, spend.queries, spend.unknown) == ("full", 1, 0)
 
 
+def test_a_fallback_whose_calls_nobody_saw_has_unknown_tokens():
+    frontier = measured(LangChain())
+    broken = [RoutedChain(name, answer=RunnableLambda(fails)) for name in ("full", "notes")]
+    ledger = ReuseLedger(":memory:")
+    router = FrontierRouter(
+        frontier=frontier,
+        chains=broken,
+        fallback=RunnableLambda(lambda _: "Hester Vane"),
+        target_f1=0.9,
+        ledger=ledger,
+    )
+    assert router.invoke({"question": QUESTION, "documents": []}) == "Hester Vane"
+    (spend,) = ledger.spent_by_tenants()
+    assert (spend.key[0], spend.unknown) == ("fallback", 1)
+
+
 def test_a_chain_that_finds_its_documents_by_itself_needs_none():
     made = []
 
