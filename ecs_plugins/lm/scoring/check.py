@@ -7,6 +7,7 @@ every trait that a path can get wrong, and compares the result with plain forwar
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -19,15 +20,15 @@ from ecs_plugins.lm.scoring.profile import PACKED, ModelProfile, ScoringPath
 from ecs_plugins.lm.scoring.request import Continuation, Ids, Scores, TokenRequest
 from ecs_plugins.lm.scoring.runner import Runner, undisturbed
 
-TOKENS = 72
+TOKENS = 56
 """Long enough for a prefix that is kept and a passage that is shared."""
 
-_BUDGETS = (30, DEFAULT_TOKEN_BUDGET)
-"""The first is so small that the prefix of the check is computed in pieces and its paths in several
-packs; with the second they share a row, or a batch."""
+_BUDGETS = (32, 16)
+"""With the first the prefix of the check is computed in pieces, and its paths share a row. The
+second call finds what the first kept, and computes the rest in several packs."""
 
 _ROWS = 768
-"""The check's packed row becomes longer than every length up to this that the configuration names:
+"""A packed row of the check is longer than every length up to this that the configuration names:
 a mask by index does not know of positions that restart."""
 
 LEAST = 6
@@ -62,19 +63,24 @@ def failure_of(
     threshold: int,
 ) -> str | None:
     """Return the error of a path for prompts on either side of a length; None if it is right."""
-    wanted = threshold + max(8, threshold // 8) if threshold else TOKENS
+    wanted = threshold + max(48, threshold // 8) if threshold else TOKENS
     length = min(wanted, engine.profile.room(path))
     if length < LEAST:
         return None
-    packs = path in PACKED and not threshold
-    rows = _rows_beyond(engine) if packs else 0
-    request = request_of(length, vocabulary_of(engine.runner), threshold, rows)
+    request = request_of(length, vocabulary_of(engine.runner), threshold)
+    candidates = range(len(request.candidates))
     whole = max(DEFAULT_TOKEN_BUDGET, 2 * request.tokens)
-    for tokens in _BUDGETS if packs else (whole,):
-        failure = _difference(engine, path, request, tokens)
-        if failure is not None:
-            return failure
-    return None
+    if path not in PACKED:
+        return _difference(engine, path, request, candidates, [whole])
+    if threshold:
+        return _difference(engine, path, request, candidates, [whole, whole])
+    failure = _difference(engine, path, request, candidates, _BUDGETS)
+    rows = _rows_beyond(engine)
+    if failure is not None or not rows:
+        return failure
+    longer = _with_rows(request, rows, vocabulary_of(engine.runner))
+    ends = (1, len(longer.candidates) - 1)
+    return _difference(engine, path, longer, ends, [whole])
 
 
 def _rows_beyond(engine: Checked) -> int:
@@ -84,27 +90,44 @@ def _rows_beyond(engine: Checked) -> int:
     return max(short, default=0)
 
 
+def _with_rows(
+    request: TokenRequest,
+    rows: int,
+    vocabulary: int,
+) -> TokenRequest:
+    """Return the request with passages of more than ``rows`` tokens; the last one ends their row.
+
+    A row is laid out by length, and at equal lengths by ids.
+    """
+    length = len(request.candidates[1])
+    starts = range(0, rows + length, length)
+    ids = _ids(starts.stop + length, vocabulary)
+    others = sorted(ids[start : start + length] for start in starts)
+    return replace(request, candidates=(*request.candidates, *others))
+
+
 def _difference(
     engine: Checked,
     path: ScoringPath,
     request: TokenRequest,
-    tokens: int,
+    compared: Sequence[int],
+    budgets: Sequence[int],
 ) -> str | None:
-    """Return the error of a path with a token budget; None if it agrees with the reference."""
+    """Return the error of a path for some candidates; None if it agrees with the reference.
+
+    A call is made with every token budget, and what one keeps is there for the next.
+    """
     everything = range(len(request.candidates))
     longest = max(request.length(candidate) for candidate in everything)
     # The padded path with room for one prompt is a plain forward, but for the head's rows.
     large = longest * vocabulary_of(engine.runner) > _LOGITS
     yardstick = ScoringPath.PADDED if large else ScoringPath.REFERENCE
-    alone = TokenBudget(1)
-    wanted, _ = engine.run(yardstick, request, everything, alone)
+    wanted, _ = engine.run(yardstick, request, compared, TokenBudget(1))
     cache = PrefixTree(engine.cache.max_bytes, most_tokens=2 * request.tokens)
-    times = 2 if path in PACKED else 1  # the second finds what the first kept
     answers = []
     try:
-        for _ in range(times):
-            budget = TokenBudget(tokens)
-            scores, _ = engine.run(path, request, everything, budget, cache)
+        for tokens in budgets:
+            scores, _ = engine.run(path, request, everything, TokenBudget(tokens), cache)
             answers.append(scores)
     except ScoringError as refusal:
         return str(refusal)
@@ -146,20 +169,16 @@ def require_causal(runner: Runner) -> None:
             "takes half of the memory"
         )
     ids = _ids(10, vocabulary_of(runner))
-    predictions = []
     with undisturbed(runner.device, runner.dtype):
-        for last in ids[-2:]:
-            fed = runner.ids([*ids[:-2], last])
-            logits = runner.model(input_ids=fed).logits
-            if logits.shape[1] != fed.shape[1]:
-                raise ModelError(
-                    f"{runner.name} cannot score: it returned {logits.shape[1]} rows of logits for "
-                    f"{fed.shape[1]} tokens, as with the virtual tokens of prompt tuning. Use the "
-                    "model without them, or an adapter of another kind, such as LoRA"
-                )
-            rows = logits[0, :-1].float()
-            predictions.append(torch.log_softmax(rows, dim=-1))
-    one, other = predictions
+        fed = runner.ids([[*ids[:-2], last] for last in ids[-2:]])
+        logits = runner.model(input_ids=fed).logits
+        if logits.shape[1] != fed.shape[1]:
+            raise ModelError(
+                f"{runner.name} cannot score: it returned {logits.shape[1]} rows of logits for "
+                f"{fed.shape[1]} tokens, as with the virtual tokens of prompt tuning. Use the "
+                "model without them, or an adapter of another kind, such as LoRA"
+            )
+        one, other = torch.log_softmax(logits[:, :-1].float(), dim=-1)
     difference = float((one - other).abs().mean())
     if difference > 10 * _tolerance(runner):
         if runner.model.training:
@@ -203,40 +222,31 @@ def request_of(
     length: int,
     vocabulary: int,
     threshold: int,
-    rows: int,
 ) -> TokenRequest:
     """Make a request with every trait that a path can get wrong, of at most ``length`` tokens.
+
+    Three of its passages begin alike, so that a path branches off within another one.
 
     Args:
         length: Tokens of the longest prompt.
         vocabulary: Ids to draw from.
         threshold: Prompts end on either side of this length, if it is not 0.
-        rows: The candidates have at least so many tokens together.
     """
-    half = length // 2
-    third = length // 3
-    ids = _ids(2 * length + rows, vocabulary)
-    prefix = ids[:half]
-    passage = ids[half : half + third]
-    rest = ids[half + third : 2 * length]
-    head = rest[:1]
-    long_tail = rest[1 : length - half - third]
-    tails = [long_tail, rest[2:3]]
-    if threshold > TOKENS:
-        tails = tails[:1]
-    cuts = [-(-third // 6)]
     if threshold:
-        cuts = [length - threshold - 1, length - threshold + 1]
-    shorter = [passage[: third - less] for less in cuts if 0 < less < third]
-    starts = range(2 * length, 2 * length + rows, third)
-    others = [ids[start : start + third] for start in starts]
-    continuations = []
-    for tail in tails:
-        spans = ((0, 1), (1, 1 + len(tail)))
-        continuations.append(Continuation(head + tail, spans))
+        tail = -(-length // 8)
+        before = threshold // 2
+        cuts = (length - threshold - 1, length - threshold + 1)
+    else:
+        tail = -(-length // 16)
+        before = length - length // 3 - tail
+        cuts = (1, length // 3 - 3)
+    ids = _ids(length, vocabulary)
+    passage = ids[before:-tail]
+    shorter = [passage[:-less] for less in cuts if 0 < less < len(passage)]
+    continuation = Continuation(ids[-tail:], ((0, 1), (1, tail)))
     return TokenRequest(
-        prefix=prefix,
-        candidates=((), passage, *shorter, *others),
-        continuations=tuple(continuations),
+        prefix=ids[:before],
+        candidates=((), passage, *shorter),
+        continuations=(continuation,),
         name="the self-check",
     )
