@@ -16,36 +16,18 @@ from ecs_plugins.errors import InvalidInputError
 if TYPE_CHECKING:
     from benchmarks.engine.target import Target
 
-HELP = """Cost of a log-probability, here and in three other ways.
-
-The others are the naive loop, lm-evaluation-harness and minicons.
+HELP = """Cost of a log-probability, compared with a naive loop, a careful one and padded batches.
 
 \b
   python -m benchmarks engine --out DIR --quick
   python -m benchmarks engine --out DIR --part compare --setting 1
-  python -m benchmarks engine --out DIR --device cuda --part absolute
   python -m benchmarks engine --out DIR --device cuda:1 --dtype float32 --part compare
 
-On a CPU: process CPU time on one thread; callers and latency in wall time on all. On a GPU: wall
-time until the card has finished, peak memory as its allocator counts it, and a model of random
-weights that is made on the card (llama8b: 15 GiB in 16 bits). The part "absolute" gives candidates
-per second with and without the context kept, beside the rate of one large matrix product in the
-same dtype and run.
-
-Results are added to those in the folder.
+On a CPU: process CPU time on one thread; callers in wall time on all. On a GPU: wall time until the
+card has finished, and a model of random weights that is made on the card (llama8b: 15 GiB in 16
+bits). Results are added to those in the folder.
 """
-PARTS = (
-    "absolute",
-    "compare",
-    "context",
-    "number",
-    "questions",
-    "memory",
-    "resident",
-    "cross-encoder",
-    "callers",
-    "latency",
-)
+PARTS = ("compare", "cross-encoder", "callers")
 
 
 def engine(
@@ -59,12 +41,12 @@ def engine(
     model: Annotated[
         str | None,
         typer.Option(
-            help="llama38, llama135, wide4, llama8b or bundled, for all parts but compare, on a "
-            "GPU for that too. Default: llama38, on a GPU llama8b."
+            help="llama38, llama135, wide4, llama8b or bundled, for callers, on a GPU for compare "
+            "too. Default: llama38, on a GPU llama8b."
         ),
     ] = None,
     scorer: Annotated[
-        list[str] | None, typer.Option(help="A scorer to compare; all installed by default.")
+        list[str] | None, typer.Option(help="A scorer to compare; all by default.")
     ] = None,
     repeats: Annotated[int, typer.Option(min=2, help="Interleaved repeats.")] = 5,
     quick: Annotated[bool, typer.Option(help="Small settings, to see that it works.")] = False,
@@ -72,9 +54,6 @@ def engine(
     dtype: Annotated[
         str, typer.Option(help="float32, bfloat16 or float16; auto is 16 bits on a GPU.")
     ] = "auto",
-    token_budget: Annotated[
-        int, typer.Option(min=1, help="Tokens that absolute lets through the model at once.")
-    ] = 2048,
 ) -> None:
     """Measure the cost of a log-probability."""
     from benchmarks.engine import report, suite
@@ -105,7 +84,6 @@ def engine(
             quick=quick,
             log=typer.echo,
             target=target,
-            token_budget=token_budget,
         )
         # Read anew: another part may have been measured into the same folder meanwhile.
         result = json.loads(path.read_text("utf-8")) if path.exists() else {}

@@ -92,6 +92,7 @@ JOBS: Final = (
     ),
     Job("engine", "performance", "engine --part compare --setting 1 --repeats 3 --out {out}"),
     Job("cross-encoder", "cross_encoder", "engine --part cross-encoder --repeats 3 --out {out}"),
+    Job("callers", "callers", "engine --part callers --model bundled --repeats 2 --out {out}"),
     Job("server-load", "server_load", "server-load --clients 64 --minutes 2"),
     Job("soak", "soak", "soak"),
     Job("attacks", "attacks", "robustness --data {squad} --limit 20"),

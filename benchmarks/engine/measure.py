@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,9 +42,6 @@ _SUBSET = {
     scorers.NAIVE: 3,
     scorers.ROWS: 3,
     scorers.PADDED: 8,
-    scorers.LM_EVAL_8: 8,
-    scorers.LM_EVAL_16: 16,
-    scorers.MINICONS: 8,
 }
 """Candidates per repeat, spread over the lengths, for scorers that share nothing."""
 
@@ -91,7 +88,7 @@ def compare(
 
     Args:
         setting: What to score.
-        names: Scorers; of several batch sizes of one peer only the best is kept.
+        names: Scorers.
         repeats: At least 2 for an interval.
         seed: Of the request.
         model: The setting's model, if it is loaded already.
@@ -113,11 +110,7 @@ def compare(
     for name in names:
         if name == scorers.OURS:
             continue
-        try:
-            scorer = scorers.make(name, model)
-        except ImportError as error:
-            left_out[name] = f"not installed ({error.name})"
-            continue
+        scorer = scorers.make(name, model)
         part = stratified(request, _subset(name, setting))
         expected = [wanted[i] for i in _answers(setting, part)]
         started = clock()
@@ -130,9 +123,6 @@ def compare(
             left_out[name] = f"disagrees by {differences[name]:.2g} nats per answer"
             continue
         runs[name] = _timed(clock, scorer, only(request, part), len(part))
-    for worse in _worse_batch_sizes(first):
-        if runs.pop(worse, None) is not None:
-            left_out[worse] = f"{first[worse]:.3f} s per candidate: slower than the other batch"
     runs[scorers.OURS] = _timed(clock, ours, request, setting.candidates)
     seconds, rates = _interleaved(runs, model, repeats, setting.label, log)
     floor = useful_flops(model, request) / statistics.median(rates) / setting.candidates
@@ -182,68 +172,6 @@ def _ratios(seconds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     return {name: asdict(ratio_of(ours, values)) for name, values in others.items()}
 
 
-def growth(
-    settings: Sequence[Setting],
-    *,
-    repeats: int,
-    model: PreTrainedModel,
-    naive: bool = False,
-    log: Log = print,
-) -> list[dict[str, Any]]:
-    """Return our time per candidate as a setting grows, cold and with a cached prefix.
-
-    All settings are measured in every repeat. With ``naive``, one candidate of the naive loop
-    is timed too.
-    """
-    vocabulary, clock = int(model.config.vocab_size), clock_of(model.device)
-    cold, warm = scorers.make(scorers.OURS, model), scorers.make(scorers.WARM, model)
-    plain = scorers.make(scorers.NAIVE, model)
-    rows: list[dict[str, Any]] = [
-        {"label": s.label, "setting": asdict(s), "cold": [], "cached": [], "naive": []}
-        for s in settings
-    ]
-    for repeat in range(repeats):
-        for setting, row in zip(settings, rows, strict=True):
-            request = request_of(setting, repeat, vocabulary)
-            row["cold"].append(_timed(clock, cold, request, setting.candidates)())
-            warm(only(request, [0]))
-            row["cached"].append(_timed(clock, warm, request, setting.candidates)())
-            if naive:
-                one = only(request, stratified(request, 1))
-                row["naive"].append(_timed(clock, plain, one, 1)())
-            log(f"{setting.label}: cold {row['cold'][-1]:.4f} s, cached {row['cached'][-1]:.4f} s")
-    return rows
-
-
-def questions(
-    setting: Setting,
-    numbers: Sequence[int],
-    *,
-    repeats: int,
-    model: PreTrainedModel,
-    log: Log = print,
-) -> list[dict[str, Any]]:
-    """M questions over one pool, asked together and one by one; the context is cached in both."""
-    score, clock = scorers.make(scorers.WARM, model), clock_of(model.device)
-    out = []
-    for number in numbers:
-        together: list[float] = []
-        apart: list[float] = []
-        for repeat in range(repeats):
-            asked = replace(setting, questions=number)
-            request = request_of(asked, repeat, int(model.config.vocab_size))
-            score(only(request, [0]))
-            single = [replace(request, continuations=(c,)) for c in request.continuations]
-            together.append(_timed(clock, score, request, setting.candidates)())
-            apart.append(sum(_timed(clock, score, one, setting.candidates)() for one in single))
-        found = ratio_of(together, apart)
-        log(f"{setting.label}: {number} questions together {found} times as fast as one by one")
-        out.append(
-            {"questions": number, "together": together, "apart": apart, "ratio": asdict(found)}
-        )
-    return out
-
-
 def _subset(name: str, setting: Setting) -> int:
     number = _SUBSET.get(name, setting.candidates)
     return 8 if not setting.context and name in (scorers.NAIVE, scorers.ROWS) else number
@@ -262,11 +190,6 @@ def _timed(
         return (clock() - started) / candidates
 
     return run
-
-
-def _worse_batch_sizes(first: dict[str, float]) -> list[str]:
-    sizes = [name for name in (scorers.LM_EVAL_8, scorers.LM_EVAL_16) if name in first]
-    return sorted(sizes, key=first.__getitem__)[1:]
 
 
 def _rotated(names: list[str], by: int) -> list[str]:

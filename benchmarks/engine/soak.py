@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine.concurrency import request_of, words
-from benchmarks.engine.memory import status_mib
 from benchmarks.engine.workload import model_of, tokenizer_of
+from ecs_plugins.errors import ModelError
 from ecs_plugins.lm.base import Segment
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.memory import EntropicMemory
@@ -28,6 +28,7 @@ from ecs_plugins.ranking.embedder import FakeEmbedder
 
 BUDGET = 2**26
 _LOOK_S = 0.05
+_STATUS = Path("/proc/self/status")
 
 
 def soak_engine(
@@ -118,3 +119,11 @@ def _under_load(call: Callable[[int], bool], calls: int, clients: int) -> dict[s
         "errors": errors[:3],
         "growth_mib": most - before,
     }
+
+
+def status_mib(field: str) -> float:
+    """Return a figure of this process in MiB."""
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) / 1024
+    raise ModelError(f"this system does not report {field}")

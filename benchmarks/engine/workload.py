@@ -109,10 +109,6 @@ HEADLINE = (
 )
 """The settings that the peers are compared on."""
 
-CONTEXTS = (0, 250, 1000, 4000, 8000)
-NUMBERS = (8, 32, 96, 400)
-QUESTIONS = (1, 2, 4, 8)
-
 
 def request_of(setting: Setting, seed: int, vocabulary: int = VOCABULARY) -> TokenRequest:
     """A request of random ids; one token stands in for an empty context."""
