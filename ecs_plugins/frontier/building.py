@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
@@ -15,7 +15,7 @@ from ecs_plugins.frontier.answering import (
     as_answer_model,
     check_template,
 )
-from ecs_plugins.frontier.cost import ConfigValue, StrategyPoint
+from ecs_plugins.frontier.cost import StrategyPoint
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.preparations import (
@@ -87,14 +87,13 @@ class ContextBuilder:
 
     def build(
         self,
-        name: str,
-        config: Mapping[str, ConfigValue],
+        point: StrategyPoint,
         context: Context,
         question: str,
         namespace: tuple[str, ...] = (),
     ) -> BuiltForQuery:
         """Return the context for a question, with its cost for this query."""
-        strategy = self._strategies.get(name, config)
+        strategy = self._strategies.get(point.strategy, point.config)
 
         def make() -> ChainPreparation:
             prepared = strategy.prepare(context)
@@ -109,14 +108,10 @@ class ContextBuilder:
         return BuiltForQuery(built.text, paid._replace(tokens=tokens))
 
     def holds(
-        self,
-        name: str,
-        config: Mapping[str, ConfigValue],
-        context: Context,
-        namespace: tuple[str, ...] = (),
+        self, point: StrategyPoint, context: Context, namespace: tuple[str, ...] = ()
     ) -> bool:
         """Return True if the preparation of a context is stored, in memory or on disk."""
-        strategy = self._strategies.get(name, config)
+        strategy = self._strategies.get(point.strategy, point.config)
         return self._store.find(key_of(strategy, context, namespace)) is not None
 
     def points(

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,9 +26,6 @@ def check_frontier(value: object) -> EfficiencyFrontier | str:
         ConfigurationError: The value is neither a frontier nor a path.
         StorageError: The file does not exist.
     """
-    # A dict is what `langchain_core.load.dumps` made of an object.
-    if isinstance(value, Mapping) and isinstance(value.get("artefact"), str):
-        return EfficiencyFrontier.from_json(value["artefact"], source="the router's frontier")
     if isinstance(value, EfficiencyFrontier):
         return value
     if not isinstance(value, str | os.PathLike):

@@ -113,9 +113,7 @@ class RoutingFields(StrictFields):
             limit of latency.
     """
 
-    frontier: Annotated[
-        Any, PlainValidator(check_frontier, json_schema_input_type=str | dict[str, str])
-    ]
+    frontier: Annotated[Any, PlainValidator(check_frontier, json_schema_input_type=str)]
     reuse: _Number = Field(default=None, description="N: queries that share the context.")
     target_f1: _Number = Field(default=None, description="The cheapest that reaches it.")
     context_id: str | None = Field(

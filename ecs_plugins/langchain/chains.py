@@ -7,14 +7,13 @@ custom event, which a `FrontierRouter` counts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from langchain_core.callbacks import (
-    AsyncCallbackManagerForChainRun,
     BaseCallbackHandler,
-    CallbackManagerForChainRun,
     dispatch_custom_event,
 )
 from langchain_core.documents import Document
@@ -25,15 +24,12 @@ from langchain_core.runnables import (
     RunnableConfig,
     RunnableLambda,
     RunnableSequence,
-    RunnableSerializable,
 )
 from langchain_core.runnables.base import coerce_to_runnable
 from langchain_core.runnables.config import run_in_executor
-from pydantic import Field
 from typing_extensions import override
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.building import ContextBuilder, building
 from ecs_plugins.frontier.chains import (
     CallCounter,
@@ -43,7 +39,7 @@ from ecs_plugins.frontier.chains import (
     run_coroutine,
 )
 from ecs_plugins.frontier.chains import RoutedChain as RoutedChain
-from ecs_plugins.frontier.cost import PointKey, config_json
+from ecs_plugins.frontier.cost import PointKey, StrategyPoint
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.data import Document as ContextDocument
 from ecs_plugins.frontier.preparations import (
@@ -54,139 +50,61 @@ from ecs_plugins.frontier.preparations import (
 )
 from ecs_plugins.frontier.strategies.base import Prepared
 from ecs_plugins.integrations.routers import tenant_of
-from ecs_plugins.langchain.compressor import WritableFields, checked_documents
+from ecs_plugins.langchain.compressor import checked_documents
 from ecs_plugins.tokens import Stage
 
 CONTEXT_EVENT = "frontier_context"
 """Name of the custom event with the tokens of preparing and building a context."""
 
 
-class FrontierContext(WritableFields, RunnableSerializable[Any, Any]):
-    """Builds the context of one strategy: ``{question, documents} -> {question, context}``.
-
-    Other keys of the input are passed on, so a prompt behind it may use them.
+@dataclass(frozen=True)
+class StrategyChain:
+    """A chain that answers from the context of one measured strategy.
 
     Attributes:
-        strategy: Name of the strategy.
-        config: Its configuration.
-        llm: Writes compressions.
-        scorer: The local model of ECS: a `LanguageModel`, a name, or None for the bundled one.
-        embedder: An `Embedder` or LangChain ``Embeddings``, for dense retrieval and ECS.
-        cache_dir: Where compressions are kept; None keeps them for the life of the process.
-        count_tokens: Tokens of each text, for an ``llm`` that does not report them.
-        builder: What builds, where several share it.
+        point: The strategy and its settings.
+        builder: Builds contexts, and keeps their preparations.
+        reply: Runnable of ``{"question", "context"}``.
     """
 
-    strategy: str
-    config: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
-    llm: Any = None
-    scorer: Any = None
-    embedder: Any = None
-    cache_dir: str | None = None
-    count_tokens: TokenCounter | None = None
-    builder: ContextBuilder = Field(default=None, exclude=True, repr=False)  # type: ignore[assignment]
+    point: StrategyPoint
+    builder: ContextBuilder
+    reply: Runnable[Any, Any]
 
-    @override
-    def model_post_init(self, context: Any, /) -> None:
-        """Make the builder, unless it is shared."""
-        if self.builder is None:
-            self.builder = ContextBuilder(
-                self.llm,
-                scorer=self.scorer,
-                embedder=self.embedder,
-                cache_dir=self.cache_dir,
-                count_tokens=self.count_tokens,
-            )
-
-    @override
-    def invoke(
-        self,
-        input: Any,
-        config: RunnableConfig | None = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """Build the context as a traced run.
+    def build(self, input: Any, config: RunnableConfig) -> dict[str, Any]:
+        """Return the input with the context of its question.
 
         Raises:
             InvalidInputError: The input has no question or no documents.
         """
-        built: dict[str, Any] = self._call_with_config(self._build, input, config, **kwargs)
-        return built
-
-    def _build(
-        self,
-        input: Any,
-        run_manager: CallbackManagerForChainRun,
-        config: RunnableConfig,
-    ) -> dict[str, Any]:
-        del run_manager
         if not isinstance(input, Mapping) or "question" not in input or "documents" not in input:
             raise InvalidInputError(
                 'a context strategy takes {"question": str, "documents": [Document, ...]}; give '
                 "the router documents=... or retriever=..., or put them into its input"
             )
-        built = self.builder.build(
-            self.strategy,
-            self.config,
-            as_context(input["documents"]),
-            question_of(input),
-            namespace_of(config),
-        )
-        _report((self.strategy, config_json(self.config)), built.cost, config)
+        context, question = as_context(input["documents"]), question_of(input)
+        built = self.builder.build(self.point, context, question, namespace_of(config))
+        _report(self.point.key, built.cost, config)
         return {**input, "context": built.text}
 
 
-class ChainPreparer(RunnableSerializable[Any, Any]):
-    """Step of a `RoutedChain` that prepares the documents of an input under ``prepared``.
+Chain = RoutedChain | StrategyChain | Runnable[Any, Any]
 
-    Attributes:
-        chain: The chain.
-    """
 
-    chain: Any
+@dataclass(frozen=True)
+class _Preparing:
+    """First step of a `RoutedChain`: puts its preparation into the input."""
 
-    @override
-    def invoke(
-        self,
-        input: Any,
-        config: RunnableConfig | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Prepare the documents unless that is done.
+    chain: RoutedChain
 
-        Raises:
-            InvalidInputError: The input has no question.
-        """
-        return self._call_with_config(self._prepare, input, config)
-
-    @override
-    async def ainvoke(
-        self,
-        input: Any,
-        config: RunnableConfig | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """`invoke` off the event loop."""
-        return await self._acall_with_config(self._aprepare, input, config)
-
-    def _prepare(
-        self,
-        input: Any,
-        run_manager: CallbackManagerForChainRun,
-        config: RunnableConfig,
-    ) -> Any:
-        del run_manager
+    def prepare(self, input: Any, config: RunnableConfig) -> dict[str, Any]:
+        """Prepare the documents of an input unless that is done."""
         given, documents, key = self._asked(input, config)
         make = partial(_prepared, self.chain, documents, config)
         return self._reported(given, self.chain.store.prepared(key, make), config)
 
-    async def _aprepare(
-        self,
-        input: Any,
-        run_manager: AsyncCallbackManagerForChainRun,
-        config: RunnableConfig,
-    ) -> Any:
-        del run_manager
+    async def aprepare(self, input: Any, config: RunnableConfig) -> dict[str, Any]:
+        """Do as `prepare`, off the event loop."""
         given, documents, key = self._asked(input, config)
         make = partial(_aprepared, self.chain, documents, config)
         kept = await self.chain.store.aprepared(key, make)
@@ -214,29 +132,31 @@ class ChainPreparer(RunnableSerializable[Any, Any]):
         return {**given, "prepared": kept.value}
 
 
-def as_runnable(chain: RoutedChain | Runnable[Any, Any], **keywords: Any) -> Runnable[Any, Any]:
+def as_runnable(chain: Chain, **keywords: Any) -> Runnable[Any, Any]:
     """Return a chain as a Runnable whose answer is called with some keywords."""
+    if isinstance(chain, StrategyChain):
+        return RunnableLambda(chain.build, name=CONTEXT_EVENT) | chain.reply.bind(**keywords)
     if not isinstance(chain, RoutedChain):
         return chain.bind(**keywords)
     answer: Runnable[Any, Any] = coerce_to_runnable(chain.answer).bind(**keywords)
-    return answer if chain.prepare is None else ChainPreparer(chain=chain) | answer
+    if chain.prepare is None:
+        return answer
+    step = _Preparing(chain)
+    return RunnableLambda(step.prepare, step.aprepare, name="prepare") | answer
 
 
 def is_prepared(
-    chain: RoutedChain | Runnable[Any, Any],
+    chain: Chain,
     documents: list[Document],
     context_id: str,
     namespace: tuple[str, ...],
 ) -> bool | None:
     """Return True if stage 1 of a chain is there; None if it cannot be looked up."""
-    if isinstance(chain, RoutedChain):
-        if chain.prepare is None:
-            return None
-        return chain.store.find(_key_of(chain, documents, context_id, namespace)) is not None
-    step = chain.first if isinstance(chain, RunnableSequence) else chain
-    if not isinstance(step, FrontierContext) or not documents:
+    if isinstance(chain, StrategyChain) and documents:
+        return chain.builder.holds(chain.point, as_context(documents), namespace)
+    if not isinstance(chain, RoutedChain) or chain.prepare is None:
         return None
-    return step.builder.holds(step.strategy, step.config, as_context(documents), namespace)
+    return chain.store.find(_key_of(chain, documents, context_id, namespace)) is not None
 
 
 def _key_of(

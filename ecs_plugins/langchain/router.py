@@ -58,14 +58,14 @@ from ecs_plugins.integrations.routers import (
 )
 from ecs_plugins.langchain.chains import (
     CallbackCounter,
-    FrontierContext,
+    Chain,
+    StrategyChain,
     as_context,
     as_runnable,
     is_prepared,
     namespace_of,
     question_of,
 )
-from ecs_plugins.langchain.compressor import WritableFields
 
 DECISION_EVENT = "frontier_decision"
 """Name of the custom event with the decision, before its chain runs."""
@@ -75,10 +75,9 @@ SETTLEMENT_EVENT = "frontier_settlement"
 
 SyncManager = CallbackManagerForChainRun
 AsyncManager = AsyncCallbackManagerForChainRun
-Chain = RoutedChain | Runnable[Any, Any]
 
 
-class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, Any]):
+class FrontierRouter(RoutingFields, RunnableSerializable[Any, Any]):
     """Runs the chain of the strategy that is right for this query's reuse and target.
 
     ```python
@@ -172,29 +171,13 @@ class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, An
                 together.
         """
         source = check_frontier(frontier)
-        settings: dict[str, Any] = {
-            "scorer": scorer,
-            "embedder": embedder,
-            "cache_dir": cache_dir,
-            "count_tokens": fields.get("count_tokens"),
-        }
-        builder = ContextBuilder(llm, [*strategies], **settings)
-        points = builder.points(
-            open_frontier(source),
-            prompt=prompt,
-            same_model=same_model,
-        )
-        answer = _answer_template(prompt) | llm
+        counter = fields.get("count_tokens")
+        builder = ContextBuilder(llm, [*strategies], scorer, embedder, cache_dir, counter)
+        frontier = open_frontier(source)
+        reply = _answer_template(prompt) | llm
         chains: dict[str, Chain] = {}
-        for point in points:
-            context = FrontierContext(
-                strategy=point.strategy,
-                config=dict(point.config),
-                llm=llm,
-                builder=builder,
-                **settings,
-            )
-            chains[point.label] = context | answer
+        for point in builder.points(frontier, prompt=prompt, same_model=same_model):
+            chains[point.label] = StrategyChain(point, builder, reply)
         return cls(
             frontier=source,
             chains=chains,
@@ -375,15 +358,6 @@ class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, An
         if context is not None:
             query.whole = f"{context.text}\n\n{question_of(input)}"
         return query
-
-    @property
-    @override
-    def lc_attributes(self) -> dict[str, Any]:
-        """Return the frontier as the text of its artefact, and the settings as plain values."""
-        attributes: dict[str, Any] = {"routing": self.routing.to_json()}
-        if isinstance(self.frontier, EfficiencyFrontier):
-            attributes["frontier"] = {"artefact": self.frontier.to_json()}
-        return attributes
 
 
 @dataclass

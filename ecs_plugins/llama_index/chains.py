@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
+from ecs_plugins.frontier.answering import ANSWER_PROMPT, answer_prompt
 from ecs_plugins.frontier.building import ContextBuilder
 from ecs_plugins.frontier.chains import (
     CallCounter,
@@ -39,35 +39,18 @@ from ecs_plugins.llama_index.counting import counted, current_query
 from ecs_plugins.tokens import Stage
 
 
-class PreparedEngine(BaseQueryEngine):
-    """Base class of engines with a stage 1 that can be looked up.
+@dataclass(eq=False)
+class StrategyEngine(BaseQueryEngine):
+    """Query engine that answers from the context that one measured strategy builds.
 
     Attributes:
-        count_tokens: Tokens of each text, for models that do not report them.
+        point: The strategy and its settings.
+        builder: Builds contexts, and keeps their preparations.
+        llm: Answers.
+        context: Context of every query; None where a retriever finds it.
+        retriever: Finds the context of a query.
+        prompt: Template with {context} and {question}.
     """
-
-    count_tokens: TokenCounter | None = None
-
-    def whole_context(self) -> Context | None:
-        """Return the whole context of every query, if it is known."""
-        raise NotImplementedError
-
-    def holds(
-        self,
-        context_id: str,
-        namespace: tuple[str, ...],
-    ) -> bool | None:
-        """Return True if stage 1 of the context is there; None if it cannot be looked up."""
-        raise NotImplementedError
-
-    @override
-    def _get_prompt_modules(self) -> PromptMixinType:
-        return {}
-
-
-@dataclass(eq=False)
-class StrategyQueryEngine(PreparedEngine):
-    """Answers from the context that one measured strategy builds; the default engine."""
 
     point: StrategyPoint
     builder: ContextBuilder
@@ -79,18 +62,9 @@ class StrategyQueryEngine(PreparedEngine):
     def __post_init__(self) -> None:
         super().__init__(None)
 
-    @override
-    def whole_context(self) -> Context | None:
-        """Return the context of all nodes, which a retriever does not know."""
-        return self.context
-
-    @override
-    def holds(
-        self,
-        context_id: str,
-        namespace: tuple[str, ...],
-    ) -> bool | None:
-        """Return True if stage 1 of the nodes is there; a retriever's nodes are not known."""
+    def holds(self, context_id: str, namespace: tuple[str, ...]) -> bool | None:
+        """Return True if stage 1 of the nodes is there; None if a retriever finds them."""
+        del context_id
         if self.context is None:
             return None
         return self.builder.holds(self.point.strategy, self.point.config, self.context, namespace)
@@ -115,13 +89,7 @@ class StrategyQueryEngine(PreparedEngine):
         """Return the context of a question, and the prompt with both."""
         context = self.context or as_context([node.node for node in found])
         question = bundle.query_str
-        built = self.builder.build(
-            self.point.strategy,
-            self.point.config,
-            context,
-            question,
-            namespace_of(bundle),
-        )
+        built = self.builder.build(self.point, context, question, namespace_of(bundle))
         query = current_query()
         if query is not None:
             query.add_context(self.point.key, built.cost)
@@ -138,9 +106,13 @@ class StrategyQueryEngine(PreparedEngine):
         node = TextNode(text=context, metadata={"strategy": self.point.label})
         return Response(text, source_nodes=[NodeWithScore(node=node)])
 
+    @override
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return {}
 
-class ChainEngine(PreparedEngine):
-    """A `RoutedChain` that prepares its context and answers.
+
+class ChainEngine(BaseQueryEngine):
+    """Query engine of a `RoutedChain`, which prepares its context and answers.
 
     Args:
         chain: Its two stages.
@@ -149,20 +121,14 @@ class ChainEngine(PreparedEngine):
     def __init__(self, chain: RoutedChain) -> None:
         super().__init__(None)
         self.chain = chain
-        self.count_tokens = chain.count_tokens
 
-    @override
-    def whole_context(self) -> Context | None:
-        """Return the context of the chain's nodes, as they are now."""
+    @property
+    def context(self) -> Context | None:
+        """Context of the chain's nodes, as they are now."""
         return as_context(self.chain.nodes) if self.chain.nodes else None
 
-    @override
-    def holds(
-        self,
-        context_id: str,
-        namespace: tuple[str, ...],
-    ) -> bool | None:
-        """Return True if the preparation of the nodes is there."""
+    def holds(self, context_id: str, namespace: tuple[str, ...]) -> bool | None:
+        """Return True if the preparation of the nodes is there; None if there is no stage 1."""
         if self.chain.prepare is None:
             return None
         return self.chain.store.find(self._key(context_id, namespace)) is not None
@@ -190,12 +156,8 @@ class ChainEngine(PreparedEngine):
     def _key_of(self, bundle: QueryBundle) -> PreparationKey:
         return self._key(getattr(bundle, "context_id", None) or "", namespace_of(bundle))
 
-    def _key(
-        self,
-        context_id: str,
-        namespace: tuple[str, ...],
-    ) -> PreparationKey:
-        context = self.whole_context()
+    def _key(self, context_id: str, namespace: tuple[str, ...]) -> PreparationKey:
+        context = self.context
         content = "" if context is None else context.id
         return self.chain.preparation_key(namespace, context_id, content)
 
@@ -204,6 +166,14 @@ class ChainEngine(PreparedEngine):
         if query is not None:
             query.add_context(self.chain.key, NOTHING_PAID if kept.found else kept.cost)
         return _engine_of(self.chain, kept.value)
+
+    @override
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return {}
+
+
+PreparedEngine = StrategyEngine | ChainEngine
+"""Engine with a stage 1 that can be looked up."""
 
 
 def as_engine(chain: Any) -> Any:

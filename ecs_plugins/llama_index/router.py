@@ -46,9 +46,10 @@ from ecs_plugins.integrations.routers import (
     settings_of,
 )
 from ecs_plugins.llama_index.chains import (
+    ChainEngine,
     PreparedEngine,
     RoutedChain,
-    StrategyQueryEngine,
+    StrategyEngine,
     as_context,
     as_engine,
     namespace_of,
@@ -288,23 +289,11 @@ class FrontierQueryEngine(BaseQueryEngine):
         source = check_frontier(frontier)
         if (nodes is None) == (retriever is None):
             raise ConfigurationError("give either nodes or a retriever")
-        builder = ContextBuilder(
-            llm,
-            [*strategies],
-            scorer=scorer,
-            embedder=embedder,
-            cache_dir=cache_dir,
-            count_tokens=count_tokens,
-        )
-        points = builder.points(
-            open_frontier(source),
-            prompt=prompt,
-            same_model=same_model,
-        )
+        builder = ContextBuilder(llm, [*strategies], scorer, embedder, cache_dir, count_tokens)
         context = as_context(nodes) if nodes is not None else None
         engines: dict[str, BaseQueryEngine] = {}
-        for point in points:
-            engine = StrategyQueryEngine(point, builder, llm, context, retriever, prompt)
+        for point in builder.points(open_frontier(source), prompt=prompt, same_model=same_model):
+            engine = StrategyEngine(point, builder, llm, context, retriever, prompt)
             engines[point.label] = engine
         return cls(
             FrontierSelector(source, **settings),
@@ -355,11 +344,11 @@ class FrontierQueryEngine(BaseQueryEngine):
         query.count_tokens = self.count_tokens
         _dispatcher.event(FrontierDecisionEvent(decision=query.decision.summary()))
         engine = self.engines[chosen_name(query.decision, self.engines)]
-        if isinstance(engine, PreparedEngine):
-            query.count_tokens = self.count_tokens or engine.count_tokens
-            context = engine.whole_context()
-            if context is not None:
-                query.whole = f"{context.text}\n\n{bundle.query_str}"
+        if isinstance(engine, ChainEngine):
+            query.count_tokens = self.count_tokens or engine.chain.count_tokens
+        context = engine.context if isinstance(engine, PreparedEngine) else None
+        if context is not None:
+            query.whole = f"{context.text}\n\n{bundle.query_str}"
         asked = FrontierQuery(
             bundle.query_str,
             image_path=bundle.image_path,

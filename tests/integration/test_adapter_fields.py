@@ -12,7 +12,6 @@ from ecs_plugins.langchain import (
     EntropicMemoryMiddleware,
     EntropicMemoryRetriever,
 )
-from ecs_plugins.langchain.chains import FrontierContext
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import ECSPostprocessor, EntropicChatMemory, EntropicMemoryBlock
 from ecs_plugins.lm import FakeLanguageModel
@@ -42,7 +41,6 @@ REMEMBERING = {
 MAKE = REMEMBERING | {
     "store": lambda memory, namespace, **fields: EntropicStore(memory, **fields),
     "shaping": lambda memory, namespace, **fields: ECSContextMiddleware(**fields),
-    "context": lambda memory, namespace, **f: FrontierContext(strategy="full_context", **f),
 }
 
 
@@ -53,7 +51,6 @@ MAKE = REMEMBERING | {
         ("block", "treshold", "threshold"),
         ("chat memory", "sesion_id", "session_id"),
         ("options", "treshold", "threshold"),
-        ("context", "cachedir", "cache_dir"),
     ],
 )
 def test_an_unknown_field_is_refused_by_its_name_and_the_nearest_known_one(

@@ -5,15 +5,12 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.language_models import BaseLLM
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.load import dumps, loads
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import Generation, LLMResult
-from langchain_core.prompts import PromptTemplate
-from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnableSequence
+from langchain_core.runnables import ConfigurableField, RunnableLambda
 
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.langchain import FrontierRouter
-from ecs_plugins.langchain.chains import FrontierContext
 from tests.integration import routing_setup
 from tests.integration.routing_setup import (
     NAMES,
@@ -24,17 +21,6 @@ from tests.integration.routing_setup import (
     first_answer_fails,
     words,
 )
-
-
-class SerialisableChat(Chat):
-    """Chat model of a partner that LangChain serialises; counts its tokens."""
-
-    @classmethod
-    def is_lc_serializable(cls):
-        return True
-
-    def count_tokens(self, texts):
-        return words(texts)
 
 
 @pytest.fixture
@@ -156,20 +142,6 @@ def test_fields_that_do_not_fit_are_refused(frontier, fields):
     fields = {"chains": {"bm25": RunnableLambda(str)}, "target_f1": 0.7, **fields}
     with pytest.raises(ValueError, match=r".+"):
         FrontierRouter(frontier=frontier, **fields)
-
-
-@pytest.mark.parametrize("as_path", [True, False])
-def test_its_json_routes_alike(frontier, tmp_path, as_path):
-    source = str(frontier.save(tmp_path / "f.json")) if as_path else frontier
-    options = {"count_tokens": None, "reuse": 40, "routing": {"policy": "deterministic"}}
-    router = LangChain().routed(source, llm=SerialisableChat(), **options)
-    places = ["ecs_plugins", "langchain_core", "tests.integration.routing_setup", __name__]
-    known = [FrontierRouter, FrontierContext, SerialisableChat]
-    known += [RunnableSequence, PromptTemplate, Document]
-    copy = loads(dumps(router), allowed_objects=known, valid_namespaces=places)
-    assert copy.decide(QUESTION) == router.decide(QUESTION)
-    assert list(copy.chains) == list(router.chains)
-    assert copy.routing == router.routing
 
 
 @pytest.mark.parametrize("sizes", [(10, 10), (1000, 30)])
