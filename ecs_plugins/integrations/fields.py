@@ -6,17 +6,13 @@ Each integration translates the types and events of its framework and nothing el
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Self
 
-from cachetools import LRUCache
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
 from ecs_plugins.common.config import StrictFields, require_known
-from ecs_plugins.common.inert import inert
-from ecs_plugins.common.text import as_replies_to, one_line
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.tracing import TracedDocument, span
 from ecs_plugins.lm.base import LanguageModel
@@ -34,18 +30,6 @@ from ecs_plugins.shaping.signals.combined import NoModel
 
 METADATA_KEY = "ecs"
 """The metadata key under which a kept passage carries its verdict."""
-
-RESTORE_TOOL = "ecs_restore"
-"""Name of the tool with which an agent gets back what was left out."""
-RESTORE_DESCRIPTION = (
-    "Gives back text that was left out of retrieved passages because it did not seem to help. "
-    "Takes the id of a left out text; without an id, lists the latest ids and how each text begins."
-)
-RESTORABLE = 2000
-"""Left out texts that a tool can give back, the latest."""
-LISTED = 50
-"""Left out texts that the tool lists."""
-_RESTORING = threading.Lock()
 
 SETTINGS = frozenset(ShapingConfig.model_fields)
 """Names of the settings that the constructor of an integration takes."""
@@ -108,14 +92,6 @@ class ShapingFields(StrictFields):
         description="A function from a query to its known answer or answers, such as "
         "lambda query: answer.",
     )
-    neighbours: Annotated[
-        Callable[[Any], str | None] | None, WithJsonSchema({}), PlainSerializer(by_name)
-    ] = Field(
-        default=None,
-        description="A function from a document or node to the text of the turn before it, for "
-        "turns of a conversation in any order.",
-    )
-
     embedder: EmbedderField = Field(
         default=None,
         description="An Embedder or the framework's own embeddings, best those of the vector "
@@ -163,22 +139,10 @@ class ShapingFields(StrictFields):
             return NoModel()
         return as_model(self.model)
 
-    def replies(
-        self,
-        items: Sequence[object],
-        turns: Sequence[str],
-    ) -> list[str] | None:
-        """Return turns with the question of the turn before each; None if no such turn is known."""
-        if self.neighbours is None:
-            return None
-        before = [self.neighbours(item) for item in items]
-        return as_replies_to(turns, before) if any(before) else None
-
     def shape_passages(
         self,
         query: str,
         passages: Sequence[str],
-        read_as: Sequence[str] | None = None,
         titles: Sequence[str | None] | None = None,
         scores: Sequence[float | None] = (),
         vectors: Sequence[Sequence[float] | None] = (),
@@ -188,7 +152,6 @@ class ShapingFields(StrictFields):
         Args:
             query: The question.
             passages: Their texts.
-            read_as: Texts that are read in their place.
             titles: Titles of their documents.
             scores: The retriever's scores. They are used if every passage has one and no
                 ``embedder`` is set, which would compute them again.
@@ -213,7 +176,6 @@ class ShapingFields(StrictFields):
                 query,
                 passages,
                 answer=answer,
-                read_as=read_as,
                 titles=titles,
                 scores=self._known_scores(scores),
             )
@@ -231,31 +193,6 @@ class ShapingFields(StrictFields):
         if self.embedder is not None or not known or len(known) < len(scores):
             return None
         return known
-
-    def _remember(
-        self,
-        dropped: Mapping[str, str],
-    ) -> None:
-        """Keep dropped text by id if a tool can ask for it."""
-        held = self.__dict__.get("_dropped")
-        if held is not None:
-            with _RESTORING:
-                held.update(dropped)
-
-    def _restorer(self) -> Callable[[str], str]:
-        """Return the function of the tool `RESTORE_TOOL`, and keep dropped text from now on."""
-        dropped: LRUCache[str, str] = self.__dict__.setdefault("_dropped", LRUCache(RESTORABLE))
-
-        def restore(id: str = "") -> str:
-            with _RESTORING:
-                return restored(dropped, id)
-
-        return restore
-
-    def __getstate__(self) -> dict[Any, Any]:
-        state = super().__getstate__()
-        held = {key: value for key, value in state["__dict__"].items() if key != "_dropped"}
-        return {**state, "__dict__": held}
 
     def _parts_in_use(self) -> tuple[str | Signal, Ranker | None]:
         """Keep signal and ranker between calls, because they cache embeddings.
@@ -275,22 +212,6 @@ class ShapingFields(StrictFields):
     ) -> Self:
         """Shallow: the fields are services that are shared by all, and frozen values."""
         return self.model_copy()
-
-
-def restored(
-    dropped: Mapping[str, str],
-    id: str,
-) -> str:
-    """Return the text that was left out under an id, or a list of the latest ids.
-
-    No text ends a turn or hides a character: passages are untrusted.
-    """
-    text = dropped.get(id.strip())
-    if text is not None:
-        return inert(text)
-    latest = list(dropped.items())[-LISTED:]
-    lines = [f"{key}: {one_line(text[:200])[:80]}" for key, text in reversed(latest)]
-    return inert("\n".join([f"Nothing is held under {id!r}. Left out were:", *lines]))
 
 
 def verdict_metadata(

@@ -24,7 +24,7 @@ from typing_extensions import override
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.citing import Attributed, AttributionFields
 from ecs_plugins.integrations.fields import METADATA_KEY
-from ecs_plugins.langchain.compressor import WritableFields, checked_documents
+from ecs_plugins.langchain.compressor import checked_documents
 from ecs_plugins.shaping.attribution.attributed import AttributedStatement
 from ecs_plugins.shaping.attribution.attributed import Citation as Evidence
 
@@ -40,7 +40,7 @@ _EXPECTED = (
 )
 
 
-class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, dict[str, Any]]):
+class ECSCitations(AttributionFields, RunnableSerializable[Any, dict[str, Any]]):
     """Cites the documents that every statement of an answer rests on, and checks it.
 
     ```python
@@ -99,76 +99,51 @@ class ECSCitations(WritableFields, AttributionFields, RunnableSerializable[Any, 
         async for piece in pieces:
             yield piece
 
-    @override
-    def stream(
-        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> Iterator[dict[str, Any]]:
-        """`transform` of one piece."""
-        yield from self.transform(iter([input]), config, **kwargs)
-
-    @override
-    async def astream(
-        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> AsyncIterator[dict[str, Any]]:
-        """`atransform` of one piece."""
-
-        async def pieces() -> AsyncIterator[Any]:
-            yield input
-
-        async for piece in self.atransform(pieces(), config, **kwargs):
-            yield piece
-
     def _cite(self, input: Any, run_manager: CallbackManagerForChainRun) -> dict[str, Any]:
         asked = _asked_in(input)
-        message = _as_message(asked.answer)
-        attributed = self.attribute(asked.question, asked.texts, _words_of(message))
-        dispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=_below(run_manager))
-        return {**input, ANSWER: _cited(message, attributed, asked.documents)}
+        attributed = self._attributed(asked, run_manager)
+        return {**input, ANSWER: _cited(asked.answer, attributed, asked.documents)}
 
     async def _acite(
-        self,
-        input: Any,
-        run_manager: AsyncCallbackManagerForChainRun,
+        self, input: Any, run_manager: AsyncCallbackManagerForChainRun
     ) -> dict[str, Any]:
         asked = _asked_in(input)
-        message = _as_message(asked.answer)
-        attributed = await self.aattribute(asked.question, asked.texts, _words_of(message))
-        config = _below(run_manager)
-        await adispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=config)
-        return {**input, ANSWER: _cited(message, attributed, asked.documents)}
+        attributed = await self._aattributed(asked, run_manager)
+        return {**input, ANSWER: _cited(asked.answer, attributed, asked.documents)}
 
     def _stream(
-        self,
-        input: Iterator[Any],
-        run_manager: CallbackManagerForChainRun,
+        self, input: Iterator[Any], run_manager: CallbackManagerForChainRun
     ) -> Iterator[dict[str, Any]]:
         whole: dict[str, Any] = {}
         for piece in input:
             yield _passed_on(piece, whole)
         asked = _asked_in(whole)
-        attributed = self.attribute(asked.question, asked.texts, _words_of(whole[ANSWER]))
-        dispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=_below(run_manager))
+        attributed = self._attributed(asked, run_manager)
         yield {ANSWER: _last_piece(whole[ANSWER], attributed, asked.documents)}
 
     async def _astream(
-        self,
-        input: AsyncIterator[Any],
-        run_manager: AsyncCallbackManagerForChainRun,
+        self, input: AsyncIterator[Any], run_manager: AsyncCallbackManagerForChainRun
     ) -> AsyncIterator[dict[str, Any]]:
         whole: dict[str, Any] = {}
         async for piece in input:
             yield _passed_on(piece, whole)
         asked = _asked_in(whole)
-        attributed = await self.aattribute(asked.question, asked.texts, _words_of(whole[ANSWER]))
-        config = _below(run_manager)
-        await adispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=config)
+        attributed = await self._aattributed(asked, run_manager)
         yield {ANSWER: _last_piece(whole[ANSWER], attributed, asked.documents)}
 
-    @property
-    @override
-    def lc_attributes(self) -> dict[str, Any]:
-        """The config as plain fields, which LangChain's JSON knows."""
-        return {"config": dict(self.config)}
+    def _attributed(self, asked: _Asked, run_manager: CallbackManagerForChainRun) -> Attributed:
+        attributed = self.attribute(asked.question, asked.texts, _words_of(asked.answer))
+        config: RunnableConfig = {"callbacks": run_manager.get_child()}
+        dispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=config)
+        return attributed
+
+    async def _aattributed(
+        self, asked: _Asked, run_manager: AsyncCallbackManagerForChainRun
+    ) -> Attributed:
+        attributed = await self.aattribute(asked.question, asked.texts, _words_of(asked.answer))
+        config: RunnableConfig = {"callbacks": run_manager.get_child()}
+        await adispatch_custom_event(CITATIONS_EVENT, attributed.details(), config=config)
+        return attributed
 
 
 class _Asked(NamedTuple):
@@ -176,7 +151,7 @@ class _Asked(NamedTuple):
 
     question: str
     documents: list[Document]
-    answer: object
+    answer: AIMessage
 
     @property
     def texts(self) -> list[str]:
@@ -199,7 +174,7 @@ def _asked_in(input: Any) -> _Asked:
     if not is_whole:
         raise InvalidInputError(f"{_EXPECTED}, got {', '.join(map(str, given))}")
     found = [Document(each) if isinstance(each, str) else each for each in documents]
-    return _Asked(question, list(checked_documents(found)), given[ANSWER])
+    return _Asked(question, list(checked_documents(found)), _as_message(given[ANSWER]))
 
 
 def _checked(input: Any) -> Mapping[str, Any]:
@@ -211,13 +186,6 @@ def _checked(input: Any) -> Mapping[str, Any]:
 def _value_in(input: Mapping[str, Any], names: Sequence[str]) -> Any:
     """Return the value under the first of some names that is there."""
     return next((input[name] for name in names if name in input), None)
-
-
-def _below(
-    run_manager: CallbackManagerForChainRun | AsyncCallbackManagerForChainRun,
-) -> RunnableConfig:
-    """Return the configuration of the parts of a run."""
-    return {"callbacks": run_manager.get_child()}
 
 
 # Answers.

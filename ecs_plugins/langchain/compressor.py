@@ -11,16 +11,12 @@ from typing import Any
 from langchain_core.callbacks import CallbackManagerForChainRun, Callbacks, dispatch_custom_event
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.runnables import RunnableConfig, RunnableSerializable
-from langchain_core.tools import StructuredTool
 from pydantic import ConfigDict
 from typing_extensions import TypedDict, override
 
 from ecs_plugins.common.aio import bridged, run_sync
-from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.fields import (
-    RESTORE_DESCRIPTION,
-    RESTORE_TOOL,
     ShapingFields,
     as_score,
     titles_of,
@@ -44,17 +40,7 @@ class CompressionInput(TypedDict):
     query: str
 
 
-class WritableFields(StrictFields):
-    """Fields as which `langchain_core.load.dumps` writes a component."""
-
-    @classmethod
-    def is_lc_serializable(cls) -> bool:
-        """Return True: it is serialised as its configuration."""
-        return True
-
-
 class ECSDocumentCompressor(
-    WritableFields,
     ShapingFields,
     RunnableSerializable[CompressionInput, list[Document]],
     BaseDocumentCompressor,
@@ -116,15 +102,6 @@ class ECSDocumentCompressor(
         """`invoke` with the model off the event loop."""
         return await run_sync(self.invoke, input, config, **kwargs)
 
-    def restore_tool(self) -> StructuredTool:
-        """Return a tool ``ecs_restore`` that gives an agent the text dropped from now on.
-
-        It holds whole documents that were not kept and what ``prune`` left out of kept ones.
-        """
-        return StructuredTool.from_function(
-            self._restorer(), name=RESTORE_TOOL, description=RESTORE_DESCRIPTION
-        )
-
     def _compress(
         self,
         input: CompressionInput,
@@ -140,13 +117,17 @@ class ECSDocumentCompressor(
             return []
         texts = [document.page_content for document in documents]
         metadata = [document.metadata for document in documents]
-        read_as = self.replies(documents, texts)
         scores = [_score_of(document) for document in documents]
-        shaped = self.shape_passages(query, texts, read_as, titles_of(metadata), scores)
+        shaped = self.shape_passages(query, texts, titles_of(metadata), scores)
         config: RunnableConfig = {"callbacks": run_manager.get_child()}
         dispatch_custom_event(EVENT, shaped.to_dict(), config=config)
-        self._remember(shaped.dropped)
         return _kept(documents, shaped)
+
+    @classmethod
+    @override
+    def is_lc_serializable(cls) -> bool:
+        """Return True: it is serialised as its configuration."""
+        return True
 
     @property
     @override

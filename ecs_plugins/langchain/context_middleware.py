@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, NotRequired
 
-from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
+from langchain.agents.middleware import AgentMiddleware, AgentState
 from langchain.agents.middleware.types import PrivateStateAttr
 from langchain_core.documents import Document
 from langchain_core.messages import ToolMessage
@@ -19,22 +19,20 @@ from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.integrations.fields import (
-    METADATA_KEY,
-    RESTORABLE,
-    RESTORE_DESCRIPTION,
-    RESTORE_TOOL,
-    restored,
-)
+from ecs_plugins.integrations.fields import METADATA_KEY
 from ecs_plugins.integrations.plain import last_index
 from ecs_plugins.langchain.compressor import ECSDocumentCompressor
 from ecs_plugins.langchain.messages import is_user, text_of
 from ecs_plugins.langchain.tool_results import (
+    RESTORABLE,
+    RESTORE_DESCRIPTION,
+    RESTORE_TOOL,
     Part,
     document_parts,
     is_json,
     kept_part,
     line_parts,
+    restored,
     texts_of,
     with_parts,
 )
@@ -43,8 +41,6 @@ from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages
 ToolResult = ToolMessage | Command[Any]
 ToolCall = Callable[[ToolCallRequest], ToolResult]
 AsyncToolCall = Callable[[ToolCallRequest], Awaitable[ToolResult]]
-ModelCall = Callable[[ModelRequest[Any]], ModelResponse[Any]]
-AsyncModelCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 Texts = dict[str, str]
 """Texts by id."""
 
@@ -131,24 +127,6 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         """Run the tool and shape its result, with the model off the event loop."""
         return await run_sync(self._shape_result, request, await handler(request))
 
-    @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: ModelCall,
-    ) -> ModelResponse[Any]:
-        """Call the model, without the restoring tool where there is no other."""
-        return handler(_without_lone_tool(request))
-
-    @override
-    async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: AsyncModelCall,
-    ) -> ModelResponse[Any]:
-        """`wrap_model_call`, awaited."""
-        return await handler(_without_lone_tool(request))
-
     def _shape_result(
         self,
         request: ToolCallRequest,
@@ -229,9 +207,3 @@ def _restore(
 ) -> str:
     """Return dropped text of this thread."""
     return restored(runtime.state.get("ecs_dropped") or {}, id)
-
-
-def _without_lone_tool(request: ModelRequest[Any]) -> ModelRequest[Any]:
-    """Return the request without the restoring tool if no other tool can leave out a text."""
-    names = [getattr(tool, "name", None) for tool in request.tools]
-    return request.override(tools=[]) if names == [RESTORE_TOOL] else request

@@ -16,9 +16,21 @@ from typing import Any
 from langchain_core.documents import Document
 
 from ecs_plugins.common.inert import inert
-from ecs_plugins.integrations.fields import METADATA_KEY, RESTORE_TOOL
+from ecs_plugins.common.text import one_line
+from ecs_plugins.integrations.fields import METADATA_KEY
 from ecs_plugins.shaping.passages import Unit
 from ecs_plugins.shaping.spans import by_handle
+
+RESTORE_TOOL = "ecs_restore"
+"""Name of the tool with which an agent gets back texts that were left out."""
+RESTORE_DESCRIPTION = (
+    "Gives back text that was left out of retrieved passages because it did not seem to help. "
+    "Takes the id of a left out text; without an id, lists the latest ids and how each text begins."
+)
+RESTORABLE = 2000
+"""Left out texts that a thread keeps, the latest."""
+LISTED = 50
+"""Left out texts that the tool lists."""
 
 Block = str | dict[str, Any]
 """A block of a message."""
@@ -198,3 +210,16 @@ def _with_texts(
         else:
             blocks.append({**block, "text": text} if _block_text(block) else block)
     return blocks
+
+
+def restored(dropped: Mapping[str, str], id: str) -> str:
+    """Return the text that was left out under an id, or a list of the latest ids.
+
+    No text ends a turn or hides a character: passages are untrusted.
+    """
+    text = dropped.get(id.strip())
+    if text is not None:
+        return inert(text)
+    latest = list(dropped.items())[-LISTED:]
+    lines = [f"{key}: {one_line(text[:200])[:80]}" for key, text in reversed(latest)]
+    return inert("\n".join([f"Nothing is held under {id!r}. Left out were:", *lines]))

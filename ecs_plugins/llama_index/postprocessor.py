@@ -1,6 +1,6 @@
 """ECS context shaping as a LlamaIndex node postprocessor.
 
-A translation only: `NodeWithScore` in, `NodeWithScore` out, with rerank events and callbacks;
+A translation only: `NodeWithScore` in, `NodeWithScore` out, with rerank events;
 `ecs_plugins.shaping` decides.
 """
 
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
+from llama_index.core.callbacks import CallbackManager
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
-from llama_index.core.tools import FunctionTool
 from pydantic import ConfigDict, Field
 from typing_extensions import override
 
@@ -21,8 +20,6 @@ from ecs_plugins.common.aio import bridged
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.fields import (
     METADATA_KEY,
-    RESTORE_DESCRIPTION,
-    RESTORE_TOOL,
     ShapingFields,
     as_score,
     titles_of,
@@ -81,59 +78,16 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
         _dispatcher.event(
             ReRankStartEvent(query=query, nodes=nodes, top_n=top_n, model_name=model_name)
         )
-        payload: dict[str, Any] = {
-            EventPayload.NODES: nodes,
-            EventPayload.MODEL_NAME: model_name,
-            EventPayload.QUERY_STR: query,
-            EventPayload.TOP_K: top_n,
-        }
-        with self.callback_manager.event(CBEventType.RERANKING, payload=payload) as event:
-            texts = [node.node.get_content(metadata_mode=self.metadata_mode) for node in nodes]
-            read_as = self._read(nodes, texts)
-            titles = titles_of([node.node.metadata for node in nodes])
-            scores = [as_score(node.score) for node in nodes]
-            vectors = [node.node.embedding for node in nodes]
-            shaped = self.shape_passages(query, texts, read_as, titles, scores, vectors)
-            kept = []
-            for verdict in shaped.kept:
-                node = nodes[verdict.index]
-                kept.append(_copy(node, verdict, shaped))
-            for verdict in shaped.verdicts:
-                if not verdict.kept:
-                    self._remember(verdict.dropped)
-            for node in kept:
-                self._remember(node.metadata[METADATA_KEY]["dropped"])
-            event.on_end(payload={EventPayload.NODES: kept})
+        texts = [node.node.get_content(metadata_mode=self.metadata_mode) for node in nodes]
+        titles = titles_of([node.node.metadata for node in nodes])
+        scores = [as_score(node.score) for node in nodes]
+        vectors = [node.node.embedding for node in nodes]
+        shaped = self.shape_passages(query, texts, titles, scores, vectors)
+        kept = [_copy(nodes[verdict.index], verdict, shaped) for verdict in shaped.kept]
         _dispatcher.event(ReRankEndEvent(nodes=kept))
         return kept
 
     _apostprocess_nodes = bridged(_postprocess_nodes, asks_model=True)
-
-    def _read(
-        self,
-        nodes: list[NodeWithScore],
-        texts: list[str],
-    ) -> list[str] | None:
-        """Return the texts, each after the question it replies to; None if no question is known."""
-        turns = [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
-        replies = self.replies([node.node for node in nodes], turns)
-        if replies is None:
-            return None
-        read = []
-        for text, turn, reply in zip(texts, turns, replies, strict=True):
-            # A turn stands behind its metadata in what is scored.
-            is_last = text.endswith(turn)
-            read.append(text.removesuffix(turn) + reply if is_last else text)
-        return read
-
-    def restore_tool(self) -> FunctionTool:
-        """Return a tool ``ecs_restore`` that gives an agent the text dropped from now on.
-
-        It holds whole nodes that were not kept and what ``prune`` left out of kept ones.
-        """
-        return FunctionTool.from_defaults(
-            self._restorer(), name=RESTORE_TOOL, description=RESTORE_DESCRIPTION
-        )
 
     @override
     def __getstate__(self) -> dict[Any, Any]:

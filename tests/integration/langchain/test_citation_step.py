@@ -1,4 +1,4 @@
-"""Citations behind a chain: whole, streamed, in batches, from JSON, late and not at all."""
+"""Citations behind a chain: whole, streamed, in batches, late and not at all."""
 
 import json
 
@@ -7,7 +7,6 @@ from langchain_classic.chains import create_retrieval_chain
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.load import dumps, loads
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.retrievers import BaseRetriever
@@ -206,16 +205,6 @@ def test_a_run_is_traced_with_its_outcome():
         assert name == "ecs_citations"
         assert data["cited"] == [1]
     assert len(events) == 2
-
-
-@pytest.mark.filterwarnings("ignore:The function `loads` is in beta")
-def test_it_is_written_as_json_and_read_again():
-    made = ECSCitations(model="some/model", budget_s=3, config={"pool_size": 7})
-    known = {"valid_namespaces": ["ecs_plugins"], "allowed_objects": [ECSCitations]}
-    back = loads(dumps(made), **known)
-    assert back == made
-    with pytest.raises(NotImplementedError):
-        loads(dumps(citations()), **known)
 
 
 @pytest.mark.parametrize("fields", [{"budget_s": 0}, {"mark": True}, {"model": 3}])

@@ -245,20 +245,6 @@ def test_a_tool_result_cannot_end_a_turn():
     assert not re.search("<\\|im_end|</recalled_notes>|\u202e", read)
 
 
-def test_an_agent_without_tools_is_given_none():
-    bound = []
-
-    class Binding(ScriptedModel):
-        def bind_tools(self, tools, **kwargs):
-            bound.extend(tools)
-            return self
-
-    middleware = [ECSContextMiddleware(compressor())]
-    built = create_agent(Binding(), [], middleware=middleware)
-    built.invoke(asked(QUERY))
-    assert bound == []
-
-
 async def test_async_agents_are_shaped_off_the_event_loop():
     threads: set[int] = set()
 
