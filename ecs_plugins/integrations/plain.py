@@ -42,9 +42,6 @@ def as_json(value: Any) -> Any:
 
     Numbers that are not finite become None, dates become texts, objects of pydantic become
     mappings, and all others their ``repr``. Halves of surrogate pairs become U+FFFD.
-
-    Raises:
-        RecursionError: The value contains itself.
     """
     if isinstance(value, str):
         return well_formed(str(value))

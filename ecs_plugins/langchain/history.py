@@ -87,7 +87,7 @@ def _identity(message: BaseMessage) -> tuple[str, str]:
 
 
 def _entry(message: BaseMessage) -> Entry:
-    data = _data_of(message)
+    data: dict[str, Any] = as_json(message_to_dict(message)["data"])
     content = data.pop("content")
     text = own_words(message)
     return Entry(
@@ -97,14 +97,3 @@ def _entry(message: BaseMessage) -> Entry:
         text_key="content" if text is not None and content == text else None,
         metadata=speaker_metadata(message),
     )
-
-
-def _data_of(message: BaseMessage) -> dict[str, Any]:
-    """Return the fields of a message in JSON types; of one that holds itself, the text."""
-    try:
-        data: dict[str, Any] = as_json(message_to_dict(message)["data"])
-    except RecursionError:
-        odd = ("additional_kwargs", "response_metadata", "artifact")
-        plain = message.model_copy(update={name: {} for name in odd if hasattr(message, name)})
-        data = as_json({**message_to_dict(plain)["data"], "content": text_of(message)})
-    return data

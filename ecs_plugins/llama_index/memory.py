@@ -17,12 +17,11 @@ from typing_extensions import override
 from ecs_plugins.common.aio import run_memory, run_sync
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.namespace_templates import Labels, fill_namespace
-from ecs_plugins.integrations.notes import Note, TextLength
+from ecs_plugins.integrations.notes import TextLength
 from ecs_plugins.integrations.plain import last_index, turns
 from ecs_plugins.integrations.recall import (
     RecallFields,
     RecallOptions,
-    fitted_block,
     recall,
 )
 from ecs_plugins.integrations.sessions import SESSION, Session, known_path, memory_of
@@ -43,9 +42,7 @@ from ecs_plugins.memory.outdating import ChatModelJudge as ChatModelJudge
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.types import Namespace
-from ecs_plugins.ranking.coverage import CoverageRanker
 
-_MOST_SHOWN = 64  # blocks that can still be truncated
 _INSTRUCTIONS = (MessageRole.SYSTEM, MessageRole.DEVELOPER)
 
 
@@ -276,7 +273,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
         per_session: True to add the session's id to the namespace as its last label.
         max_tokens: Tokens of the recalled block at most.
         count_tokens: Tokens of a text; None is LlamaIndex's own tokenizer, as `Memory` uses.
-        priority: 0 would never be truncated; 1 is truncated last.
+        priority: Blocks of 0 always stay; others leave a prompt that has no space for them.
     """
 
     name: str = "long_term_memory"
@@ -288,9 +285,6 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
     max_tokens: int = Field(default=RecallOptions().max_tokens, ge=1)
     count_tokens: TextLength | None = Field(default=None, exclude=True)
 
-    # The latest blocks with their questions and notes, for `atruncate`.
-    _shown: dict[str, tuple[str, tuple[Note, ...]]] = PrivateAttr(default_factory=dict)
-
     @override
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
         messages = messages or []
@@ -298,19 +292,15 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
         if index is None:
             return ""
         run = run_memory if self.shaper is None else run_sync
-        question = text_of(messages[index])
         block = await run(
             recall,
             self.memory,
-            question,
+            text_of(messages[index]),
             self._namespace_of(block_kwargs.get("session_id")),
             self.options(self.max_tokens),
             text_length(self.count_tokens),
             visible=visible_texts(messages),
         )
-        self._shown[block.text] = (question, block.notes)
-        if len(self._shown) > _MOST_SHOWN:
-            self._shown.pop(next(iter(self._shown), ""), None)
         return block.text
 
     @override
@@ -329,19 +319,6 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
             drafts.setdefault(namespace, []).append(draft)
         for namespace, new in drafts.items():
             await run_memory(self.memory.add, new, namespace=namespace)
-
-    @override
-    async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
-        """Return a smaller block, without the notes that fit least; None if no note fits."""
-        question, notes = self._shown.get(content, ("", ()))
-        length = text_length(self.count_tokens)
-
-        def shorter() -> str | None:
-            max_tokens = length(content) - tokens_to_truncate
-            ranker = CoverageRanker()
-            return fitted_block(notes, question, max_tokens, length, ranker).text or None
-
-        return await run_memory(shorter)
 
     def _namespace_of(self, session_id: str | None) -> Namespace:
         if not self.per_session:

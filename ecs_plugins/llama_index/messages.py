@@ -153,7 +153,7 @@ def _data_of(message: ChatMessage) -> dict[str, Any]:
     """Return the fields of a message in JSON types."""
     try:
         data: dict[str, Any] = as_json(message.model_dump(mode="json"))
-    except (ValueError, RecursionError):  # pydantic knows no form for something in it
+    except ValueError:  # pydantic knows no form for something in it
         _log.warning("only the text of a message is logged: the rest has no JSON")
         plain = ChatMessage(role=message.role, content=text_of(message))
         data = plain.model_dump(mode="json")

@@ -58,8 +58,6 @@ def test_an_object_without_json_becomes_its_name():
     assert name.startswith("<class")
 
 
-LOOP: dict = {}
-LOOP["self"] = LOOP
 LOGPROBS = [{"logprob": -math.inf}]
 BLOCKS = [
     {"type": "text", "text": "kept"},
@@ -71,7 +69,6 @@ ODD = [
     HumanMessage("kept", additional_kwargs={"when": DAY, "blob": b"\xff"}),
     HumanMessage(BLOCKS),
     ToolMessage("kept", tool_call_id="1", artifact=[DATED]),
-    ToolMessage("kept", tool_call_id="1", artifact=LOOP),
 ]
 
 
@@ -96,14 +93,8 @@ def test_a_turn_that_is_tried_again_is_stored_once_by_the_ids_of_its_messages(me
     assert texts_of(memory.messages(USER)) == said
 
 
-CARRIED = [
-    {"when": DAY, "odd": object(), "low": -math.inf},
-    {"number": np.float32(0.5), "loop": LOOP},
-]
-
-
-@pytest.mark.parametrize("carried", CARRIED, ids=range(len(CARRIED)))
-def test_a_chat_memory_keeps_a_message_without_json(memory, carried):
+def test_a_chat_memory_keeps_a_message_without_json(memory):
+    carried = {"when": DAY, "odd": object(), "low": -math.inf}
     chat = EntropicChatMemory.from_defaults(memory, namespace=USER)
     call = ToolCallBlock(tool_name="look", tool_kwargs=carried)
     chat.put_messages(

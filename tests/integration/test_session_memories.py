@@ -515,20 +515,6 @@ async def test_only_the_answer_of_a_react_agent_is_remembered(memory, text, kept
     assert remembered(memory) == kept
 
 
-async def test_truncation_keeps_the_best(memory):
-    memory.add([FACT, "Quilla has a red bicycle.", "sister of mine"], namespace=USER)
-    memory_block = block(memory, threshold=0.0)
-    content = await memory_block.aget([turn(QUESTION)])
-    notes_left = {0: 3, 1: 2, 7: 1}
-    for tokens, notes in notes_left.items():
-        shorter = await memory_block.atruncate(content, tokens)
-        assert words(shorter) <= words(content) - tokens
-        assert shorter.count("\n- ") == notes
-        assert FACT in shorter
-        assert shorter.endswith("</recalled_notes>")
-    assert await memory_block.atruncate(content, words(content)) is None
-
-
 async def test_one_block_serves_several_sessions_at_once(memory):
     shared = block(memory, namespace=("memories",), per_session=True)
     question = turn("What is my code?")
