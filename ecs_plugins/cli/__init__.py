@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -65,16 +64,13 @@ def main() -> None:
     """Run the command line; an expected error is one line on stderr and exit status 1.
 
     So is an output that cannot be written. A reader that has closed its end of a pipe knows.
-    A standard stream that was closed before is an empty one.
     """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     try:
         try:
             app()
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:  # it was closed before
+                sys.stdout.flush()
     except EcsPluginsError as error:
         typer.echo(f"ecs-plugins: {printable(str(error))}", err=True)
         sys.exit(1)

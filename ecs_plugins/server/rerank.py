@@ -211,9 +211,9 @@ def _answer(wanted: RerankRequest, shaped: ShapedContext) -> list[dict[str, Any]
         shaped.verdicts, key=lambda each: (-scores.get(each.text, 0.0), ranks[each.text])
     )
     ordered = [(each.index, scores.get(each.text, 0.0)) for each in order[: wanted.limit]]
-    if wanted.texts is not None:
-        return [_tei_result(wanted, index, score) for index, score in ordered]
     results = [_result(wanted, index, score) for index, score in ordered]
+    if wanted.texts is not None:
+        return results
     return {"id": str(uuid.uuid4()), "model": shaped.model, "results": results}
 
 
@@ -224,16 +224,12 @@ def _score(verdict: PassageVerdict) -> float:
     return float(expit(verdict.score))
 
 
-def _tei_result(wanted: RerankRequest, index: int, score: float) -> dict[str, Any]:
-    result: dict[str, Any] = {"index": index, "score": score}
-    if wanted.return_text and wanted.texts is not None:
-        result["text"] = wanted.texts[index]
-    return result
-
-
 def _result(wanted: RerankRequest, index: int, score: float) -> dict[str, Any]:
-    result: dict[str, Any] = {"index": index, "relevance_score": score}
-    if wanted.return_documents and wanted.documents is not None:
+    if wanted.documents is None:
+        result: dict[str, Any] = {"index": index, "score": score}
+        return result | ({"text": (wanted.texts or ())[index]} if wanted.return_text else {})
+    result = {"index": index, "relevance_score": score}
+    if wanted.return_documents:
         document = wanted.documents[index]
         result["document"] = {TEXT_FIELD: document} if isinstance(document, str) else document
     return result

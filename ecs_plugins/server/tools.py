@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,12 +88,23 @@ class MemoryServer(MCPServer):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context | None = None
     ) -> Any:
-        """Call a tool; its failure is kept for the metrics."""
+        """Call a tool; its failure is kept for the metrics.
+
+        The client reads the messages of this package's errors, and none of a crash.
+        """
         try:
             return await super().call_tool(name, arguments, context)
         except Exception as error:
+            root: BaseException = error
+            while root.__cause__ is not None:
+                root = root.__cause__
+            is_own = isinstance(root, EcsPluginsError)
+            is_crash = isinstance(error, UnexpectedToolError)
+            counted = EcsPluginsError(str(root)) if is_crash else InvalidInputError(str(root))
             if context is not None:
-                _state(context)["error"] = _reason(error)
+                _state(context)["error"] = root if is_own else counted
+            if is_own:
+                raise ToolError(str(root)) from root
             raise
 
     def is_ready(self) -> bool:
@@ -138,32 +148,8 @@ def mcp_server(
         tools.check,
     )
     for tool in offered:
-        server.add_tool(_in_words(tool))
+        server.add_tool(tool)
     return server
-
-
-def _in_words(tool: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Wrap a tool so that errors of this package reach the client as messages."""
-
-    @wraps(tool)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return await tool(*args, **kwargs)
-        except EcsPluginsError as error:
-            raise ToolError(str(error)) from error
-
-    return call
-
-
-def _reason(error: Exception) -> EcsPluginsError:
-    """Return the error of this package that a tool's failure counts as."""
-    root: BaseException = error
-    while root.__cause__ is not None:
-        root = root.__cause__
-    if isinstance(root, EcsPluginsError):
-        return root
-    is_foreseen = isinstance(error, ToolError) and not isinstance(error, UnexpectedToolError)
-    return InvalidInputError(str(root)) if is_foreseen else EcsPluginsError(str(root))
 
 
 def _state(context: Context) -> dict[str, Any]:
