@@ -33,24 +33,31 @@ _OPERATIONS = (GetOp, SearchOp, PutOp, ListNamespacesOp)
 
 
 def checked(op: Op) -> Op:
-    """Return an operation that can run, or refuse it; a namespace may be a list of labels."""
+    """Return an operation that can run, or refuse it; a namespace may be a list of labels.
+
+    Halves of surrogate pairs, which a cut emoji leaves, become U+FFFD: a database would refuse the
+    text, and an agent's run would end with it.
+    """
     if not isinstance(op, _OPERATIONS):
         raise InvalidInputError(f"unknown operation {op!r}; use those of langgraph.store.base")
     for namespace in _named(op):
         if isinstance(namespace, str):  # whose characters would pass for labels
             raise InvalidInputError(f"a namespace is a tuple of labels; write ({namespace!r},)")
     validate_op_namespace(op)
-    if isinstance(op, PutOp):
-        return _checked_put(op)
-    if isinstance(op, SearchOp | ListNamespacesOp):
-        _check_extent(op)
-    if isinstance(op, SearchOp):
-        return _checked_search(op)
+    op = op._replace(**{name: _well_formed(value) for name, value in op._asdict().items()})
+    if isinstance(op, SearchOp | ListNamespacesOp) and min(op.limit, op.offset) < 0:
+        raise InvalidInputError(f"limit and offset must not be negative: {op.limit}, {op.offset}")
     if isinstance(op, ListNamespacesOp):
-        given = op.match_conditions or ()
-        conditions = tuple(each._replace(path=_labels(each.path)) for each in given)
-        return op._replace(match_conditions=conditions)
-    return op._replace(namespace=_labels(op.namespace), key=_well_formed(op.key))
+        return op
+    if isinstance(op, SearchOp):
+        _check_filter(op.filter or {})
+        return op._replace(namespace_prefix=tuple(op.namespace_prefix))
+    op = op._replace(namespace=tuple(op.namespace))
+    if isinstance(op, PutOp):
+        checked_namespace(op.namespace)
+        if op.value is not None and not isinstance(op.value, Mapping):
+            raise InvalidInputError(f"a value is a mapping, got {op.value!r:.80}")
+    return op
 
 
 def _named(op: Op) -> list[object]:
@@ -62,50 +69,18 @@ def _named(op: Op) -> list[object]:
     return [op.namespace]
 
 
-def _labels(namespace: Sequence[str]) -> Namespace:
-    return tuple(_well_formed(namespace))
-
-
-def _checked_search(op: SearchOp) -> SearchOp:
-    condition = _well_formed(op.filter)
-    if condition:
-        _check_filter(condition)
-    return op._replace(
-        namespace_prefix=_labels(op.namespace_prefix),
-        filter=condition,
-        query=_well_formed(op.query),
-    )
-
-
-def _checked_put(op: PutOp) -> PutOp:
-    namespace = _labels(op.namespace)
-    checked_namespace(namespace)
-    if op.value is not None and not isinstance(op.value, Mapping):
-        raise InvalidInputError(f"a value is a mapping, got {op.value!r:.80}")
-    return op._replace(
-        namespace=namespace,
-        key=_well_formed(op.key),
-        value=_well_formed(op.value),
-    )
-
-
 def _well_formed(value: Any) -> Any:
-    """Return a value without halves of surrogate pairs, which a cut emoji leaves.
-
-    A database would refuse the text, and an agent's run would end with it.
-    """
+    """Return a value whose texts are well formed."""
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, Mapping):
         return {_well_formed(key): _well_formed(each) for key, each in value.items()}
+    if isinstance(value, MatchCondition):
+        return value._replace(path=tuple(map(_well_formed, value.path)))
     if isinstance(value, list | tuple):
-        return [_well_formed(each) for each in value]
+        plain = map(_well_formed, value)
+        return tuple(plain) if type(value) is tuple else list(plain)
     return value
-
-
-def _check_extent(op: SearchOp | ListNamespacesOp) -> None:
-    if op.limit < 0 or op.offset < 0:
-        raise InvalidInputError(f"limit and offset must not be negative: {op.limit}, {op.offset}")
 
 
 def _check_filter(condition: Filter) -> None:

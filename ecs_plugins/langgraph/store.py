@@ -55,56 +55,41 @@ ResultT = TypeVar("ResultT")
 StoreT = TypeVar("StoreT", bound="EntropicStore")
 
 
-class Sweeping(Future[None]):
-    """Future of a sweeping thread; awaiting it at the start returns it at once."""
+class Sweeper(Future[None]):
+    """Thread that sweeps at an interval; done when the thread is, and cancelling it stops it.
+
+    Awaiting it returns it at once, as LangGraph's asynchronous stores give a task.
+
+    Args:
+        sweep: Function that erases expired items.
+        memory: The memory that is swept, until it is closed.
+        seconds: The interval.
+    """
+
+    def __init__(self, sweep: Callable[[], object], memory: EntropicMemory, seconds: float) -> None:
+        super().__init__()
+        self._stop = threading.Event()
+        self.add_done_callback(lambda _: self._stop.set())
+
+        def run() -> None:
+            while not self._stop.wait(seconds) and not memory.closed:
+                try:
+                    sweep()
+                except Exception:
+                    _log.warning("what has expired could not be erased yet", exc_info=True)
+            if self.set_running_or_notify_cancel():
+                self.set_result(None)
+
+        self._thread = threading.Thread(target=run, name="ecs-ttl-sweeper", daemon=True)
+        self._thread.start()
 
     def __await__(self) -> Generator[None, None, Self]:
         yield from ()
         return self
 
-
-class Sweeper:
-    """Owner of at most one sweeping thread.
-
-    Args:
-        is_over: Returns True once there is nothing to sweep any more.
-    """
-
-    def __init__(self, is_over: Callable[[], bool]) -> None:
-        self._is_over = is_over
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
-
-    def start(self, sweep: Callable[[], object], seconds: float) -> Future[None]:
-        """Sweep at an interval, and stop the thread before.
-
-        Returns:
-            A future that is done when the thread is; cancelling it stops the thread.
-        """
-        self.stop()
-        done = Sweeping()
-        stop = threading.Event()
-
-        def run() -> None:
-            while not stop.wait(seconds) and not self._is_over():
-                try:
-                    sweep()
-                except Exception:
-                    _log.warning("what has expired could not be erased yet", exc_info=True)
-            if done.set_running_or_notify_cancel():
-                done.set_result(None)
-
-        done.add_done_callback(lambda _: stop.set())
-        self._stop = stop
-        self._thread = threading.Thread(target=run, name="ecs-ttl-sweeper", daemon=True)
-        self._thread.start()
-        return done
-
     def stop(self, timeout: float | None = None) -> bool:
         """Stop the thread; return True if it ended within the timeout."""
         self._stop.set()
-        if self._thread is None:
-            return True
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -187,7 +172,7 @@ class EntropicStore(BaseStore):
         self.ttl_config = ttl
         self._fields = tuple(fields)
         self._items = memory.items
-        self._sweeper = Sweeper(lambda: memory.closed)
+        self._sweeper: Sweeper | None = None
         self._owned = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -270,7 +255,7 @@ class EntropicStore(BaseStore):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._sweeper.stop()
+        self._stop_sweeper()
         if self._owned:
             self.memory.close()
 
@@ -318,21 +303,25 @@ class EntropicStore(BaseStore):
         """Run `sweep_ttl` every few minutes in a thread, until it is stopped.
 
         Returns:
-            A future that is done when the thread is; cancelling it stops the thread. Awaited, it
-            is itself, as LangGraph's asynchronous stores give a task.
+            A future that is done when the thread is; cancelling it stops the thread.
         """
         minutes = sweep_interval_minutes
         if not minutes and self.ttl_config is not None:
             minutes = self.ttl_config.get("sweep_interval_minutes")
         seconds = MINUTE * (minutes or _SWEEP_MINUTES)
-        return self._sweeper.start(lambda: self.sweep_ttl(), seconds)
+        self._stop_sweeper()
+        self._sweeper = Sweeper(lambda: self.sweep_ttl(), self.memory, seconds)
+        return self._sweeper
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool | Awaitable[bool]:
         """Stop the sweeper; return True if it ended within the timeout.
 
         Within ``async with`` it is to be awaited.
         """
-        return self._as_called(lambda: self._sweeper.stop(timeout))
+        return self._as_called(lambda: self._stop_sweeper(timeout))
+
+    def _stop_sweeper(self, timeout: float | None = None) -> bool:
+        return self._sweeper is None or self._sweeper.stop(timeout)
 
     def _writes(self, ops: Sequence[Op]) -> tuple[list[NewItem], list[Address]]:
         """Return the last put of each key; refuse bad values before anything is written."""
