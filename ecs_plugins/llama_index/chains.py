@@ -67,7 +67,7 @@ class StrategyEngine(BaseQueryEngine):
         del context_id
         if self.context is None:
             return None
-        return self.builder.holds(self.point.strategy, self.point.config, self.context, namespace)
+        return self.builder.holds(self.point, self.context, namespace)
 
     @override
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
