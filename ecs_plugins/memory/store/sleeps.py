@@ -165,7 +165,8 @@ def can_apply(connection: Connection, space: Space, seen: SleepView, plan: Sleep
     if (space.cycle, space.count["cold"]) != (before.cycle, before.count["cold"]):
         return False
     names = {*plan.consumed, *(each.target_id for each in plan.decisions)}
-    names.update(each.id for each in (*plan.judged, *plan.updated, *plan.removed))
+    names.update(item.id for item in plan.judged)
+    names.update(memory.id for memory in (*plan.updated, *plan.removed))
     items: dict[int, HotItem | ColdMemory] = {row.row: row.item for row in seen.hot}
     items.update(seen.cold)
     changing = {row: item for row, item in items.items() if item.id in names}
