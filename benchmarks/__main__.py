@@ -16,6 +16,7 @@ from benchmarks.commands import (
     lapsing,
     memory_prior,
     memory_relevance,
+    memory_rules,
     memory_scale,
     memory_store,
     month,
@@ -44,6 +45,7 @@ app.command("infinite-room")(infinite_room.infinite_room)
 app.command("bounded-chat", help=bounded_chat.HELP)(bounded_chat.bounded_chat)
 app.command("memory-prior")(memory_prior.memory_prior)
 app.command("memory-relevance")(memory_relevance.memory_relevance)
+app.command("memory-rules")(memory_rules.memory_rules)
 app.command("memory-scale")(memory_scale.memory_scale)
 app.command("memory-store", help=memory_store.HELP)(memory_store.memory_store)
 app.command("month")(month.month)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecs_plugins.errors import InvalidInputError, ModelNotFoundError
+from ecs_plugins.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from benchmarks.memory_scale.growth import ScaleResult
@@ -63,9 +63,6 @@ def memory_scale(
     if texts is not None:
         results.append(_of_sentences(texts))
         _write(out, results)
-    if (sleep := _sleep()) is not None:
-        results.append(sleep)
-        _write(out, results)
     typer.echo(scale.table(results))
 
 
@@ -85,22 +82,6 @@ def _of_sentences(file: Path) -> ScaleResult:
         source="sentences",
         progress=lambda step: typer.echo(f"sentences: {step}", err=True),
     )
-
-
-def _sleep() -> ScaleResult | None:
-    """A sleep phase beside one embedding batch, where the default embedder is installed."""
-    from benchmarks.memory_scale import sleep_cost
-    from benchmarks.memory_scale.growth import ScaleResult
-    from ecs_plugins.ranking.embedder import default_embedder
-
-    try:
-        embedder = default_embedder()
-    except ModelNotFoundError as error:
-        typer.echo(f"no sleep phase beside an embedding batch: {error}", err=True)
-        return None
-    typer.echo(f"{sleep_cost.MESSAGES} messages: a sleep phase beside an embedding batch", err=True)
-    figures = sleep_cost.measure_sleep(embedder)
-    return ScaleResult(sleep_cost.MESSAGES, "slept over", figures)
 
 
 def _write(out: Path, results: list[ScaleResult]) -> None:

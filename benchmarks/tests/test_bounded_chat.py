@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from benchmarks.bounded_chat import prior
+from benchmarks.bounded_chat import prior, rules
 from benchmarks.bounded_chat.chats import (
     CachedEmbedder,
     Chat,
@@ -42,6 +42,7 @@ from benchmarks.bounded_chat.variants import (
 )
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.outdating import Statement
 from ecs_plugins.memory.prior import MOST, WEIGHTS
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
@@ -363,3 +364,17 @@ def test_learned_scores_tell_evidence_from_what_answers_nothing():
     assert numbers["_COSINE"] + numbers["_PERSON"] > 0
     rows = {row[0]: row for row in figures(asked, threshold=0.0)}
     assert float(rows["own pairs that share words"][3]) > 0.9
+
+
+def test_a_judge_that_is_right_puts_changes_first_and_leaves_the_rest():
+    old, new, question = "the boat is blue", "the boat is green now", "which colour is the boat?"
+    changes = [[old, new, question]]
+    kept = [["the oven smells of bread", "the shed smells of paint", "which smells has the oven?"]]
+    right = "a judge that is right"
+    rows = rules.outdating({"changes": changes, "kept": kept}, FakeEmbedder(64))
+    assert [row[0] for row in rows][:3] == ["no rule", "newest of the first two", right]
+    counts = {name: found for name, *found in rows}
+    assert counts[right] == ["1 of 1", "1 of 1"]
+    said = [Statement(text, "user", 0.0) for text in (old, new)]
+    wrong = rules.KnowingJudge(changes, errors=1.0)
+    assert wrong.judge(said[1], said) == [0.0, 1.0]

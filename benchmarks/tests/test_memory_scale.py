@@ -1,12 +1,9 @@
 import json
-from functools import partial
 
 import pytest
 
-from benchmarks.memory_scale import growth, sleep_cost
+from benchmarks.memory_scale import growth
 from benchmarks.memory_scale.server import measure_server
-from benchmarks.memory_scale.sleep_cost import measure_sleep
-from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
 @pytest.fixture(scope="module")
@@ -38,25 +35,10 @@ def test_the_table_has_a_row_per_figure(result):
 
 def test_the_command_writes_its_results(bench, tmp_path, monkeypatch, result):
     monkeypatch.setattr(growth, "measure", lambda *_, **__: result)
-    monkeypatch.setattr(sleep_cost, "measure_sleep", partial(measure_sleep, repeats=2))
-    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", lambda: FakeEmbedder(64))
     bench("memory-scale", "--size", "600", "--out", tmp_path / "out")
     written = json.loads((tmp_path / "out" / "memory_scale.json").read_text())
     assert written["results"][0]["figures"] == result.figures
-    slept = growth.ScaleResult(**written["results"][1])
-    assert slept.figures["sleep_over_embedding"] > 0
-    assert (tmp_path / "out" / "memory_scale.md").read_text() == growth.table([result, slept])
-
-
-def test_adding_and_sleeping_are_measured_beside_the_embedding_of_the_messages():
-    embedder = FakeEmbedder(64)
-    figures = measure_sleep(embedder, repeats=3)
-    for what in ("sleep_over_embedding", "add_over_embedding"):
-        for kind in ("", "_cpu"):
-            low, middle, high = (figures[f"{what}{kind}{n}"] for n in ("_low", "", "_high"))
-            assert 0 < low <= middle <= high
-    assert figures["sleep_ms"] > 0
-    assert figures["embedding_ms"] > 0
+    assert (tmp_path / "out" / "memory_scale.md").read_text() == growth.table([result])
 
 
 @pytest.mark.slow
