@@ -15,32 +15,21 @@ def month(
     ] = None,
     target_f1: Annotated[float, typer.Option("--target-f1", help="What is to be reached.")] = 0.78,
     contexts: Annotated[int, typer.Option(min=1, help="Contexts per kind of traffic.")] = 600,
-    steep: Annotated[bool, typer.Option(help="Points of which the dear ones are better.")] = False,
-    cache: Annotated[bool, typer.Option(help="Behind a prompt cache that lapses.")] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Routers that share a ledger.")] = 1,
-    traffic: Annotated[
-        list[str] | None, typer.Option(help="A kind of it; all without.", show_default=False)
-    ] = None,
 ) -> None:
-    """Cost over the offline optimum of the router, of rent or buy and of always the same.
-
-    A frontier of yours has its own points and prices: --steep and --cache are for points that are
-    made up.
-    """
+    """Cost over the offline optimum of the router, of rent or buy and of always the same."""
     from rich.console import Console
     from rich.table import Table
 
     from benchmarks.deployment import month as months
     from ecs_plugins.frontier import EfficiencyFrontier
 
-    points = months.STEEP_POINTS if steep else months.PAPER_POINTS
-    measured = months.cached(points) if cache else EfficiencyFrontier(points)
+    measured = EfficiencyFrontier(months.PAPER_POINTS)
     if frontier is not None:
         measured = EfficiencyFrontier.load(frontier)
     found = {}
-    queries = {kind: months.month_of(kind, contexts) for kind in traffic or months.TRAFFIC}
+    queries = {kind: months.month_of(kind, contexts) for kind in months.TRAFFIC}
     for kind, asked in queries.items():
-        found[kind] = months.month_costs(measured, target_f1, asked, workers=workers)
+        found[kind] = months.month_costs(measured, target_f1, asked)
     names = list(next(iter(found.values())))
     table = Table("policy", *(f"{k}, {len(q):,} queries" for k, q in queries.items()), box=None)
     for name in names:

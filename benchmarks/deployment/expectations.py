@@ -1,15 +1,16 @@
-"""Rules for how many queries will follow, replayed on traffic without a ledger.
+"""The offline optimum, and rules for how many queries will follow, without a ledger.
 
-Each is a baseline for the router, which expects as many queries as the decayed geometric mean of
-all contexts, and no fewer than have come.
+Each rule is a baseline for the router, which expects as many queries as the decayed geometric mean
+of all contexts, and no fewer than have come.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import NamedTuple
 
 from ecs_plugins.frontier import EfficiencyFrontier
@@ -90,6 +91,41 @@ def lines_of(frontier: EfficiencyFrontier) -> list[Line]:
         written = frontier.lapsing.get(point.key, 0.0)
         lines.append(Line(max(0.0, point.stage1 - written), written, point.stage2))
     return lines
+
+
+def optimum(lines: Sequence[Line], runs: Mapping[int, int]) -> float:
+    """Return the least cost of a context's queries, whose times are known beforehand.
+
+    ``runs`` says how often so many queries follow each other before a cache lapses. Tried is every
+    set of preparations; each run has the cheapest line that they allow.
+    """
+    free = [line for line in lines if line.prepare <= 1e-9]
+    bought = [line for line in lines if line.prepare > 1e-9]
+    best = math.inf
+    for size in range(len(bought) + 1):
+        for chosen in combinations(bought, size):
+            usable = [*free, *chosen]
+            if usable:
+                cost = sum(line.prepare for line in chosen)
+                for run, times in runs.items():
+                    cost += times * min(line.write + run * line.rate for line in usable)
+                best = min(best, cost)
+    return best
+
+
+def runs_of(times: Iterable[float], life: float) -> Counter[int]:
+    """Count the runs of queries without a lapse, by length."""
+    runs: Counter[int] = Counter()
+    last = -math.inf
+    run = 0
+    for time in times:
+        if run and time - last > life:
+            runs[run] += 1
+            run = 0
+        run += 1
+        last = time
+    runs[run] += 1
+    return runs
 
 
 def replayed(

@@ -1,19 +1,17 @@
 """Games of rent or buy in which caches lapse, played by a real `Router` against all that can be.
 
 An adversary draws strategies, prices and the times of queries; the router decides and pays query
-by query. Its cost is held against an optimum that knows all times, worked out here by itself: over
-every set of preparations, and in every run the cheapest of what they allow.
+by query. Its cost is held against an optimum that knows all times.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
 
+from benchmarks.deployment.expectations import lines_of, optimum, runs_of
 from ecs_plugins.frontier import EfficiencyFrontier, Router, RouterConfig, StrategyPoint
 from ecs_plugins.frontier.cost import Usage
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
@@ -91,6 +89,7 @@ def _played(game: Game) -> list[float]:
     now = [0.0]
     paid = 0.0
     ratios = []
+    lines = lines_of(game.frontier)
     prices = game.frontier.prices.answer
     alive: dict[str, float] = {}
     with ReuseLedger(":memory:", clock=lambda: now[0]) as ledger:
@@ -112,7 +111,7 @@ def _played(game: Game) -> list[float]:
             assert settled.actual_stage2 is not None
             paid += settled.actual_stage1 + settled.actual_stage2
             runs = runs_of(game.times[: index + 1], game.life)
-            ratios.append(paid / optimum(game.frontier, runs))
+            ratios.append(paid / optimum(lines, runs))
     return ratios
 
 
@@ -135,40 +134,3 @@ def often_lapsing() -> Iterator[Game]:
 def final_ratio(game: Game) -> float:
     """Return the cost over the optimum at the end of a game."""
     return _played(game)[-1]
-
-
-def optimum(frontier: EfficiencyFrontier, runs: Mapping[int, int]) -> float:
-    """Return the cost of a context's queries with known times.
-
-    ``runs`` says how often so many of them follow each other before a cache lapses.
-    """
-    points = frontier.points
-    written = [frontier.lapsing.get(point.key, 0.0) for point in points]
-    prepared = [point.stage1 - write for point, write in zip(points, written, strict=True)]
-    free = [index for index, cost in enumerate(prepared) if cost <= 1e-9]
-    bought = [index for index in range(len(points)) if index not in free]
-    best = math.inf
-    for size in range(len(bought) + 1):
-        for chosen in combinations(bought, size):
-            usable = [*free, *chosen]
-            if usable:
-                cost = sum(prepared[index] for index in chosen)
-                for run, times in runs.items():
-                    cost += times * min(written[i] + run * points[i].stage2 for i in usable)
-                best = min(best, cost)
-    return best
-
-
-def runs_of(times: Iterable[float], life: float) -> Counter[int]:
-    """Count the runs of queries without a lapse, by length."""
-    runs: Counter[int] = Counter()
-    last = -math.inf
-    run = 0
-    for time in times:
-        if run and time - last > life:
-            runs[run] += 1
-            run = 0
-        run += 1
-        last = time
-    runs[run] += 1
-    return runs

@@ -1,4 +1,4 @@
-"""A month of made-up traffic through real `Router` objects and their ledger, query by query.
+"""A month of made-up traffic through a real `Router` and its ledger, query by query.
 
 The clock is that of the traffic, so contexts end, caches lapse, and both expire and are forgotten
 as in a deployment.
@@ -6,16 +6,18 @@ as in a deployment.
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.deployment.expectations import EXPECTATIONS, lines_of, replayed
-from benchmarks.deployment.lapsing import optimum, runs_of
+from benchmarks.deployment.expectations import (
+    EXPECTATIONS,
+    lines_of,
+    optimum,
+    replayed,
+    runs_of,
+)
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier import (
     EfficiencyFrontier,
@@ -25,7 +27,7 @@ from ecs_plugins.frontier import (
     StrategyPoint,
 )
 from ecs_plugins.frontier.cost import Usage
-from ecs_plugins.frontier.decision import OnlinePolicy, RoutingDecision
+from ecs_plugins.frontier.decision import OnlinePolicy
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
 from ecs_plugins.frontier.reuse import Preparation
 from ecs_plugins.tokens import Role, Stage
@@ -123,8 +125,6 @@ def month_costs(
     frontier: EfficiencyFrontier,
     target_f1: float,
     queries: Sequence[tuple[float, int]],
-    *,
-    workers: int = 1,
 ) -> Mapping[str, float]:
     """Return the cost of the optimum, the routers, other rules, and always each able strategy."""
     able = frontier.only([point.label for point in frontier.reaching(target_f1)])
@@ -133,10 +133,10 @@ def month_costs(
     for time, context in queries:
         times[context].append(time)
     runs = [runs_of(each, life) for each in times.values()]
-    costs = {"offline optimum": sum(optimum(able, each) for each in runs)}
+    costs = {"offline optimum": sum(optimum(lines_of(able), each) for each in runs)}
     policies: dict[str, OnlinePolicy | None] = {"router": None, "rent or buy": "deterministic"}
     for name, policy in policies.items():
-        costs[name] = _routed(frontier, target_f1, queries, policy, workers)
+        costs[name] = _routed(frontier, target_f1, queries, policy)
     for name, expected in EXPECTATIONS.items():
         costs[name] = replayed(lines_of(able), queries, life, expected())
     for strategy in dict.fromkeys(point.strategy for point in able.points):
@@ -156,34 +156,18 @@ def _routed(
     target_f1: float,
     queries: Sequence[tuple[float, int]],
     policy: OnlinePolicy | None,
-    workers: int,
 ) -> float:
-    """Return the cost of routers that share a ledger and take turns."""
+    """Return the cost of a router and its ledger."""
     now = [0.0]
     total = 0.0
     config = RouterConfig(target_f1=target_f1, policy=policy)
-    with ExitStack() as opened:
-        path = ":memory:"
-        if workers > 1:
-            folder = opened.enter_context(tempfile.TemporaryDirectory())
-            path = str(Path(folder) / "ledger.db")
-        routers = []
-        for _ in range(workers):
-            ledger = opened.enter_context(ReuseLedger(path, clock=lambda: now[0]))
-            routers.append(Router(frontier, config, ledger=ledger))
-        for number, (now[0], context) in enumerate(queries):
-            router = routers[number % workers]
+    with ReuseLedger(":memory:", clock=lambda: now[0]) as ledger:
+        router = Router(frontier, config, ledger=ledger)
+        for now[0], context in queries:
             name = f"context {context}"
             decision = router.route(context_id=name)
             total += decision.stage1 + decision.stage2
-            _note(router, name, decision)
+            key = decision.point.key
+            if decision.stage1 or key in frontier.lapsing:
+                ledger.book(name, {key: Preparation(decision.stage1, 0.0)}, [])
     return total
-
-
-def _note(router: Router, context: str, decision: RoutingDecision) -> None:
-    """Record preparations and reads."""
-    ledger = router.ledger
-    assert ledger is not None
-    key = decision.point.key
-    if decision.stage1 or key in router.frontier.lapsing:
-        ledger.book(context, {key: Preparation(decision.stage1, 0.0)}, [])

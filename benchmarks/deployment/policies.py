@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
 
 import numpy as np
 
-from benchmarks.deployment.expectations import EXPECTATIONS, Line, replayed
-from benchmarks.deployment.lapsing import runs_of
+from benchmarks.deployment.expectations import EXPECTATIONS, Line, optimum, replayed, runs_of
 from benchmarks.deployment.month import (
     PAPER_POINTS,
     STEEP_POINTS,
@@ -64,10 +62,10 @@ def months(contexts: int) -> Ratios:
         for frontier in (EfficiencyFrontier(points), cached(points)):
             for kind in TRAFFIC:
                 costs = dict(month_costs(frontier, _TARGET, month_of(kind, contexts)))
-                optimum = costs.pop("offline optimum")
+                best = costs.pop("offline optimum")
                 for name, cost in costs.items():
                     if not name.startswith("always"):
-                        ratios[name].append(cost / optimum)
+                        ratios[name].append(cost / best)
     return ratios
 
 
@@ -81,14 +79,14 @@ def drawn_games(games: int, *, seed: int = 123) -> Ratios:
         times: dict[int, list[float]] = defaultdict(list)
         for time, context in queries:
             times[context].append(time)
-        optimum = sum(_optimum(lines, own) for own in times.values())
+        best = sum(optimum(lines, runs_of(own, _LIFE)) for own in times.values())
         for name, expected in EXPECTATIONS.items():
-            ratios[name].append(replayed(lines, queries, _LIFE, expected()) / optimum)
+            ratios[name].append(replayed(lines, queries, _LIFE, expected()) / best)
         if not any(line.write for line in lines):
             slopes = tuple((line.prepare, line.rate) for line in lines)
             plan = plan_rental(slopes)
             paid = sum(_rented(plan, slopes, len(own)) for own in times.values())
-            ratios["rent or buy, where nothing lapses"].append(paid / optimum)
+            ratios["rent or buy, where nothing lapses"].append(paid / best)
     return ratios
 
 
@@ -126,19 +124,6 @@ def _drawn_queries(rng: np.random.Generator, kind: str) -> Iterator[tuple[float,
         gaps = rng.exponential(spread, min(count, 500))
         queries += [(float(time), context) for time in first + np.cumsum(gaps)]
     yield from sorted(queries)
-
-
-def _optimum(lines: Sequence[Line], times: Sequence[float]) -> float:
-    """Return the cost of a context for one who knows when its queries come."""
-    runs = runs_of(times, _LIFE)
-    best = math.inf
-    for size in range(1, len(lines) + 1):
-        for chosen in combinations(lines, size):
-            cost = sum(line.prepare for line in chosen)
-            for run, often in runs.items():
-                cost += often * min(line.write + run * line.rate for line in chosen)
-            best = min(best, cost)
-    return best
 
 
 def summary(ratios: Ratios) -> Iterator[tuple[str, str, str, str]]:
