@@ -215,31 +215,6 @@ def reports(kind, router):
     return told
 
 
-def test_a_directory_keeps_preparations_for_the_next_process(kind, tmp_path):
-    frontier = measured(kind)
-    for prepared in (1, 0):
-        kind.log.clear()
-        chains = kind.chains(directory=str(tmp_path / "kept"))
-        router = kind.routed(frontier, chains, target_f1=0.9)
-        text, _ = kind.ask(router, 40)
-        assert text == "Hester Vane"
-        assert summaries(kind) == prepared
-
-
-def by_length(prediction, answers):
-    return min(1.0, len(prediction) / 100)
-
-
-@pytest.mark.parametrize(
-    ("metric", "score"),
-    [("f1", 1.0), ("exact", 1.0), (by_length, 0.11)],
-)
-def test_any_metric_judges(kind, metric, score):
-    frontier = calibrate(questions(), kind.chains(), metric=metric)
-    for point in frontier.points:
-        assert point.f1 == pytest.approx(score)
-
-
 @pytest.mark.parametrize("metric", ["bleu", 3, lambda prediction, answers: "good"])
 def test_an_invalid_metric_or_score_is_refused(kind, metric):
     with pytest.raises(ValueError, match="metric"):

@@ -59,16 +59,6 @@ class TestChoice:
         assert decision.why_not()
         assert ledger.count("handbook") == 61
 
-    def test_a_policy_rents_before_it_buys_when_n_is_unknown(self, kind, frontier, tmp_path):
-        path = str(tmp_path / "reuse.db")
-        router = kind.named(
-            frontier, target_f1=0.7, routing={"policy": "deterministic"}, ledger=path
-        )
-        answers = [kind.ask(router, context_id="c") for _ in range(4)]
-        first, *_, last = answers
-        assert first.text == "full_context"
-        assert last.text == "memory_compression"
-
     def test_preparation_is_recorded_and_sunk_for_the_next_query(self, kind, frontier, ledger):
         router = kind.routed(frontier, ledger=ledger)
         answer = kind.ask(router, reuse=40)
@@ -270,12 +260,6 @@ class TestFallback:
 
 
 class TestBadInput:
-    @pytest.mark.parametrize("reuse", [0, -1, 0.5, float("nan"), "ten", True])
-    def test_an_impossible_n_is_refused(self, kind, frontier, reuse):
-        router = kind.named(frontier, target_f1=0.7)
-        with pytest.raises(InvalidInputError):
-            kind.ask(router, reuse=reuse)
-
     def test_no_objective_and_two_objectives_are_refused(self, kind, frontier):
         router = kind.named(frontier)
         with pytest.raises(ConfigurationError, match="exactly one objective"):

@@ -1,5 +1,4 @@
 import contextvars
-from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +9,6 @@ from ecs_plugins.frontier.answering import (
     answer_prompt,
     as_answer_model,
 )
-from ecs_plugins.frontier.usage import reported_usage
 from ecs_plugins.lm.base import ChatLayout
 from ecs_plugins.lm.fake import FakeLanguageModel
 
@@ -51,26 +49,6 @@ def test_a_langchain_chat_model_without_usage_needs_a_counter():
     assert reply.text == "Ann Lee"
     assert reply.input_tokens == 3
     assert reply.output_tokens == 2
-
-
-TOLD = {"input_tokens": 100, "output_tokens": 2}
-RAW = {"cache_read_input_tokens": 60, "cache_creation_input_tokens": 30}
-READ = {"cache_read": 60, "cache_creation": 30}
-HOUR = {"cache_read": 60, "ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 10}
-OPENAI = {"completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 64}}
-
-
-@pytest.mark.parametrize(
-    ("said", "cached"),
-    [
-        ({"usage_metadata": TOLD | {"input_token_details": READ}}, (60, 30, 0)),
-        ({"usage_metadata": TOLD | {"input_token_details": HOUR}}, (60, 20, 10)),
-        ({"raw": {"usage": TOLD | {"input_tokens": 10} | RAW}}, (60, 30, 0)),
-        ({"raw": SimpleNamespace(usage=OPENAI | {"prompt_tokens": 100})}, (64, 0, 0)),
-    ],
-)
-def test_what_a_prompt_cache_read_and_took_is_told_by_both_frameworks(said, cached):
-    assert reported_usage(said) == (100, 2, cached)
 
 
 def test_prompts_are_answered_in_order_by_several_workers_in_the_callers_context():

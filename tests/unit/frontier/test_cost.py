@@ -1,11 +1,10 @@
-import json
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import Usage, efficiency_score, exchange_rate, weight_crossover
 from ecs_plugins.frontier.prices import ModelPrice, PriceVector
 from ecs_plugins.tokens import Role, Stage
@@ -100,74 +99,3 @@ def test_writing_to_the_cache_and_short_prompts_are_billed_as_they_are():
     uncached = price.replace(cache_least=1024)
     _, short = prices.replace(answer=uncached).stages(USAGE)
     assert short == 680
-
-
-PRICE_MAP = {
-    "sample_spec": {"input_cost_per_token": 0.0, "mode": "one of chat, ..."},
-    "anthropic/big": {
-        "input_cost_per_token": 3e-06,
-        "output_cost_per_token": 1.5e-05,
-        "cache_read_input_token_cost": 3e-07,
-        "cache_creation_input_token_cost": 3.75e-06,
-        "cache_creation_input_token_cost_above_1hr": 6e-06,
-        "max_tokens": 8192,
-    },
-    "small": {"input_cost_per_token": 1e-07, "output_cost_per_token": 4e-07},
-}
-
-
-def test_the_public_price_map_of_litellm_is_read(tmp_path):
-    path = tmp_path / "model_prices_and_context_window.json"
-    path.write_text(json.dumps(PRICE_MAP))
-    prices = PriceVector.read(path, {"answer": "big", "compressor": "small", "scorer": "local"})
-    assert prices.unit == "USD"
-    assert prices.scorer == 0.0
-    assert prices.answer == ModelPrice(
-        input=3e-6, output=1.5e-5, cached_input=3e-7, cache_write=3.75e-6, cache_write_1h=6e-6
-    )
-    assert prices.compressor == ModelPrice(input=1e-7, output=4e-7)
-    with pytest.raises(ConfigurationError, match="no price of 'huge'"):
-        PriceVector.read(path, {"answer": "huge"})
-
-
-LIST = {
-    "unit": "USD",
-    "answer": {"input": 0.75, "cached_input": 0.075, "output": 4.5},
-    "compressor": {"input": 0.1, "output": 0.4},
-    "prepare_factor": 0.5,
-}
-
-
-def test_a_price_list_is_per_million_tokens(tmp_path):
-    path = tmp_path / "prices.json"
-    path.write_text(json.dumps(LIST))
-    prices = PriceVector.read(path)
-    assert prices.answer.input == pytest.approx(0.75e-6)
-    assert prices.answer.cached_input == pytest.approx(0.075e-6)
-    assert prices.compressor.output == pytest.approx(0.4e-6)
-    assert prices.scorer == 0.0
-    assert prices.prepare_factor == 0.5
-    assert prices.unit == "USD"
-    path.write_bytes(b'{"unit": "\xe9"}')
-    with pytest.raises(StorageError, match="is not UTF-8; convert it first"):
-        PriceVector.read(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"unit": None}, "unit"),
-        ({"unit": ""}, "unit"),
-        ({"answer": {"input": 1}}, "output"),
-        ({"answer": 3}, "answer"),
-        ({"anwser": {}}, "unknown setting 'anwser'; did you mean answer"),
-        ({"scorer": "free"}, "scorer"),
-        ({"prepare_factor": -1}, "prepare_factor"),
-        ({"per_second": math.nan}, "per_second"),
-    ],
-)
-def test_a_wrong_price_list_says_what_is_wrong(tmp_path, change, message):
-    path = tmp_path / "prices.json"
-    path.write_text(json.dumps(LIST | change))
-    with pytest.raises(ConfigurationError, match=message):
-        PriceVector.read(path)

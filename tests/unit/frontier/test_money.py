@@ -11,7 +11,7 @@ from ecs_plugins.frontier.prices import PriceTier, PriceVector, settings_of_map
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.routing import Router
 from ecs_plugins.frontier.settlement import spent_of
-from ecs_plugins.frontier.usage import CacheTokens, ModelCall, booked, reported_usage
+from ecs_plugins.frontier.usage import ModelCall, booked
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 PROMPT = (Stage.QUERY, Role.ANSWER_INPUT)
@@ -90,45 +90,6 @@ def test_batch_prices_have_tiers_of_their_own_or_the_same_discount():
         prices = PriceVector.from_json(settings_of_map({"m": priced}, {"answer": "m"}, batch=True))
         one, _ = prices.stages(usage)
         assert one == 300_000 * expected
-
-
-@pytest.mark.parametrize(
-    ("report", "prompt", "cache"),
-    [
-        (
-            {"prompt_tokens": 1000, "completion_tokens": 5, "cache_write_tokens": 300},
-            1000,
-            (0, 300),
-        ),
-        (
-            {
-                "inputTokens": 100,
-                "outputTokens": 5,
-                "cacheReadInputTokens": 50,
-                "cacheWriteInputTokens": 70,
-            },
-            220,
-            (50, 70),
-        ),
-        (
-            {
-                "input_tokens": 1000,
-                "output_tokens": 5,
-                "input_tokens_details": {"cached_tokens": 100, "cache_write_tokens": 200},
-            },
-            1000,
-            (100, 200),
-        ),
-    ],
-)
-def test_writes_to_a_cache_are_read_under_every_name(report, prompt, cache):
-    assert reported_usage({"usage": report}) == (prompt, 5, CacheTokens(*cache, 0))
-    assert reported_usage({"token_usage": report}).prompt == prompt
-
-
-@pytest.mark.parametrize("report", [{}, {"prompt_tokens": 0, "completion_tokens": 0}])
-def test_a_report_of_nothing_is_unknown(report):
-    assert reported_usage({"usage": report}) == (None, None, CacheTokens(0, 0, 0))
 
 
 def test_a_regime_names_a_strategy_that_reaches_its_f1():

@@ -1,10 +1,11 @@
 import json
+import math
 
 import pytest
 
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.errors import ConfigurationError, StorageError
 from ecs_plugins.frontier.cost import Usage
-from ecs_plugins.frontier.prices import PriceTier, PriceVector
+from ecs_plugins.frontier.prices import ModelPrice, PriceTier, PriceVector
 from ecs_plugins.tokens import Role, Stage
 
 PROMPT = (Stage.QUERY, Role.ANSWER_INPUT)
@@ -29,6 +30,13 @@ MAP = {
     "one/torn": entry(1e-6),
     "two/torn": entry(2e-6),
     "image/gpt-4o": {"mode": "image_generation", "output_cost_per_image": 0.04},
+    "anthropic/big": entry(
+        3e-6,
+        cache_read_input_token_cost=3e-7,
+        cache_creation_input_token_cost=3.75e-6,
+        cache_creation_input_token_cost_above_1hr=6e-6,
+        max_tokens=8192,
+    ),
     "cached": entry(1e-6, cache_read_input_token_cost=1e-7, prompt_cache_min_tokens=1024.0),
     "qwen/ranges": {
         "tiered_pricing": [
@@ -60,6 +68,17 @@ def path(tmp_path):
 )
 def test_the_exact_name_comes_first_then_a_price_that_all_providers_ask(path, name, price):
     assert PriceVector.read(path, {"answer": name}).answer.input == price
+
+
+def test_prices_of_a_cache_and_of_a_compressor_are_read(path):
+    prices = PriceVector.read(path, {"answer": "big", "compressor": "only", "scorer": "local"})
+    assert (prices.unit, prices.scorer) == ("USD", 0.0)
+    assert prices.answer == ModelPrice(
+        input=3e-6, output=1.2e-5, cached_input=3e-7, cache_write=3.75e-6, cache_write_1h=6e-6
+    )
+    assert prices.compressor == ModelPrice(input=1e-6, output=4e-6)
+    with pytest.raises(ConfigurationError, match="no price of 'huge'"):
+        PriceVector.read(path, {"answer": "huge"})
 
 
 def test_a_name_with_several_prices_is_refused_with_the_candidates(path):
@@ -104,24 +123,45 @@ def test_long_prompts_have_the_prices_of_their_tier(path):
     assert prices.answer.without_tiers(200_001).read_price == 2e-7
 
 
+TIER = {"above": 10, "input": 4}
+LIST = {
+    "unit": "USD",
+    "answer": {"input": 2, "cached_input": 0.075, "output": 4.5, "tiers": [TIER]},
+    "compressor": {"input": 0.1, "output": 0.4},
+    "prepare_factor": 0.5,
+}
+
+
+def test_a_price_list_is_per_million_tokens(tmp_path):
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps(LIST))
+    prices = PriceVector.read(path)
+    assert prices.answer.input == pytest.approx(2e-6)
+    assert prices.answer.cached_input == pytest.approx(0.075e-6)
+    assert prices.answer.tiers == (PriceTier(above=10, input=4e-6),)
+    assert prices.compressor.output == pytest.approx(0.4e-6)
+    assert (prices.unit, prices.scorer, prices.prepare_factor) == ("USD", 0.0, 0.5)
+    path.write_bytes(b'{"unit": "\xe9"}')
+    with pytest.raises(StorageError, match="is not UTF-8; convert it first"):
+        PriceVector.read(path)
+
+
 @pytest.mark.parametrize(
-    "listed",
+    ("change", "message"),
     [
-        '{"unit": "USD", "answer": {"input": 1%s, "output": 1}}' % ("0" * 400),
-        '{"m": {"input_cost_per_token": 1%s, "output_cost_per_token": 1}}' % ("0" * 400),
+        ({"unit": None}, "unit"),
+        ({"unit": ""}, "unit"),
+        ({"answer": {"input": 1}}, "output"),
+        ({"answer": 3}, "answer"),
+        ({"answer": {"input": 10**400, "output": 1}}, "no price list"),
+        ({"anwser": {}}, "unknown setting 'anwser'; did you mean answer"),
+        ({"scorer": "free"}, "scorer"),
+        ({"prepare_factor": -1}, "prepare_factor"),
+        ({"per_second": math.nan}, "per_second"),
     ],
 )
-def test_a_price_beyond_every_float_is_refused(tmp_path, listed):
-    file = tmp_path / "prices.json"
-    file.write_text(listed)
-    with pytest.raises(ConfigurationError):
-        PriceVector.read(file, {"answer": "m"})
-
-
-def test_prices_per_million_hold_for_tiers_too(tmp_path):
-    file = tmp_path / "prices.json"
-    price = {"input": 2.0, "output": 8.0, "tiers": [{"above": 10, "input": 4.0}]}
-    file.write_text(json.dumps({"unit": "USD", "answer": price}))
-    (tier,) = PriceVector.read(file).answer.tiers
-    assert tier.input == pytest.approx(4e-6)
-    assert tier.output is None
+def test_a_wrong_price_list_says_what_is_wrong(tmp_path, change, message):
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps(LIST | change))
+    with pytest.raises(ConfigurationError, match=message):
+        PriceVector.read(path)

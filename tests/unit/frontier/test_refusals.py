@@ -73,6 +73,7 @@ def test_things_of_another_kind(value, frontier, router, kept):
         lambda: frontier.priced(value),
         lambda: frontier.only(value),
         lambda: frontier.regimes(value),
+        lambda: StrategyPoint("s", {}, 0.5, 0, 1, usage=value or 1),
         lambda: Router(value, RouterConfig(target_f1=0.5)),
         lambda: Router(frontier, value),
         lambda: router.settle(value, TokenLedger(), context_id="c"),
@@ -87,6 +88,32 @@ def test_things_of_another_kind(value, frontier, router, kept):
         with pytest.raises(EcsPluginsError):
             call()
     assert not kept.prepared("c")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"strategy": 3},
+        {"strategy": ""},
+        {"config": [1]},
+        {"config": {1: 2}},
+        {"config": {"a": {1}}},
+    ],
+    ids=repr,
+)
+def test_a_point_without_a_name_or_a_plain_configuration(name, value):
+    point = {"strategy": "a", "config": {}, "f1": 0.5, "stage1": 0, "stage2": 1}
+    with pytest.raises(EcsPluginsError):
+        StrategyPoint(**point | {name: value})
+
+
+@pytest.mark.parametrize("value", ["ten", True, [0.5], b"a"], ids=repr)
+@pytest.mark.parametrize("name", ["context_id", "reuse", "target_f1", "budget", "weight"])
+def test_settings_of_a_query_of_another_kind(router, kept, name, value):
+    if (name, value) != ("context_id", "ten"):
+        with pytest.raises(EcsPluginsError):
+            router.route(**{"context_id": "c", name: value})
+    assert kept.count("c") == 0
 
 
 @pytest.mark.parametrize("path", PATHS, ids=repr)

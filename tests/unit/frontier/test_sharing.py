@@ -2,8 +2,6 @@
 
 import pytest
 
-from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import StrategyPoint
 from ecs_plugins.frontier.decision import RouterConfig
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.reuse import ReuseLedger
@@ -92,50 +90,6 @@ def test_any_text_is_an_id(frontier, ledger, context):
     router.route(context_id=context)
     assert ledger.count(context) == 1
     assert ledger.count(context + "y") == 0
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"context_id": 3},
-        {"context_id": b"a"},
-        {"reuse": "ten"},
-        {"reuse": True},
-        {"target_f1": "high"},
-        {"target_f1": [0.5]},
-        {"budget": {}},
-        {"weight": "w"},
-    ],
-)
-def test_values_of_the_wrong_type_are_refused_by_name(frontier, ledger, asked):
-    router = Router(frontier, RouterConfig(weight=0.5), ledger=ledger)
-    arguments = {"context_id": "a"}
-    arguments |= asked
-    with pytest.raises(InvalidInputError):
-        router.route(**arguments)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"strategy": 3},
-        {"strategy": ""},
-        {"config": [1]},
-        {"config": {1: 2}},
-        {"config": {"a": {1}}},
-        {"f1": "0.5"},
-        {"f1": None},
-        {"stage1": [1]},
-        {"stage2": True},
-        {"n": "many"},
-        {"usage": 3},
-    ],
-)
-def test_a_point_of_the_wrong_type_is_refused_by_name(wrong):
-    values = {"strategy": "a", "config": {}, "f1": 0.5, "stage1": 0, "stage2": 1}
-    values |= wrong
-    with pytest.raises(InvalidInputError):
-        StrategyPoint(**values)
 
 
 def test_two_configurations_of_one_strategy_are_a_choice():

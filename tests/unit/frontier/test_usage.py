@@ -68,6 +68,18 @@ GEMINI_OVER_REST = {
     "thoughtsTokenCount": 23,
     "cachedContentTokenCount": 2048,
 }
+OPENROUTER = {"prompt_tokens": 1000, "completion_tokens": 5, "cache_write_tokens": 300}
+BEDROCK = {
+    "inputTokens": 100,
+    "outputTokens": 5,
+    "cacheReadInputTokens": 50,
+    "cacheWriteInputTokens": 70,
+}
+RESPONSES_WRITE = {
+    "input_tokens": 1000,
+    "output_tokens": 5,
+    "input_tokens_details": {"cached_tokens": 100, "cache_write_tokens": 200},
+}
 UNTOLD = {"cache_creation": 455, "ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0}
 NOTHING = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
 NULLS = dict.fromkeys(["cache_read_input_tokens", "prompt_tokens_details", "cache_creation"])
@@ -105,6 +117,10 @@ NULLS = dict.fromkeys(["cache_read_input_tokens", "prompt_tokens_details", "cach
             {"usage_metadata": NOTHING, "response_metadata": {"token_usage": OPENAI}},
             ReportedUsage(2459, 23, CacheTokens(2432, 0, 0)),
         ),
+        ({"usage": OPENROUTER}, ReportedUsage(1000, 5, CacheTokens(0, 300, 0))),
+        ({"token_usage": BEDROCK}, ReportedUsage(220, 5, CacheTokens(50, 70, 0))),
+        ({"usage": RESPONSES_WRITE}, ReportedUsage(1000, 5, CacheTokens(100, 200, 0))),
+        ({"usage": {}}, ReportedUsage()),
         ({"additional_kwargs": {"prompt_tokens": 0, "completion_tokens": 0}}, ReportedUsage()),
         ({"usage_metadata": {**NOTHING, "output_tokens": 23}}, ReportedUsage(None, 23)),
         ({"raw": {"usage": {"prompt_tokens": True}}}, ReportedUsage()),
