@@ -9,11 +9,11 @@ transitions are closed forms.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
 
 from ecs_plugins.common.checks import check_several
 from ecs_plugins.errors import InvalidInputError
@@ -58,13 +58,6 @@ class Transition:
     before: StrategyPoint
     after: StrategyPoint
     interval: Interval | None = None
-
-
-class _PricedPoint(NamedTuple):
-    """A point that may be chosen, and its cost per query."""
-
-    cost: float
-    point: StrategyPoint
 
 
 class EfficiencyFrontier(MeasuredPoints):
@@ -124,23 +117,22 @@ class EfficiencyFrontier(MeasuredPoints):
         if max_seconds is None:
             return self._by_f1
         limit = check_number("max_seconds", max_seconds)
-        p95 = {}
-        for point in self._by_f1:
-            latency = self.latency(point)
-            if latency is not None:
-                p95[point.key] = latency.p95
-        if not p95:
+        if self.measurements is None:
             raise InvalidInputError("this frontier holds means only; a limit of seconds needs rows")
-        able = [point for point in self._by_f1 if p95[point.key] <= limit]
+        able = [point for point in self._by_f1 if self._p95(point) <= limit]
         if not able:
-            fastest = min(self._by_f1, key=lambda point: (p95[point.key], point.label))
-            least = p95[fastest.key]
+            fastest = min(self._by_f1, key=self._p95)
+            least = self._p95(fastest)
             raise UnreachableTargetError(
                 f"nothing measured answers within {limit:g} s at p95; the nearest is "
                 f"{least!r} s with {fastest.label}",
                 least,
             )
         return able
+
+    def _p95(self, point: StrategyPoint) -> float:
+        latency = self.latency(point)
+        return math.inf if latency is None else latency.p95
 
     def reaching(self, target_f1: float, max_seconds: float | None = None) -> list[StrategyPoint]:
         """Return the routable points that reach an F1 `in_time`, by rising F1.
@@ -206,47 +198,43 @@ class EfficiencyFrontier(MeasuredPoints):
             pool = self.in_time(max_seconds)
         else:
             pool = self.reaching(target_f1, max_seconds)
-        if without:
-            pool = self._others(pool, frozenset(check_several("without", without)))
-        lapsing = self.lapsing
-        choices = [_PricedPoint(effective_cost(point, terms, lapsing), point) for point in pool]
+        best = pool[-1].f1
+        left_out = frozenset(check_several("without", without))
+        pool = [point for point in pool if point.key not in left_out]
+        if not pool:
+            raise UnreachableTargetError("nothing else can do it", best)
+        costs = {point.key: effective_cost(point, terms, self.lapsing) for point in pool}
         ((name, given),) = asked.items()
         value = check_number(name, given)
         if target_f1 is not None:
-            chosen = min(choices, key=lambda choice: (choice.cost, -choice.point.f1))
+            chosen = min(pool, key=lambda point: (costs[point.key], -point.f1))
         elif budget is not None:
-            chosen = self._within(value, choices, terms.reuse)
+            fitting = self._within(value, pool, costs, terms.reuse)
+            chosen = max(fitting, key=lambda point: (point.f1, -costs[point.key]))
         else:
             w = check_weight(value)
-            chosen = max(choices, key=lambda choice: _by_score(choice, w))
-        return self.decided(chosen.point, Objective(name), value, terms, max_seconds=max_seconds)
-
-    def _others(
-        self, pool: Sequence[StrategyPoint], without: Container[PointKey]
-    ) -> list[StrategyPoint]:
-        others = [point for point in pool if point.key not in without]
-        if not others:
-            raise UnreachableTargetError("nothing else can do it", pool[-1].f1)
-        return others
+            chosen = max(pool, key=lambda point: _by_score(point, costs[point.key], w))
+        return self.decided(chosen, Objective(name), value, terms, max_seconds=max_seconds)
 
     def _within(
         self,
         budget: float,
-        choices: Sequence[_PricedPoint],
+        pool: Sequence[StrategyPoint],
+        costs: Mapping[PointKey, float],
         reuse: float,
-    ) -> _PricedPoint:
-        """Return the best F1 within a budget; of equals the cheaper."""
+    ) -> list[StrategyPoint]:
+        """Return the points within a budget."""
         if not budget > 0:
             raise InvalidInputError(f"the budget must be positive, got {budget!r}")
-        fitting = [choice for choice in choices if choice.cost <= budget]
+        fitting = [point for point in pool if costs[point.key] <= budget]
         if not fitting:
-            lowest = min(choice.cost for choice in choices)
+            lowest = min(costs.values())
             raise UnreachableTargetError(
                 f"nothing measured costs at most {budget:g} {self.unit} per query at "
                 f"N = {reuse:g}; the cheapest needs {lowest!r}",
                 lowest,
             )
-        return max(fitting, key=lambda choice: (choice.point.f1, -choice.cost))
+        return fitting
 
     def decided(
         self,
@@ -284,6 +272,5 @@ def cautious_frontier(frontier: EfficiencyFrontier) -> EfficiencyFrontier:
     return frontier.with_points(lower)
 
 
-def _by_score(choice: _PricedPoint, weight: float) -> tuple[float, float, float]:
-    score = efficiency_score(choice.point.f1, choice.cost, weight)
-    return score, -choice.cost, choice.point.f1
+def _by_score(point: StrategyPoint, cost: float, weight: float) -> tuple[float, float, float]:
+    return efficiency_score(point.f1, cost, weight), -cost, point.f1

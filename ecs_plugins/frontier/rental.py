@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from ecs_plugins.frontier.cost import PointKey, StrategyPoint, amount
+from ecs_plugins.frontier.cost import PointKey, StrategyPoint
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, Terms, due_of
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.hull import cheapest_lines
@@ -181,16 +181,10 @@ def decide_online(
     place = plan.at(query)
     chosen = able[plan.choices[place]]
     reason = f"{chosen.label} from this query on, however many follow"
-    for start, choice in zip(plan.starts[place + 1 :], plan.choices[place + 1 :], strict=True):
-        following = able[choice]
-        less = chosen.stage2 - following.stage2
-        if less > 0:
-            reason = (
-                f"{chosen.label} for {start - query} queries yet, then {following.label}, whose "
-                f"preparation costs {amount(following.stage1, frontier.unit)} and which costs "
-                f"{amount(less, frontier.unit)} less per query"
-            )
-            break
+    if place + 1 < len(plan.starts):
+        following = able[plan.choices[place + 1]]
+        left = plan.starts[place + 1] - query
+        reason = f"{chosen.label} for {left} queries yet, then {following.label}"
     ready = [point for point in able if due.get(point.key) == 0]
     best = min(ready, key=lambda point: point.stage2, default=chosen)
     if best.stage2 <= chosen.stage2 and best is not chosen:

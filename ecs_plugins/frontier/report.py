@@ -24,8 +24,8 @@ from ecs_plugins.common.rendering import rendered
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
 from ecs_plugins.frontier.cost import StrategyPoint, amount, check_reuse
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.hull import Span, non_dominated, weight_spans
-from ecs_plugins.frontier.measurements import Array, Interval
+from ecs_plugins.frontier.hull import non_dominated, weight_spans
+from ecs_plugins.frontier.measurements import Array
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -171,20 +171,20 @@ def colours(frontier: EfficiencyFrontier) -> dict[str, str]:
 def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figure:
     """Figure 1: per strategy all points, the non-dominated ones (dashed) and the path over w."""
     palette = colours(frontier)
-    strategies = len(palette)
-    columns = min(3, strategies)
-    rows = math.ceil(strategies / columns)
-    width = 3.5 * columns
-    height = 2.7 * rows + 0.4
-    figure, axes = new_figure(rows, columns, (width, height))
+    columns = min(3, len(palette))
+    rows = math.ceil(len(palette) / columns)
+    figure, axes = new_figure(rows, columns, (3.5 * columns, 2.7 * rows + 0.4))
     for axis, (name, colour) in zip(axes, palette.items(), strict=False):
         own = [point for point in frontier.points if point.strategy == name]
-        is_prepared = any(point.stage1 > 0 for point in own)
-        shown = reuses if is_prepared else reuses[:1]
-        _draw_strategy(axis, own, shown, colour)
-        title = name
-        if not own[0].routable:
-            title += " (upper bound)"
+        shown = reuses if any(point.stage1 > 0 for point in own) else reuses[:1]
+        for index, reuse in enumerate(shown):
+            strength = 0.35 + 0.65 * (index + 1) / len(shown)
+            style = {"color": colour, "alpha": strength}
+            path = [span.point for span in weight_spans(own, reuse)]
+            _plot(axis, own, reuse, color=colour, alpha=0.4 * strength, marker=".", ls="")
+            _plot(axis, non_dominated(own, reuse), reuse, **style, ls=(0, (3, 2)), lw=1.0)
+            _plot(axis, path, reuse, **style, marker="o", ms=5, lw=2.0)
+        title = name if own[0].routable else f"{name} (upper bound)"
         if len(shown) > 1:
             values = ", ".join(f"{reuse:g}" for reuse in reuses)
             title += f" (light to dark: N = {values})"
@@ -193,23 +193,6 @@ def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Fi
     for axis in axes[len(palette) :]:
         axis.set_visible(False)
     return figure
-
-
-def _draw_strategy(
-    axis: Axes,
-    points: Sequence[StrategyPoint],
-    reuses: Sequence[float],
-    colour: str,
-) -> None:
-    for index, reuse in enumerate(reuses):
-        strength = 0.35 + 0.65 * (index + 1) / len(reuses)
-        faint = 0.4 * strength
-        style = {"color": colour, "alpha": strength}
-        kept = non_dominated(points, reuse)
-        path = [span.point for span in weight_spans(points, reuse)]
-        _plot(axis, points, reuse, color=colour, alpha=faint, marker=".", ls="")
-        _plot(axis, kept, reuse, **style, ls=(0, (3, 2)), lw=1.0)
-        _plot(axis, path, reuse, **style, marker="o", ms=5, lw=2.0)
 
 
 def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figure:
@@ -222,55 +205,30 @@ def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figu
     named: set[str] = set()
     lines: dict[str, Artist] = {}
     dots: dict[str, Artist] = {}
-    steps = max(1, len(reuses) - 1)
     for index, reuse in enumerate(reuses):
-        rank = index / steps
-        grey = str(0.75 - 0.6 * rank)
-        width = 1.2 + 1.2 * rank
+        rank = index / max(1, len(reuses) - 1)
         path = [span.point for span in frontier.envelope(reuse)]
-        line = _plot(axis, path, reuse, color=grey, lw=width, zorder=2)
-        lines[f"N = {reuse:g}"] = line
+        style = {"color": str(0.75 - 0.6 * rank), "lw": 1.2 + 1.2 * rank}
+        lines[f"N = {reuse:g}"] = _plot(axis, path, reuse, **style, zorder=2)
         for point in path:
             colour = palette[point.strategy]
-            dots[point.strategy] = _dot(axis, point, reuse, colour)
-            _draw_interval(axis, point, reuse, frontier.f1_interval(point), colour)
+            cost = point.effective(reuse)
+            interval = frontier.f1_interval(point)
+            style = {"marker": "o", "ms": 7, "mec": "w", "ls": "", "color": colour}
+            dots[point.strategy] = _plot(axis, [point], reuse, **style)
+            axis.vlines(cost, interval.low, interval.high, colour, alpha=0.4, lw=1.0)
             if point.label not in named:
                 named.add(point.label)
-                _name(axis, point, reuse)
+                _note(axis, point.label, (cost, point.f1), (5, -9), fontsize=7)
     _axes_of_points(axis, frontier, reuses)
     _legend(axis, lines | dots)
     return figure
 
 
-def _dot(
-    axis: Axes,
-    point: StrategyPoint,
-    reuse: float,
-    colour: str,
-) -> Artist:
-    return _plot(axis, [point], reuse, marker="o", ms=7, mec="w", ls="", color=colour)
-
-
-def _draw_interval(
-    axis: Axes,
-    point: StrategyPoint,
-    reuse: float,
-    interval: Interval,
-    colour: str,
+def _note(
+    axis: Axes, text: str, place: tuple[float, float], off: tuple[int, int], **style: Any
 ) -> None:
-    cost = point.effective(reuse)
-    axis.vlines(cost, interval.low, interval.high, colour, alpha=0.4, lw=1.0)
-
-
-def _name(axis: Axes, point: StrategyPoint, reuse: float) -> None:
-    place = (point.effective(reuse), point.f1)
-    axis.annotate(
-        point.label,
-        place,
-        xytext=(5, -9),
-        fontsize=7,
-        textcoords="offset points",
-    )
+    axis.annotate(text, place, xytext=off, textcoords="offset points", **style)
 
 
 def _plot(axis: Axes, points: Sequence[StrategyPoint], reuse: float, **style: Any) -> Artist:
@@ -287,14 +245,9 @@ def _axes_of_points(axis: Axes, frontier: EfficiencyFrontier, reuses: Sequence[f
     top = max(interval.high for interval in intervals)
     margin = max(0.01, 0.08 * (top - bottom))
     axis.set_ylim(max(0.0, bottom - margin), min(1.0, top + margin))
-    costs = []
-    for reuse in reuses:
-        costs += [point.effective(reuse) for point in frontier.points]
-    low = min(costs)
-    high = max(costs)
-    room = 1.2
-    if high > low:
-        room = (high / low) ** 0.06
+    costs = [point.effective(reuse) for reuse in reuses for point in frontier.points]
+    low, high = min(costs), max(costs)
+    room = (high / low) ** 0.06 if high > low else 1.2
     axis.set_xscale("log")
     axis.set_xlim(low / room, high * room)
     plain_log(axis.xaxis, low, high)
@@ -303,9 +256,13 @@ def _axes_of_points(axis: Axes, frontier: EfficiencyFrontier, reuses: Sequence[f
 
 
 def _legend(axis: Axes, shown: Mapping[str, Artist]) -> None:
-    handles = list(shown.values())
-    labels = list(shown)
-    axis.legend(handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    axis.legend(
+        [*shown.values()],
+        [*shown],
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        frameon=False,
+    )
 
 
 def _reuse_axis(axis: Axes) -> None:
@@ -328,18 +285,14 @@ def map_figure(frontier: EfficiencyFrontier) -> Figure:
     top = max(levels[-1], bottom + 0.01)
     shown: dict[str, Artist] = {}
     for low, level in pairwise([bottom, *levels]):
-        high = level if levels[-1] else top
-        height = high - low
+        height = (level if levels[-1] else top) - low
         for span in frontier.reuse_path(target_f1=level):
-            if span.low >= _MOST_REUSE:
-                continue
-            end = min(span.high, _MOST_REUSE)
-            width = end - span.low
-            corner = (span.low, low)
-            # Edges of its own colour: neighbours of one colour are one area.
-            colour = palette[span.point.strategy]
-            area = Rectangle(corner, width, height, fc=colour, ec=colour, lw=0.3)
-            shown[span.point.strategy] = axis.add_patch(area)
+            if span.low < _MOST_REUSE:
+                width = min(span.high, _MOST_REUSE) - span.low
+                # Edges of its own colour: neighbours of one colour are one area.
+                colour = palette[span.point.strategy]
+                area = Rectangle((span.low, low), width, height, fc=colour, ec=colour, lw=0.3)
+                shown[span.point.strategy] = axis.add_patch(area)
     _reuse_axis(axis)
     axis.set_ylim(bottom, top)
     axis.set_ylabel("target F1")
@@ -368,7 +321,9 @@ def reuse_figure(frontier: EfficiencyFrontier, target_f1: float) -> Figure:
     _, *later = frontier.reuse_path(target_f1=target_f1)
     for span in later:
         if span.low < _MOST_REUSE:
-            _mark_reuse(axis, span)
+            axis.axvline(span.low, color=GREY, lw=0.8, ls=":")
+            place = (span.low, span.point.effective(span.low))
+            _note(axis, f"N* = {span.low:.3g}", place, (5, 12))
     _reuse_axis(axis)
     axis.set_yscale("log")
     plain_log(axis.yaxis, routed.min(), np.max([*costs.values()]))
@@ -376,15 +331,6 @@ def reuse_figure(frontier: EfficiencyFrontier, target_f1: float) -> Figure:
     axis.set_title(f"target F1 >= {target_f1:.3f}", loc="left", fontsize=10.5)
     _legend(axis, lines)
     return figure
-
-
-def _mark_reuse(axis: Axes, span: Span) -> None:
-    """Mark the N from which on a point is the choice."""
-    axis.axvline(span.low, color=GREY, lw=0.8, ls=":")
-    cost = span.point.effective(span.low)
-    place = (span.low, cost)
-    name = f"N* = {span.low:.3g}"
-    axis.annotate(name, place, xytext=(5, 12), textcoords="offset points")
 
 
 def new_figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:

@@ -91,13 +91,13 @@ def test_things_of_another_kind(value, frontier, router, kept):
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("name", "value"),
     [
-        {"strategy": 3},
-        {"strategy": ""},
-        {"config": [1]},
-        {"config": {1: 2}},
-        {"config": {"a": {1}}},
+        ("strategy", 3),
+        ("strategy", ""),
+        ("config", [1]),
+        ("config", {1: 2}),
+        ("config", {"a": {1}}),
     ],
     ids=repr,
 )
