@@ -1,4 +1,4 @@
-"""``ecs-plugins play``: a local page to paste passages into, look into a memory, and move N.
+"""``ecs-plugins play``: a local page to paste passages into, and look into a memory.
 
 Plain forms and pages: no script runs, nothing is fetched. The page answers only requests of this
 machine to localhost names, and checks requests like the other servers.
@@ -19,7 +19,6 @@ from starlette.routing import Route
 from ecs_plugins.cli.pages import Coloured, coloured, life_of, ordered
 from ecs_plugins.common.rendering import rendered
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError
-from ecs_plugins.frontier import EfficiencyFrontier
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.types import Namespace
@@ -35,10 +34,6 @@ HEADERS = {
 }
 MOST_PASSAGES = 200
 """Passages of one page: more is a file for ``ecs-plugins shape``."""
-REUSES = tuple(10**power for power in range(5))
-"""N beside the one that the slider says, which is a power of ten."""
-STEPS = 40
-"""Places of the slider, from N = 1 to the largest of `REUSES`."""
 
 Form = Mapping[str, str]
 
@@ -50,13 +45,11 @@ class Played:
     Attributes:
         shaper: Function that returns the shaper; it loads on first use.
         memory: A memory to look into; None shows how to open one.
-        frontier: A frontier to move N on; None shows how to measure one.
         passages: Text in the form when the page is opened.
     """
 
     shaper: Callable[[], ContextShaper]
     memory: EntropicMemory | None = None
-    frontier: EfficiencyFrontier | None = None
     passages: str = ""
 
 
@@ -71,16 +64,7 @@ def play_app(played: Played, bounds: Bounds | None = None) -> Service:
         form = dict(request.query_params)
         return await run_in_threadpool(answered, "play_memory.html.j2", form, played, memory_values)
 
-    async def frontier(request: Request) -> HTMLResponse:
-        form = dict(request.query_params)
-        template = "play_frontier.html.j2"
-        return await run_in_threadpool(answered, template, form, played, frontier_values)
-
-    routes = [
-        Route("/", shape, methods=["GET", "POST"]),
-        Route("/memory", memory),
-        Route("/frontier", frontier),
-    ]
+    routes = [Route("/", shape, methods=["GET", "POST"]), Route("/memory", memory)]
     app = Starlette(routes=routes)
     return Service(app, "play", Callers(), bounds or Bounds(seconds=600.0), Turns())
 
@@ -174,26 +158,6 @@ def memory_values(form: Form, played: Played) -> Mapping[str, object]:
         found = memory.recall(question, namespace=space, threshold=0, record=False)
     life = life_of(memory, space)
     return {"names": names, "opened": True, "chosen": chosen, "found": found, **life}
-
-
-def frontier_values(form: Form, played: Played) -> Mapping[str, object]:
-    """Return the cheapest strategy for a target, at the slider's N and at powers of ten."""
-    frontier = played.frontier
-    if frontier is None:
-        return {}
-    best = max(point.f1 for point in frontier.routable)
-    target = number(form, "target", 90) / 100 * best
-    place = min(number(form, "place", 0), STEPS)
-    reuse = round(REUSES[-1] ** (place / STEPS))
-    counts = sorted({reuse, *REUSES})
-    decisions = [frontier.decide(target_f1=target, reuse=count) for count in counts]
-    return {
-        "decisions": decisions,
-        "reuse": reuse,
-        "target": target,
-        "place": place,
-        "steps": STEPS,
-    }
 
 
 def number(form: Form, name: str, default: int) -> int:

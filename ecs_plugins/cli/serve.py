@@ -51,12 +51,11 @@ Over HTTP, for many clients, each with a token and a namespace of its own:
 
 PLAY_HELP = """Open a local page to play with.
 
-Paste passages and a question; look into a memory; move N on a frontier. It answers
-this machine alone.
+Paste passages and a question, or look into a memory. It answers this machine alone.
 
 \b
   ecs-plugins play
-  ecs-plugins play --passages notes.txt --db agent.db --frontier frontier.json
+  ecs-plugins play --passages notes.txt --db agent.db
 """
 
 Host = Annotated[str, typer.Option(help="Address to listen to.")]
@@ -128,9 +127,6 @@ def play(
         str | None,
         typer.Option("--db", help="A memory file, made if it is new, or a postgresql:// address."),
     ] = None,
-    frontier: Annotated[
-        Path | None, typer.Option(help="A frontier that `calibrate` wrote.", dir_okay=False)
-    ] = None,
     model: ModelOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
@@ -139,7 +135,6 @@ def play(
     with _extra("play"):
         from ecs_plugins.cli.play import Played, play_app
         from ecs_plugins.server.running import run
-    from ecs_plugins.frontier import EfficiencyFrontier
     from ecs_plugins.memory import EntropicMemory
     from ecs_plugins.shaping import ContextShaper
     from ecs_plugins.storage.addresses import is_address
@@ -149,7 +144,6 @@ def play(
         return ContextShaper(load_model(model, device=device, dtype=dtype))
 
     text = "" if passages is None else files.read_text(passages)
-    measured = None if frontier is None else EfficiencyFrontier.load(frontier)
     with ExitStack() as opened:
         memory = None
         if db is not None:
@@ -157,7 +151,7 @@ def play(
                 EntropicMemory.open(db).close()
             memory = opened.enter_context(EntropicMemory.open(db, read_only=True))
         typer.echo(f"http://localhost:{port}")
-        run(play_app(Played(shaper, memory, measured, text)), "127.0.0.1", port)
+        run(play_app(Played(shaper, memory, text)), "127.0.0.1", port)
 
 
 def mcp(

@@ -148,13 +148,11 @@ class RecordedDecision:
 
     Attributes:
         at: Unix time.
-        undone: Whether that sleep phase has been undone.
         erased: Whether ids in it have been replaced by ``"erased"``.
     """
 
     sleep: int
     at: float
-    undone: bool
     erased: bool
     decision: SleepDecision
 
@@ -171,7 +169,7 @@ class RecordedDecision:
             line += f", over {decision.target_id}"
         if decision.similarity is not None:
             line += f", cosine {decision.similarity:.3f}"
-        return line + (" (undone)" if self.undone else "")
+        return line
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +280,7 @@ class NamespaceStats:
         hot: Items in the hot tier.
         cold: Memories in the cold tier.
         pinned: How many of these are pinned.
-        sleeps: Sleep phases that were not undone.
+        sleeps: Sleep phases.
         since_sleep: Messages since the latest.
         bytes: Of the texts and metadata of the messages, in UTF-8.
     """

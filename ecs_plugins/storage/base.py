@@ -209,13 +209,6 @@ class SqlDatabase(ABC):
         """Let the write transaction of this thread write to a further scope."""
 
     @abstractmethod
-    def new_rows(self, connection: Any, table: str, count: int) -> Sequence[int]:
-        """Return numbers for rows that this transaction will write to a table before any others.
-
-        They rise; provisional ones are below zero.
-        """
-
-    @abstractmethod
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take deleted content out of the files, with ``vacuum`` out of every page.
 

@@ -416,11 +416,6 @@ class PostgresDatabase(SqlDatabase):
                     if claimed:
                         raw.execute(f"SELECT pg_advisory_unlock({key})")
 
-    def new_rows(self, connection: ServerConnection, table: str, count: int) -> Sequence[int]:
-        """Return provisional numbers below zero: the server numbers the rows."""
-        del connection, table
-        return range(-1, -count - 1, -1)
-
     # The whole schema
 
     def scrub(self, *, vacuum: bool = False) -> bool:

@@ -283,13 +283,6 @@ class Database(SqlDatabase):
         finally:
             connection.execute(f"PRAGMA busy_timeout={round(1000 * self._busy_timeout)}")
 
-    def new_rows(self, connection: sqlite3.Connection, table: str, count: int) -> Sequence[int]:
-        """See `SqlDatabase.new_rows`; for a table with AUTOINCREMENT."""
-        query = "SELECT seq FROM sqlite_sequence WHERE name = ?"
-        row = connection.execute(query, (table,)).fetchone()
-        last = row[0] if row else 0
-        return range(last + 1, last + count + 1)
-
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take deleted content out of the write-ahead log, and with ``vacuum`` out of every page.
 

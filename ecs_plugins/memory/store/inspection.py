@@ -39,7 +39,7 @@ _COUNTS = """
     SELECT
         (SELECT count(*) FROM messages WHERE namespace = ?1),
         (SELECT count(*) FROM tiers WHERE namespace = ?1 AND live = 1 AND pinned = 1),
-        (SELECT count(*) FROM sleeps WHERE namespace = ?1 AND undone IS NULL)
+        (SELECT count(*) FROM sleeps WHERE namespace = ?1)
 """
 
 

@@ -335,16 +335,12 @@ class Intake:
     def __init__(
         self, store: MemoryStore, connection: Connection, space: Space, *, pinned: bool
     ) -> None:
-        self._database = store.database
         self._connection = connection
         self._space = space
         self._config = store.config
         self._now = time.time()
         self._pinned = pinned
-        self._joined: list[tuple[str, str, int]] = []
-        self._unwritten: dict[int, TierRow] = {}
-        self._replaced: set[int] = set()  # rows of before
-        self._known: dict[int, TierRow] = {}  # rows that were read or written here
+        self._known: dict[int, TierRow | None] = {}  # rows read or written here; None: gone
         self._own = VectorIndex(store.dimension)  # of the rows written here
         self._index: SpaceIndex | None = None
         if not pinned and store.config.rule != "paper":
@@ -355,8 +351,6 @@ class Intake:
         connection = self._connection
         space = self._space
         log.insert(connection, space, messages, ids, vectors, self._now)
-        numbers = self._database.new_rows(connection, "tiers", len(messages))
-        self._rows = iter(numbers)
         for message, name, vector in zip(messages, ids, vectors, strict=True):
             space.step += 1
             space.since_sleep += 1
@@ -367,8 +361,6 @@ class Intake:
                 insert_pinned(connection, space, row, [name], self._config)
             else:
                 self._admit(row, item)
-        self._flush()
-        tiers.join(connection, space, self._joined)
         evict_overflow(connection, space, self._config)
 
     def _admit(self, row: TierRow, new: HotItem) -> None:
@@ -414,12 +406,10 @@ class Intake:
 
     def _remove(self, old: TierRow) -> None:
         """Remove a row that another replaces."""
-        self._known.pop(old.row, None)
-        if self._unwritten.pop(old.row, None) is None:
-            self._replaced.add(old.row)
-            tiers.delete(self._connection, self._space, [old])
-        else:
-            self._own.remove(np.array([old.row]))
+        self._known[old.row] = None
+        tiers.delete(self._connection, self._space, [old])
+        self._own.remove(np.array([old.row]))
+        self._space.written.pop(old.row, None)
 
     def _near(self, opened: SpaceIndex, vector: Vector) -> dict[Tier, _Near]:
         """Return the nearest item of each tier, if it is near enough to be repeated."""
@@ -433,7 +423,6 @@ class Intake:
             if len(rows) < wanted or scores[-1] < floor:
                 return best
             populated = {tier for tier, count in self._space.count.items() if count}
-            populated.update(each.tier for each in self._unwritten.values())
             if len(best) >= len(populated):
                 return best
             wanted *= 4
@@ -451,25 +440,19 @@ class Intake:
 
     def _stored(self, rows: Sequence[int], dimension: int) -> list[TierRow]:
         """Return the live items of rows, in the order of their numbers."""
-        near = sorted(row for row in rows if row not in self._replaced)
-        unread = [row for row in near if row not in self._known]
+        unread = [row for row in rows if row not in self._known]
         if unread:
+            self._known |= dict.fromkeys(unread)
             self._known |= tiers.by_rows(self._connection, self._space.id, unread, dimension)
-        return [self._known[row] for row in near if row in self._known]
+        return [*filter(None, map(self._known.get, sorted(rows)))]
 
     def _write(self, new: TierRow, message: str) -> None:
-        row = next(self._rows)
         item = new.item
-        self._unwritten[row] = self._known[row] = replace(new, row=row)
-        self._joined.append((message, item.id, new.version))
+        row = tiers.insert(self._connection, self._space, new, [message])
+        self._known[row] = replace(new, row=row)
+        self._space.written[row] = (f"{item.asked} {item.text}", item.vector)
         if self._index is not None:
             self._own.add(np.array([row]), item.vector[None])
-
-    def _flush(self) -> None:
-        """Write the new rows together: a server would be waited for once for each."""
-        tiers.insert_numbered(self._connection, self._space, [*self._unwritten.values()])
-        for row, each in self._unwritten.items():
-            self._space.written[row] = (f"{each.item.asked} {each.item.text}", each.item.vector)
 
 
 def _best_of_each_tier(rows: Sequence[TierRow], vector: Vector) -> dict[Tier, _Near]:

@@ -55,7 +55,6 @@ CREATE TABLE sleeps (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
     at REAL NOT NULL,
-    undone REAL,
     config TEXT NOT NULL,
     report TEXT NOT NULL,
     report_crc INTEGER NOT NULL

@@ -157,9 +157,9 @@ class JudgedRows:
     rest_score: float
 
     def at_least(self, threshold: float) -> JudgedRows:
-        """Return the rows with a score at or above a threshold, best fit first."""
+        """Return the rows with a score at or above a threshold, best fit and newest first."""
         passing = np.flatnonzero(self.scores >= threshold)
-        return self._at(passing[np.argsort(-self.fits[passing], kind="stable")])
+        return self._at(passing[np.lexsort((-self.rows[passing], -self.fits[passing]))])
 
     def best_of_rows(self) -> JudgedRows:
         """Return each row once, with its best fit."""
@@ -179,11 +179,6 @@ class JudgedRows:
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def end_of_equals(self, stop: int) -> int:
-        """Return the place after the rows that fit as well as the one before ``stop``."""
-        last = self.fits[stop - 1 : stop]
-        return stop + int(np.count_nonzero(self.fits[stop:] == last))
 
     def between(self, start: int, stop: int) -> list[Score]:
         """Return the scores of some places."""

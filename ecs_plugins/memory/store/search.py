@@ -11,7 +11,8 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -64,40 +65,25 @@ class Recalled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads candidates as far as they are wanted, and keeps the rows it has read.
-
-    Attributes:
-        store: The open memory.
-        connection: Of the transaction.
-        space: The namespace.
-        request: The recall.
-    """
+    """Reads candidates of one recall until enough of them are wanted."""
 
     store: MemoryStore
     connection: Connection
     space: Space
     request: RecallRequest
-    _rows: dict[int, TierRow | None] = field(default_factory=dict)
 
     def best(self, scored: JudgedRows) -> list[Recalled]:
         """Return the best ``k`` candidates that are wanted, best first."""
         wanted: list[Recalled] = []
         k = self.request.k
-        count = len(scored)
-        start = 0
-        stop = k
-        while start < count and len(wanted) < k:
-            stop = scored.end_of_equals(stop)
+        start, stop = 0, k
+        while start < len(scored) and len(wanted) < k:
             wanted += self._wanted(scored.between(start, stop))
-            start = stop
-            stop = 4 * stop
+            start, stop = stop, 4 * stop
         return wanted[:k]
 
     def _wanted(self, scored: Sequence[Score]) -> list[Recalled]:
-        """Return those of some candidates that are searched and were said in time, best first.
-
-        Of equals, the last one said comes first, whatever order the indexes find them in.
-        """
+        """Return the candidates that are searched and were said in time, best first."""
         stored = self._read([each.row for each in scored])
         origins = origins_of_live(self.connection, [each.item for each in stored.values()])
         request = self.request
@@ -110,7 +96,7 @@ class Reader:
                 recalled = Recalled(row, score, origins[name], newer.get(name))
                 if self._was_said(recalled.origin) and not self._is_hidden(recalled):
                     wanted.append(recalled)
-        return sorted(wanted, key=place)
+        return wanted
 
     def _asserts(self, text: str) -> bool:
         """Return False for a text that only asks, or only repeats the present question."""
@@ -132,23 +118,9 @@ class Reader:
     def _read(self, rows: Sequence[int]) -> dict[int, TierRow]:
         """Return the rows that are in a searched tier and not expired."""
         request = self.request
-        unread = [row for row in rows if row not in self._rows]
-        if unread:
-            self._rows.update(dict.fromkeys(unread))
-            space = self.space.id
-            read = tiers.by_rows(self.connection, space, unread, among=request.tiers)
-            self._rows.update(read)
-        stored = [*filter(None, map(self._rows.get, rows))]
-        ends = [each.expires for each in stored if each.expires is not None]
-        if ends and min(ends) <= request.now:
-            stored = [*alive(self.connection, stored, request.now, self.store)]
-        return {each.row: each for each in stored}
-
-
-def place(recalled: Recalled) -> tuple[float, int, str]:
-    """Sort by fit; of equals, the one said last comes first."""
-    item = recalled.stored.item
-    return (-recalled.score.fit, -item.evidence.last_seen, item.id)
+        stored = tiers.by_rows(self.connection, self.space.id, rows, among=request.tiers)
+        left = alive(self.connection, stored.values(), request.now, self.store)
+        return {each.row: each for each in left}
 
 
 CANDIDATES = 64
@@ -187,25 +159,26 @@ def recall(
     looked_for = request
     if shaper is not None:
         looked_for = replace(request, k=max(request.k, SHAPED))
-    placed: list[_Placed] = []
+    found: list[tuple[float, Memory]] = []
     steps: dict[Namespace, int] = {}
     erasures = 0
     for namespace in dict.fromkeys(namespaces):
         with store.reading(namespace) as (connection, space):
             if space is None or not space.items:
                 continue
-            placed += _of_namespace(store, connection, space, looked_for)
+            best = _best(store, connection, space, looked_for)
+            found += [(each.score.fit, _recollection(each, space, request)) for each in best]
             steps[namespace] = space.step
             if record:
                 erasures = erasures_of(connection)
-    placed.sort(key=lambda each: each.place)
-    best = [each.recollection for each in placed]
+    found.sort(key=itemgetter(0), reverse=True)
+    memories = [memory for _, memory in found]
     if shaper is not None:
-        best = _shaped(best[: looked_for.k], request.query, shaper)
-    best = _newer_first(best[: request.k])
+        memories = _shaped(memories[: looked_for.k], request.query, shaper)
+    memories = _newer_first(memories[: request.k])
     if record and not store.database.read_only:
-        _note_hits(store, best, steps, request, erasures)
-    return best
+        _note_hits(store, memories, steps, request, erasures)
+    return memories
 
 
 def _newer_first(best: list[Memory]) -> list[Memory]:
@@ -256,27 +229,7 @@ def _shaped(best: list[Memory], query: str, shaper: Shaper) -> list[Memory]:
     return [best[verdict.index] for verdict in judged.accepted]
 
 
-class _Placed(NamedTuple):
-    """A recollection and what it is ordered by among those of other namespaces."""
-
-    recollection: Memory
-    place: float
-
-
-def _of_namespace(
-    store: MemoryStore, connection: Connection, space: Space, request: RecallRequest
-) -> list[_Placed]:
-    """Return the best items of a namespace, with their scores negated for sorting."""
-    best = _best(store, connection, space, request)
-    standing = [each.stored.tier for each in best]
-    placed = []
-    for each, tier in zip(best, standing, strict=True):
-        recollection = _recollection(each, tier, space, request)
-        placed.append(_Placed(recollection, -each.score.fit))
-    return placed
-
-
-def _recollection(recalled: Recalled, tier: Tier, space: Space, request: RecallRequest) -> Memory:
+def _recollection(recalled: Recalled, space: Space, request: RecallRequest) -> Memory:
     stored = recalled.stored
     score = recalled.score
     origin = recalled.origin
@@ -286,7 +239,7 @@ def _recollection(recalled: Recalled, tier: Tier, space: Space, request: RecallR
         id=item.id,
         text=item.text,
         score=score.score,
-        tier=tier,
+        tier=stored.tier,
         namespace=space.namespace,
         metadata=stored.metadata,
         support=item.evidence.support,

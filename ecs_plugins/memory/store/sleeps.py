@@ -232,7 +232,6 @@ def _write_cold(
     gone = tiers.by_rows(connection, space.id, changed)
     tiers.retire(connection, space, [(row, memories[row].vector) for row in gone], sleep)
     of_message = {member: row for row in hot.values() for member in row.hot.members}
-    versions = []
     for memory in (*plan.updated, *plan.inserted):
         members = joined.get(memory.id, [])
         behind = {of_message[name].row: of_message[name] for name in members}
@@ -240,8 +239,7 @@ def _write_cold(
         version = _version(memory, old, behind.values(), now)
         terms = judged.get(memory.id, version.judged)
         version = replace(version, judged=terms, born=sleep)
-        versions.append((version, members))
-    tiers.insert_all(connection, space, versions)
+        tiers.insert(connection, space, version, members)
     # What was contested and stayed keeps the free energy that it was judged at.
     contested = []
     for name, terms in judged.items():
@@ -355,7 +353,7 @@ def decisions(
 ) -> list[RecordedDecision]:
     """Return the recorded decisions of a namespace, newest sleep phase first."""
     sql = (
-        "SELECT s.id, s.at, s.undone, s.config, s.report, d.erased, d.id, d.record, d.record_crc"
+        "SELECT s.id, s.at, s.config, s.report, d.erased, d.id, d.record, d.record_crc"
         " FROM decisions d JOIN sleeps s ON s.id = d.sleep WHERE d.namespace = ?"
     )
     values: list[object] = [space]
@@ -370,14 +368,13 @@ def decisions(
     recorded = []
     shared_by: dict[int, dict[str, Any]] = {}
     rows = connection.execute(sql, values)
-    for number, at, undone, config, report, erased, name, record, checksum in rows:
+    for number, at, config, report, erased, name, record, checksum in rows:
         check(f"decision {name}", "record", checksum, (record,))
         if number not in shared_by:
             of_sleep = json.loads(config) | json.loads(report)
             shared_by[number] = {field: of_sleep[field] for field in _OF_SLEEP}
         decision = DECISION.validate_python(json.loads(record) | shared_by[number])
-        is_undone = undone is not None
-        recorded.append(RecordedDecision(number, at, is_undone, bool(erased), decision))
+        recorded.append(RecordedDecision(number, at, bool(erased), decision))
     return recorded
 
 

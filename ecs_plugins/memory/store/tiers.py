@@ -18,6 +18,7 @@ from ecs_plugins.memory.store.values import (
     NO_VECTOR,
     check_all,
     checked_text,
+    crc_of,
     crcs_of,
     dump,
     packed,
@@ -112,8 +113,7 @@ _BY_ROWS = (
     "row IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) AND +namespace = ? AND +live = 1"
 )
 _MARKS = ",".join("?" * 25)
-_INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({_MARKS})"
-_INSERT_AS = f"INSERT INTO tiers ({_COLUMNS}, row) VALUES ({_MARKS},?)"
+_INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({_MARKS}) RETURNING row"
 _JOIN = """
     INSERT INTO provenance (message, item, version, namespace) VALUES (?, ?, ?, ?)
     ON CONFLICT DO NOTHING
@@ -254,62 +254,31 @@ def versions(connection: Connection, name: str, dimension: int = 0) -> list[Tier
     return select(connection, where, (name,), dimension=dimension, members=True)
 
 
-def insert(connection: Connection, space: Space, new: TierRow, members: Iterable[str] = ()) -> None:
-    """Write a version, and which messages joined the item with it."""
-    insert_all(connection, space, [(new, members)])
+def insert(connection: Connection, space: Space, new: TierRow, members: Iterable[str] = ()) -> int:
+    """Write a version with the messages that joined the item with it; return its row number."""
+    (row,) = connection.execute(_INSERT, _values(space, new)).fetchone()
+    joining = [(message, new.item.id, new.version, space.id) for message in members]
+    connection.executemany(_JOIN, joining)
+    if new.live:
+        space.count[new.tier] += 1
+    return int(row)
 
 
-def insert_all(
-    connection: Connection, space: Space, new: Sequence[tuple[TierRow, Iterable[str]]]
-) -> None:
-    """Write versions, each with the messages that joined the item with it."""
-    rows = [row for row, _ in new]
-    connection.executemany(_INSERT, _values(space, rows))
-    joining = []
-    for row, members in new:
-        joining += [(message, row.item.id, row.version) for message in members]
-        if row.live:
-            space.count[row.tier] += 1
-    join(connection, space, joining)
-
-
-def insert_numbered(connection: Connection, space: Space, new: Sequence[TierRow]) -> None:
-    """Write live versions under the numbers of `SqlDatabase.new_rows`."""
-    rows = _values(space, new)
-    if new and new[0].row < 0:  # the server numbers them
-        connection.executemany(_INSERT, rows)
-    else:
-        numbered = [(*values, each.row) for values, each in zip(rows, new, strict=True)]
-        connection.executemany(_INSERT_AS, numbered)
-    for each in new:
-        space.count[each.tier] += 1
-
-
-def _values(space: Space, new: Sequence[TierRow]) -> list[tuple[object, ...]]:
-    """Return the values of versions in the order of the columns."""
-    noted = []
-    for each in new:
-        item = each.item
-        judged = item.judged if isinstance(item, HotItem) else 0
-        entropy = item.entropy if isinstance(item, ColdMemory) else 0.0
-        metadata = dump(each.metadata)
-        evidence = dump_evidence(item.evidence)
-        row = (
-            0, item.id, space.id, each.tier, int(each.live), each.version, each.born, each.died,
-            item.text, metadata, each.created, each.changed, each.expires, int(each.is_pinned),
-            judged, *_energies(each.judged), entropy, evidence,
-        )  # fmt: skip
-        noted.append(row)
-    contents = [packed(each.item.vector) for each in new]
-    text_crcs = crcs_of([(each.item.asked, each.item.text) for each in new])
-    noted_crcs = crcs_of(map(_noted, noted))
-    judged_crcs = crcs_of(map(_judged, noted))
-    values: list[tuple[object, ...]] = []
-    for at, each in enumerate(new):
-        vector, vector_crc = contents[at]
-        sums = (text_crcs[at], vector_crc, noted_crcs[at], judged_crcs[at])
-        values.append((*noted[at][1:], vector, *sums, each.item.asked))
-    return values
+def _values(space: Space, new: TierRow) -> tuple[object, ...]:
+    """Return the values of a version in the order of the columns."""
+    item = new.item
+    judged = item.judged if isinstance(item, HotItem) else 0
+    entropy = item.entropy if isinstance(item, ColdMemory) else 0.0
+    row = (
+        0, item.id, space.id, new.tier, int(new.live), new.version, new.born, new.died,
+        item.text, dump(new.metadata), new.created, new.changed, new.expires,
+        int(new.is_pinned), judged, *_energies(new.judged), entropy, dump_evidence(item.evidence),
+    )  # fmt: skip
+    text_crc = crc_of((item.asked, item.text))
+    vector, vector_crc = packed(item.vector)
+    noted_crc = crc_of(_noted(row))
+    judged_crc = crc_of(_judged(row))
+    return (*row[1:], vector, text_crc, vector_crc, noted_crc, judged_crc, item.asked)
 
 
 def _energies(terms: FreeEnergy | None) -> tuple[float | None, ...]:
@@ -317,12 +286,6 @@ def _energies(terms: FreeEnergy | None) -> tuple[float | None, ...]:
     if terms is None:
         return (None, None, None)
     return (terms.energy + 0.0, terms.entropy + 0.0, terms.total + 0.0)
-
-
-def join(connection: Connection, space: Space, members: Collection[tuple[str, str, int]]) -> None:
-    """Write which message joined which item with which version."""
-    if members:
-        connection.executemany(_JOIN, [(*member, space.id) for member in members])
 
 
 def delete(connection: Connection, space: Space, old: Collection[TierRow]) -> None:

@@ -10,12 +10,10 @@ from starlette.testclient import TestClient
 
 from ecs_plugins import (
     ContextShaper,
-    EfficiencyFrontier,
     EntropicMemory,
     FakeEmbedder,
     FakeLanguageModel,
     ShapingConfig,
-    StrategyPoint,
 )
 from ecs_plugins.cli.play import Played, play_app
 
@@ -39,18 +37,15 @@ pytestmark = [
 def pages():
     """Return the pages to play with, by query."""
     shaper = ContextShaper(FakeLanguageModel(), ShapingConfig(ranker="bm25"))
-    notes = StrategyPoint("memory_compression+ecs", {"ratio": 0.3}, f1=0.8, stage1=9, stage2=9)
-    full = StrategyPoint("full_context", {}, f1=0.9, stage1=0, stage2=99)
     asked = {"question": f"{LONG}?", "passages": f"{LONG}.\n\nIt rained.", "answer": "It rained."}
     with EntropicMemory.open(":memory:", embedder=FakeEmbedder()) as memory:
         memory.add(LONG, namespace=("user",))
         memory.sleep(("user",))
-        played = Played(lambda: shaper, memory, EfficiencyFrontier([full, notes]))
+        played = Played(lambda: shaper, memory)
         client = TestClient(play_app(played), base_url="http://localhost")
         yield {
             "passages": client.post("/", data=asked).text,
             "memory": client.get("/memory", params={"question": LONG}).text,
-            "frontier": client.get("/frontier").text,
         }
 
 

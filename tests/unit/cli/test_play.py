@@ -6,12 +6,10 @@ from typer.testing import CliRunner
 
 from ecs_plugins import (
     ContextShaper,
-    EfficiencyFrontier,
     EntropicMemory,
     FakeEmbedder,
     FakeLanguageModel,
     ShapingConfig,
-    StrategyPoint,
 )
 from ecs_plugins.cli import app
 from ecs_plugins.cli.play import MOST_PASSAGES, Played, play_app
@@ -37,10 +35,7 @@ def memory():
 
 @pytest.fixture
 def client(memory):
-    full = StrategyPoint("full_context", {}, f1=0.8, stage1=0, stage2=1000)
-    notes = StrategyPoint("memory_compression", {"ratio": 0.3}, f1=0.79, stage1=1500, stage2=400)
-    frontier = EfficiencyFrontier([full, notes])
-    return TestClient(play_app(Played(shaper, memory, frontier)), base_url=HOST)
+    return TestClient(play_app(Played(shaper, memory)), base_url=HOST)
 
 
 def check_inert(page: str) -> None:
@@ -125,18 +120,9 @@ def test_play_shows_a_memory_without_counting_recalls(client, memory) -> None:
     assert 'class="life"' not in other
 
 
-def test_the_slider_changes_the_cheapest_strategy(client) -> None:
-    once = client.get("/frontier", params={"place": "0", "target": "95"}).text
-    often = client.get("/frontier", params={"place": "20", "target": "95"}).text
-    check_inert(once)
-    assert "<b>1</b></td><td>full_context" in once
-    assert "<b>100</b></td><td>memory_compression" in often
-
-
 def test_missing_inputs_of_play_are_named() -> None:
     alone = TestClient(play_app(Played(shaper)), base_url=HOST)
     assert "--db agent.db" in alone.get("/memory").text
-    assert "--frontier frontier.json" in alone.get("/frontier").text
 
 
 def test_other_names_and_pages_of_other_origins_are_refused(client) -> None:

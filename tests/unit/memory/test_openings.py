@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from ecs_plugins.common.files import digest
 from ecs_plugins.errors import ConfigurationError, StorageError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.engines import restore
-from ecs_plugins.memory.store.schema import MEMORY_FILE, TABLES
+from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.types import TIERS
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage import places
@@ -81,14 +80,6 @@ def test_a_path_that_cannot_be_made_or_that_somebody_else_removes_is_refused(tmp
     monkeypatch.setattr("ecs_plugins.storage.places.make_whole", lambda *_: None)
     with pytest.raises(StorageError, match=r"memory\.db"):
         Database(tmp_path / "memory.db", MEMORY_FILE)
-
-
-PUBLISHED = {1: "2ad10359cf9e86f8743a0598a3fb8494d21ff4bb7da798da6df97a7db96a9ca7"}
-"""A digest of the statements of each published migration, which is never edited."""
-
-
-def test_the_tables_of_a_published_version_stay_as_they_are():
-    assert digest(TABLES) == PUBLISHED[MEMORY_FILE.version]
 
 
 def next_version(*statements):

@@ -101,11 +101,10 @@ def test_half_the_precision_takes_half_the_bytes_and_keeps_the_direction():
 # What is recalled
 
 
-@pytest.mark.parametrize(("stop", "end"), [(1, 1), (2, 4), (3, 4), (4, 4), (5, 5)])
-def test_equals_are_read_together_and_nothing_behind_them(stop, end):
-    scores = np.array([0.9, 0.5, 0.5, 0.5, 0.1])
-    ranked = JudgedRows(np.arange(5), scores, scores, scores, scores, 0.0, 0.0)
-    assert ranked.end_of_equals(stop) == end
+def test_the_newest_of_equals_comes_first():
+    scores = np.array([0.5, 0.9, 0.5, 0.1])
+    judged = JudgedRows(np.arange(4), scores, scores, scores, scores, 0.0, 0.0)
+    assert judged.at_least(0.5).rows.tolist() == [1, 2, 0]
 
 
 def test_the_scale_is_that_of_the_cosines_of_all_pairs():
