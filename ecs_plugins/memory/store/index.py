@@ -529,13 +529,6 @@ class Indexes(SpaceIndexes):
         """Close the index of a namespace."""
         self._open.drop(space)
 
-    def problems(self, connection: Connection, space: Space) -> Iterator[str]:
-        """Yield a message if the index does not match the rows in the file."""
-        known = self.current(connection, space).index.rows()
-        live = _live_rows(connection, space)
-        if sorted(known.tolist()) != sorted(live):
-            yield f"{space.namespace}: the index is out of step"
-
     def take_worn(self) -> set[VectorIndex]:
         """Return the large indexes that should be built anew, each once."""
         worn = self._worn

@@ -310,12 +310,3 @@ class ServerIndexes(SpaceIndexes):
         for (name,) in tables:
             connection.execute(f"DROP TABLE {name}")
         connection.execute("TRUNCATE words, postings")
-
-    def problems(self, connection: Connection, space: Space) -> Iterable[str]:
-        """Yield a message if the index of a namespace differs from its rows."""
-        (counts,) = statements(__package__, "problems.sql")
-        sql = counts.format(table=self._table)
-        row = connection.execute(sql, (space.id,)).fetchone()
-        live, kept, said, posted, counted = row
-        if live != kept or not said == posted == counted:
-            yield f"{space.namespace}: the index is out of step"

@@ -20,8 +20,7 @@ from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.outdated import outdating_ids
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.schema import columns
-from ecs_plugins.memory.store.seam import SpaceIndexes
-from ecs_plugins.memory.store.sleeps import decisions, replayed
+from ecs_plugins.memory.store.sleeps import decisions
 from ecs_plugins.memory.store.tiers import Origin, TierRow, origins_of
 from ecs_plugins.memory.store.values import UNCHECKED, crc, crc_of, has_length
 from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, UtilityFunction
@@ -214,81 +213,50 @@ def count_items(connection: Connection, prefix: Namespace | None, now: float) ->
 
 
 def verify(connection: Connection, store: MemoryStore) -> Verification:
-    """Check contents, counts, provenance, decisions, items and indexes of a file.
+    """Check contents, references and counts of a file.
 
-    A flipped bit may make a value anything, or a page unreadable: what cannot be checked is a
-    problem, and the rest is checked.
+    A flipped bit may make a value anything, or a page unreadable: a check that fails is a problem,
+    and the rest is checked.
     """
+    checked = 0
+
+    def contents(table: str) -> Iterator[str]:
+        nonlocal checked
+        for row in rows(connection, table):
+            checked += 1
+            yield from damage(table, row, store.dimension)
+
     checks: dict[str, Check] = {"the database": partial(store.database.integrity, connection)}
-    for table in CHECKED:
-        checks[f"the table {table}"] = partial(_content_problems, connection, table, store)
-    checks["the provenance"] = partial(_reference_problems, connection)
-    checks["the namespaces"] = partial(_namespace_problems, connection, store.indexes)
+    checks |= {f"the table {table}": partial(contents, table) for table in CHECKED}
+    checks["the references"] = partial(reference_problems, connection)
+    checks["the counts"] = partial(_count_problems, connection)
     problems: list[str] = []
-    for what, check in checks.items():
-        problems += _tried(what, check)
+    for name, check in checks.items():
+        try:
+            problems += check()
+        except Exception as error:
+            problems.append(f"{name} cannot be checked: {type(error).__name__}: {error}")
     warnings = tuple(store.database.warnings(connection))
-    return Verification(tuple(problems), _checked_rows(connection), warnings)
+    return Verification(tuple(problems), checked, warnings)
 
 
-def _checked_rows(connection: Connection) -> int:
-    """Count the rows to check; 0 if they cannot be counted."""
-    counts = [f"(SELECT count(*) FROM {table})" for table in CHECKED]
-    total = " + ".join(counts)
-    try:
-        (count,) = connection.execute(f"SELECT {total}").fetchone()
-    except Exception:
-        return 0
-    return int(count)
-
-
-def _tried(what: str, check: Check) -> Iterator[str]:
-    """Yield the problems that a check finds, and its own failure."""
-    try:
-        yield from check()
-    except Exception as error:
-        yield f"{what} cannot be checked: {type(error).__name__}: {error}"
-
-
-def _content_problems(connection: Connection, table: str, store: MemoryStore) -> Iterator[str]:
-    for row in rows(connection, table):
-        yield from damage(table, row, store.dimension)
-
-
-def _reference_problems(connection: Connection) -> Iterator[str]:
+def reference_problems(connection: Connection) -> Iterator[str]:
+    """Yield the rows that refer to a missing row, or to a row of another namespace."""
     for text, sql in _REFERENCES.items():
         for (name,) in connection.execute(sql):
             yield text.format(name)
 
 
-def _namespace_problems(connection: Connection, indexes: SpaceIndexes) -> Iterator[str]:
+def _count_problems(connection: Connection) -> Iterator[str]:
     for space in namespaces.list_spaces(connection):
-        checks: dict[str, Check] = {
-            "decisions": partial(_record_problems, connection, space),
-            "log": partial(_log_problems, connection, space),
-            "items": partial(_tier_problems, connection, space),
-            "index": partial(indexes.problems, connection, space),
-        }
-        for what, check in checks.items():
-            yield from _tried(f"the {what} of {space.namespace}", check)
-
-
-def _log_problems(connection: Connection, space: Space) -> Iterator[str]:
-    count, size = log.held(connection, space.id)
-    if (count, size) != (space.messages, space.bytes):
-        yield (
-            f"{space.namespace} holds {count} messages of {size} bytes and counts "
-            f"{space.messages} of {space.bytes}"
-        )
-
-
-def _record_problems(connection: Connection, space: Space) -> Iterator[str]:
-    for each in replayed(decisions(connection, space.id)):
-        recorded = each.recorded
-        if each.agrees or recorded.erased:
-            continue
-        number = recorded.decision.index
-        yield f"decision {number} of sleep {recorded.sleep} does not follow from its record"
+        held = list(log.held(connection, space.id))
+        held += [len(tiers.tier_rows(connection, space.id, tier)) for tier in TIERS]
+        counted = [space.messages, space.bytes, *space.count.values()]
+        if held != counted:
+            yield (
+                f"{space.namespace} holds {held} and counts {counted} "
+                "(messages, their bytes, hot items, memories)"
+            )
 
 
 CHECKED: Mapping[str, tuple[str, Mapping[str, Sequence[str]]]] = {
@@ -383,12 +351,15 @@ _REFERENCES = {
     "item {} is live in two versions": (
         "SELECT id FROM tiers WHERE live = 1 GROUP BY id HAVING count(*) > 1"
     ),
+    "item {} is of no known tier": (
+        "SELECT id FROM tiers WHERE tier NOT IN ('hot', 'cold') OR live NOT IN (0, 1)"
+    ),
+    "item {} rests on a message of another namespace": (
+        "SELECT t.id FROM provenance p JOIN tiers t ON t.id = p.item"
+        " JOIN messages m ON m.id = p.message WHERE m.namespace != t.namespace"
+    ),
+    "message {} replies to one of another namespace": (
+        "SELECT m.id FROM messages m JOIN messages a ON a.id = m.asker"
+        " WHERE a.namespace != m.namespace"
+    ),
 }
-
-
-def _tier_problems(connection: Connection, space: Space) -> Iterator[str]:
-    for tier in TIERS:
-        held = len(tiers.tier_rows(connection, space.id, tier))
-        counted = space.count[tier]
-        if held != counted:
-            yield f"{space.namespace}: the {tier} tier holds {held} items and counts {counted}"

@@ -86,10 +86,6 @@ class SpaceIndexes(ABC):
     def current(self, connection: Connection, space: Space) -> SpaceIndex:
         """Return the index of a namespace as of a transaction."""
 
-    @abstractmethod
-    def problems(self, connection: Connection, space: Space) -> Iterable[str]:
-        """Return a message for each way in which the index of a namespace differs from its rows."""
-
     def clear(self, connection: Connection, space: int | None = None) -> None:  # noqa: B027
         """Delete the index of one or all namespaces in the transaction that deletes them."""
 

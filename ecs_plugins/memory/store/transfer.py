@@ -25,7 +25,7 @@ from ecs_plugins.common.files import refuse_open_database, write_atomically
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import namespaces, tiers
-from ecs_plugins.memory.store.inspection import checksums, damage, rows
+from ecs_plugins.memory.store.inspection import checksums, damage, reference_problems, rows
 from ecs_plugins.memory.store.namespaces import checked
 from ecs_plugins.memory.store.reembedding import Embed, Progress, replaced_vectors
 from ecs_plugins.memory.store.schema import MEMORY_FILE, columns
@@ -220,7 +220,9 @@ class _Importer:
         if table not in _TABLES or not row.keys() <= columns()[table].keys():
             raise InvalidInputError(f"the export holds a line of unknown kind {table!r}")
         _check_types(table, row)
-        self._check(table, row)
+        content = row.get("vector")
+        if self._dimension and content and not has_length(content, self._dimension):
+            raise ValueError(f"a vector of {table} has no {self._dimension} dimensions")
         row |= checksums(table, row)
         number = row.pop(_NUMBERS.get(table, ""), None)
         self._renumber(table, row)
@@ -247,46 +249,13 @@ class _Importer:
         if table == "namespaces":
             row["epoch"] = self._epoch
 
-    def _check(self, table: str, row: Line) -> None:
-        """Refuse a vector of another dimension."""
-        content = row.get("vector")
-        if self._dimension and content and not has_length(content, self._dimension):
-            raise InvalidInputError(
-                f"the export cannot be imported: a vector of {table} has no {self._dimension} "
-                "dimensions"
-            )
-
 
 _TYPES = {"INTEGER": int, "REAL": int | float, "TEXT": str, "BLOB": bytes}
+_FOREIGN = """
+    SELECT 1 FROM items i JOIN messages m ON m.id = i.message
+    WHERE i.row >= ? AND m.namespace <= ?
+"""
 _OBJECTS = ("metadata", "evidence", "config", "report", "record", "value")
-
-_STRANGE = {
-    "an item rests on a message of another namespace": (
-        "SELECT 1 FROM provenance p JOIN tiers t ON t.id = p.item JOIN messages m"
-        " ON m.id = p.message WHERE t.namespace > {after} AND m.namespace != t.namespace"
-    ),
-    "a message is behind an item that is not there": (
-        "SELECT 1 FROM provenance p LEFT JOIN tiers t ON t.id = p.item WHERE t.id IS NULL"
-    ),
-    "a message replies to one of another namespace": (
-        "SELECT 1 FROM messages m JOIN messages a ON a.id = m.asker"
-        " WHERE m.namespace > {after} AND a.namespace != m.namespace"
-    ),
-    "a key-value item belongs to a message that is not of the export": (
-        "SELECT 1 FROM items i JOIN messages m ON m.id = i.message"
-        " WHERE i.row > {row} AND m.namespace <= {after}"
-    ),
-    "an item is of no known tier": (
-        "SELECT 1 FROM tiers WHERE namespace > {after} AND (tier NOT IN ('hot', 'cold')"
-        " OR live NOT IN (0, 1))"
-    ),
-    "an item was judged by a part of its free energy": (
-        "SELECT 1 FROM tiers WHERE namespace > {after}"
-        " AND ((energy IS NULL) != (free_energy IS NULL)"
-        " OR (entropy IS NULL) != (free_energy IS NULL))"
-    ),
-}
-"""What no export says of its own rows, though each of them has the right types."""
 
 
 def _check_types(table: str, row: Line) -> None:
@@ -313,11 +282,12 @@ def _settle(
     connection: Connection, numbers: Mapping[str, Mapping[int, int]], dimension: int
 ) -> None:
     """Count the items of the new namespaces, and read the imported rows once."""
+    for problem in reference_problems(connection):
+        raise ValueError(problem)
     after = min(numbers["namespaces"].values(), default=NO_LIMIT) - 1
-    row = min(numbers["items"].values(), default=NO_LIMIT) - 1
-    for problem, sql in _STRANGE.items():
-        if connection.execute(f"{sql.format(after=after, row=row)} LIMIT 1").fetchone():
-            raise ValueError(problem)
+    items = min(numbers["items"].values(), default=NO_LIMIT)
+    if connection.execute(_FOREIGN, (items, after)).fetchone():
+        raise ValueError("a key-value item belongs to a message that is not of the export")
     count = "(SELECT count(*) FROM tiers WHERE namespace = n.id AND live = 1 AND tier = '{}')"
     connection.execute(
         f"UPDATE namespaces AS n SET hot_count = {count.format('hot')},"

@@ -205,7 +205,6 @@ def test_an_export_that_cannot_be_written_leaves_nothing(filled, tmp_path, monke
         ("tiers", {"tier": "warm"}),
         ("tiers", {"pinned": "yes"}),
         ("tiers", {"namespace": 0}),
-        ("tiers", {"free_energy": 1.0, "energy": None}),
         ("sleeps", {"report": "{}"}),
         ("provenance", {"message": "stranger"}),
         ("items", {"message": "stranger"}),

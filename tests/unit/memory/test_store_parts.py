@@ -208,21 +208,6 @@ def test_vectors_get_a_graph_as_far_as_the_server_indexes_them(dimension, is_mad
     assert bool(graphs) == is_made
 
 
-@pytest.mark.parametrize(
-    ("counts", "in_step"),
-    [
-        ((3, 3, 1, 1, 1), True),
-        ((4, 3, 1, 1, 1), False),
-        ((3, 4, 1, 1, 1), False),
-        ((3, 3, 2, 1, 1), False),
-        ((3, 3, 1, 1, 2), False),
-    ],
-)
-def test_an_index_that_counts_otherwise_than_the_rows_is_out_of_step(counts, in_step):
-    problems = [*ServerIndexes(None, DIMENSION).problems(Answering([counts]), space())]
-    assert (problems == []) == in_step
-
-
 @pytest.mark.parametrize(("items", "is_large"), [(1999, 0), (2000, 1)])
 def test_rows_of_a_large_namespace_are_written_to_the_graph(items, is_large):
     connection = Answering([(1, *packed(EYE[0]), "m", "", "the boat")])
