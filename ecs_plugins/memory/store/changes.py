@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ecs_plugins.errors import InvalidInputError
@@ -18,7 +18,7 @@ from ecs_plugins.memory.store.erasing import (
     repeatable,
     reread,
     unknown,
-    write_text,
+    write_texts,
 )
 from ecs_plugins.memory.store.intake import check_room_to_pin, evict_overflow, insert_pinned
 from ecs_plugins.memory.store.items import part_vectors, write_parts
@@ -27,7 +27,6 @@ from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.namespaces import Space, check_room
 from ecs_plugins.memory.store.tiers import Metadata, TierRow
 from ecs_plugins.memory.store.values import dump
-from ecs_plugins.storage.base import Connection
 
 _MOMENT = 1e-3
 """Seconds that something lives at least."""
@@ -108,7 +107,7 @@ def _update_message(
         changed = changed.union(replies)
     before = {each: _live_on(erasure, each) for each in sorted(changed)}
     if text is not None:
-        write_text(erasure.store, connection, name, text, message.asked)
+        write_texts(erasure.store, connection, {name: text}, message.asked)
         vectors = part_vectors(erasure.store, [text])
         write_parts(erasure.store, connection, space.namespace, name, text, vectors)
     if metadata is not None:
@@ -177,7 +176,7 @@ def _update_memory(
     if pinned is not None:
         memory = replace(memory, pinned=pinned)
     if text is None and metadata is None:
-        tiers.update(connection, old, memory)
+        tiers.update(connection, old.row, memory, old.judged)
         return
     new = replace(
         old,
@@ -203,15 +202,15 @@ def _rewrite_memory(erasure: Erasure, space: Space, new: TierRow, text: str) -> 
     check_room(erasure.store.settings, space, 1, size)
     vectors = erasure.store.embed([text])
     behind = [*tiers.provenance(connection, [name]).get(name, ())]
+    roles = tiers.origins_of(connection, [name])[name].roles
     contents = erasure.erase_versions(space, name)
-    erasure.note_quotes(behind, contents)
+    erasure.note_quotes(behind)
     erasure.clean_record((), {name}, contents)
     # A message says the new text from here on, so that nothing derives the old one again.
     ttl = None
     if new.expires is not None:
         ttl = max(new.expires - new.changed, _MOMENT)
-    role = _latest_role(connection, behind)
-    message = NewMessage(text, role=role, metadata=new.metadata, ttl=ttl)
+    message = NewMessage(text, role=(*roles, "user")[0], metadata=new.metadata, ttl=ttl)
     ids = log.new_ids(1)
     log.insert(connection, space, [message], ids, vectors, new.changed)
     parts = part_vectors(erasure.store, [text])
@@ -220,12 +219,3 @@ def _rewrite_memory(erasure: Erasure, space: Space, new: TierRow, text: str) -> 
     evidence = replace(memory.evidence, edited=True)
     item = replace(memory, text=text, asked="", vector=vectors[0], evidence=evidence)
     tiers.insert(connection, space, replace(new, item=item), ids)
-
-
-def _latest_role(connection: Connection, names: Sequence[str]) -> str:
-    """Return the role of the latest of some messages that the log still has."""
-    for name in reversed(names):
-        message = log.get(connection, name)
-        if message is not None:
-            return message.role
-    return "user"

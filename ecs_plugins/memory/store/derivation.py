@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ecs_plugins.memory.admission import admit, repeated
+from ecs_plugins.memory.admission import repeated
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
@@ -74,22 +74,3 @@ def alive(
         if left is not None:  # under its own id, which a hot item has from its first message
             item = replace(left.item, id=name)
             yield replace(left, item=item)
-
-
-def is_strange(
-    connection: Connection, name: str, members: Collection[str], store: MemoryStore
-) -> bool:
-    """Return True if a message differs from the other messages of an item."""
-    own: HotItem | None = None
-    rest = []
-    for message, _, _ in log.alone(connection, members, store.dimension):
-        if message.id == name:
-            own = message
-        else:
-            rest.append(message)
-    if own is None or not rest:
-        return False
-    item = refolded(rest, store.config)
-    cosine = float(item.vector @ own.vector)
-    admitted = admit(own, config=store.config, nearest_hot=(item, cosine))
-    return admitted.id == name

@@ -18,7 +18,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -30,7 +30,7 @@ from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import namespaces, tiers
-from ecs_plugins.memory.store.derivation import derived, is_strange
+from ecs_plugins.memory.store.derivation import derived
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.namespaces import Space, decode, key_of
 from ecs_plugins.memory.store.outdated import forget_edges
@@ -54,16 +54,10 @@ _ASKED_BY_NONE = f"""
 """
 
 
-def write_text(
-    store: MemoryStore, connection: Connection, name: str, text: str, asked: str
-) -> None:
-    """Write the text of a message and the question it replies to, with their vector."""
-    _write_texts(store, connection, {name: text}, asked)
-
-
-def _write_texts(
+def write_texts(
     store: MemoryStore, connection: Connection, texts: Mapping[str, str], asked: str
 ) -> None:
+    """Write texts of messages by id and the question that they reply to, with their vectors."""
     vectors = store.embed([as_reply(text, asked) for text in texts.values()])
     for (name, text), vector in zip(texts.items(), vectors, strict=True):
         data, vector_crc = packed_half(vector)
@@ -84,7 +78,7 @@ def reread(
         f"SELECT id, text FROM messages WHERE asker {_AMONG} AND NOT id {_AMONG}", (among, among)
     ).fetchall()
     if replies:
-        _write_texts(store, connection, dict(replies), asked_at_end(now_asks))
+        write_texts(store, connection, dict(replies), asked_at_end(now_asks))
     return sorted(name for name, _ in replies)
 
 
@@ -234,49 +228,12 @@ class Content(NamedTuple):
     vector: bytes
 
 
-@dataclass(slots=True)
-class Tally:
-    """Ids and counts of one erasing transaction; see `ErasureReceipt`.
-
-    Attributes:
-        is_quoted: Whether messages that stay still say the text of an erased memory.
-    """
-
-    at: float = field(default_factory=time.time)
-    messages: dict[str, None] = field(default_factory=dict)
-    replies: dict[str, None] = field(default_factory=dict)
-    memories: dict[str, None] = field(default_factory=dict)
-    derived: dict[str, None] = field(default_factory=dict)
-    namespaces: list[Namespace] = field(default_factory=list)
-    hot: int = 0
-    hot_derived: int = 0
-    decisions: int = 0
-    queries: int = 0
-    items: int = 0
-    is_quoted: bool = False
-
-    def receipt(self) -> ErasureReceipt:
-        """Return the receipt, before the files are compacted."""
-        return ErasureReceipt(
-            at=self.at,
-            messages=tuple(self.messages),
-            replies=tuple(self.replies),
-            hot_erased=self.hot,
-            hot_derived=self.hot_derived,
-            memories_erased=tuple(self.memories),
-            memories_derived=tuple(name for name in self.derived if name not in self.memories),
-            decisions=self.decisions,
-            queries=self.queries,
-            namespaces=tuple(self.namespaces),
-            items=self.items,
-        )
-
-
 class Erasure:
     """Erasures and changes within one write transaction.
 
     Attributes:
-        tally: Ids and counts so far.
+        receipt: Ids and counts so far.
+        is_quoted: Whether messages that stay still say the text of an erased memory.
         changed: Saved namespaces, whose indexes have to follow.
         dropped: Numbers of the deleted namespaces.
     """
@@ -284,20 +241,13 @@ class Erasure:
     def __init__(self, store: MemoryStore, connection: Connection) -> None:
         self.store = store
         self.connection = connection
-        self.tally = Tally()
+        self.receipt = ErasureReceipt(time.time())
+        self.is_quoted = False
         self.changed: list[Space] = []
         self.dropped: list[int] = []
-        self._receipt: ErasureReceipt | None = None
         self._gone: set[str] = set()
         self._affected: set[str] = set()
         self._contents: list[Content] = []
-
-    @property
-    def receipt(self) -> ErasureReceipt:
-        """The receipt, whole once the block of the transaction is over."""
-        if self._receipt is None:
-            self._receipt = self.tally.receipt()
-        return self._receipt
 
     def save(self, space: Space) -> None:
         """Write the counters of a changed namespace."""
@@ -365,13 +315,14 @@ class Erasure:
         retention = self.store.settings.log_retention
         if retention is not None:
             dropped = _drop_old(self.connection, space, now - retention)
-            self.tally.messages.update(dict.fromkeys(dropped))
+            self.receipt.messages += tuple(dropped)
         self.save(space)
 
     def _forget_matching(self, space: Space, condition: Filter) -> None:
-        messages = _matching(self.connection, space, condition)
-        if messages:
-            self._erase_messages(space, messages)
+        messages = log.log(self.connection, space.id, now=float("-inf"))
+        matching = [each.id for each in messages if matches(each.metadata, condition)]
+        if matching:
+            self._erase_messages(space, matching)
         # A memory whose messages have left the log is judged by its own metadata.
         for row in tiers.tier_rows(self.connection, space.id, "cold"):
             name = row.item.id
@@ -382,17 +333,17 @@ class Erasure:
     def _erase_items(self, where: str, values: Sequence[object]) -> None:
         sql = f"DELETE FROM items WHERE {where} RETURNING space"
         kinds = [kind for (kind,) in self.connection.execute(sql, values)]
-        self.tally.items += len(kinds) - kinds.count("parts")
+        self.receipt.items += len(kinds) - kinds.count("parts")
 
     def _drop_namespace(self, space: Space) -> None:
         """Erase a namespace with all its content and its name."""
-        tally = self.tally
-        tally.messages.update(dict.fromkeys(self._column(_MESSAGES, space)))
-        tally.memories.update(dict.fromkeys(self._column(_MEMORIES, space)))
-        tally.hot += space.count["hot"]
-        tally.decisions += len(self._column(_DECISIONS, space))
-        tally.queries += len(self._column(_DROP_QUERIES, space))
-        tally.namespaces.append(space.namespace)
+        receipt = self.receipt
+        receipt.messages += tuple(self._column(_MESSAGES, space))
+        receipt.memories_erased += tuple(self._column(_MEMORIES, space))
+        receipt.hot_erased += space.count["hot"]
+        receipt.decisions += len(self._column(_DECISIONS, space))
+        receipt.queries += len(self._column(_DROP_QUERIES, space))
+        receipt.namespaces += (space.namespace,)
         for table in ("messages", "tiers"):
             sql = f"SELECT text, vector FROM {table} WHERE namespace = ?"
             self._contents += map(Content._make, self.connection.execute(sql, (space.id,)))
@@ -424,29 +375,27 @@ class Erasure:
         ).fetchall()
         sizes = [log.size_of(text, metadata) for text, metadata in rows]
         space.grow(-len(sizes), -sum(sizes))
-        self.tally.messages.update(dict.fromkeys(ids))
-        self.tally.replies.update(dict.fromkeys(replies))
+        self.receipt.messages += tuple(ids)
+        self.receipt.replies += tuple(replies)
         self.clean_record(ids, affected, contents)
 
     def _erase_memories(self, space: Space, names: Sequence[str], *, evidence: bool) -> None:
         behind = tiers.provenance(self.connection, names)
-        erased: dict[str, list[Content]] = {}
-        for name in names:
-            if tiers.versions(self.connection, name):  # else it went with a message
-                erased[name] = self._erase_memory(space, name)
+        erased = [name for name in names if tiers.versions(self.connection, name)]
+        for name in erased:  # the others went with a message
+            self._erase_memory(space, name)
         if evidence:
             messages = {message for name in erased for message in behind.get(name, ())}
             if messages:
                 self._erase_messages(space, sorted(messages))
-        for name, contents in erased.items():
-            self.note_quotes(behind.get(name, ()), contents)
+        for name in erased:
+            self.note_quotes(behind.get(name, ()))
 
-    def _erase_memory(self, space: Space, name: str) -> list[Content]:
-        """Erase a memory and return its contents; its messages stay."""
+    def _erase_memory(self, space: Space, name: str) -> None:
+        """Erase a memory; its messages stay."""
         contents = self.erase_versions(space, name)
-        self.tally.memories[name] = None
+        self.receipt.memories_erased += (name,)
         self.clean_record([name], {name}, contents)
-        return contents
 
     def erase_versions(self, space: Space, name: str) -> list[Content]:
         """Erase every version of an item and return their contents."""
@@ -461,12 +410,10 @@ class Erasure:
         sql = f"SELECT text, vector FROM messages WHERE id {_AMONG}"
         return [*map(Content._make, self.connection.execute(sql, (dump(list(ids)),)))]
 
-    def note_quotes(self, behind: Collection[str], contents: Sequence[Content]) -> None:
-        """Note if messages that stay still say the text of an erased memory."""
-        texts = {content.text for content in contents}
-        for left in self.contents_of(behind):
-            if any(text in left.text for text in texts):
-                self.tally.is_quoted = True
+    def note_quotes(self, behind: Collection[str]) -> None:
+        """Note if messages of an erased memory stay, which still say its text."""
+        if self.contents_of(behind):
+            self.is_quoted = True
 
     # Derivation
 
@@ -497,7 +444,9 @@ class Erasure:
         ``joined`` maps each message of the item to the version with which it joined.
         """
         touched = changed.intersection(joined)
-        leaving = self._leaving(joined, touched, gone)
+        leaving = gone.intersection(joined)
+        if not gone and len(joined) > 1:  # a changed message gets an item of its own
+            leaving = touched
         since = min(joined[message] for message in touched)
         versions = tiers.versions(self.connection, name)
         kept = [row for row in versions if row.version < since]
@@ -512,18 +461,9 @@ class Erasure:
         if not versions or versions[0].tier != "cold":
             return
         if left:
-            self.tally.derived[name] = None
+            self.receipt.memories_derived += (name,)
         else:
-            self.tally.memories[name] = None
-
-    def _leaving(
-        self, joined: Collection[str], touched: Collection[str], gone: frozenset[str]
-    ) -> set[str]:
-        """Return the messages that an item loses: erased ones, or those that differ from it now."""
-        if gone:
-            return set(gone.intersection(joined))
-        connection = self.connection
-        return {each for each in touched if is_strange(connection, each, joined, self.store)}
+            self.receipt.memories_erased += (name,)
 
     def _derive_row(self, space: Space, old: TierRow, members: Collection[str]) -> bool:
         """Replace a version by one derived from some messages; return False without any."""
@@ -531,11 +471,11 @@ class Erasure:
         is_hot = old.tier == "hot"
         new = derived(self.connection, old, members, self.store)
         if new is None:
-            self.tally.hot += int(is_hot)
+            self.receipt.hot_erased += int(is_hot)
             return False
         new = replace(new, changed=time.time())
         tiers.insert(self.connection, space, new, new.hot.members if is_hot else ())
-        self.tally.hot_derived += int(is_hot)
+        self.receipt.hot_derived += int(is_hot)
         return True
 
     # Decisions and queries
@@ -551,7 +491,11 @@ class Erasure:
     def clean(self) -> None:
         """Take erased ids and contents out of decisions and recorded queries."""
         self.store.note_scrub(self.connection)
-        gone = self._gone.union(self.tally.memories)
+        erased = dict.fromkeys(self.receipt.memories_erased)
+        derived = dict.fromkeys(self.receipt.memories_derived)
+        self.receipt.memories_erased = tuple(erased)
+        self.receipt.memories_derived = tuple(name for name in derived if name not in erased)
+        gone = self._gone.union(erased)
         if gone or self._affected or self._contents:
             self._mark_decisions(gone)
             self._erase_queries(gone | self._affected)
@@ -565,7 +509,7 @@ class Erasure:
             changed.append((stored, crc(stored), number))
         self.connection.executemany(_MARK, changed)
         self.connection.execute(f"DELETE FROM decision_items WHERE item {_AMONG}", ids)
-        self.tally.decisions += len(changed)
+        self.receipt.decisions += len(changed)
 
     def _erase_queries(self, used: Collection[str]) -> None:
         """Erase recorded queries that used, quote or repeat erased content, in every namespace."""
@@ -585,7 +529,7 @@ class Erasure:
             ):
                 gone.append((number,))
         self.connection.executemany("DELETE FROM queries WHERE id = ?", gone)
-        self.tally.queries += len(gone)
+        self.receipt.queries += len(gone)
 
 
 @contextmanager
@@ -624,12 +568,12 @@ def _finish(erasure: Erasure, erases: bool, committed: bool) -> None:
         return
     for number in erasure.dropped:
         store.indexes.drop(number)
-    for namespace in erasure.tally.namespaces:
+    for namespace in erasure.receipt.namespaces:
         store.pending.take(namespace)
     if not erases:
         erasure.receipt.scrubbed = True
         return
-    if not erasure.tally.is_quoted:
+    if not erasure.is_quoted:
         store.note_receipt(erasure.receipt)
     store.scrub()
 
@@ -672,12 +616,6 @@ def _matrix(contents: Sequence[Content], dimension: int) -> np.ndarray[Any, np.d
     whole = [each.vector for each in contents if has_length(each.vector, dimension)]
     vectors = [vector_in(data, dimension) for data in whole]
     return np.array(vectors, dtype=np.float32).reshape(-1, dimension)
-
-
-def _matching(connection: Connection, space: Space, condition: Filter) -> list[str]:
-    """Return the messages of a namespace that match a filter, expired ones included."""
-    messages = log.log(connection, space.id, now=float("-inf"))
-    return [message.id for message in messages if matches(message.metadata, condition)]
 
 
 def _due(connection: Connection, now: float, retention: float | None) -> set[Namespace]:

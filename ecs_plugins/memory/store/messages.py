@@ -17,9 +17,7 @@ from ecs_plugins.memory.store.namespaces import Space, decode
 from ecs_plugins.memory.store.tiers import NO_LIMIT
 from ecs_plugins.memory.store.values import (
     check,
-    checked_text,
     crc_of,
-    crcs_of,
     dump,
     packed_half,
     parsed,
@@ -192,8 +190,8 @@ def new_ids(count: int) -> list[str]:
 
 _INSERT = """
     INSERT INTO messages (
-        id, namespace, step, role, writer, text, metadata, created, expires,
-        vector, text_crc, vector_crc, metadata_crc, asked, asker
+        id, namespace, step, role, writer, metadata, created, expires,
+        text, vector, text_crc, vector_crc, metadata_crc, asked, asker
     )
     VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 """
@@ -208,42 +206,18 @@ def insert(
     now: float,
 ) -> None:
     """Append messages; the first one's step follows ``space.step``."""
-    times = [(time_of(message, now), expiry(message, now)) for message in messages]
-    noted = []
-    for at, message in enumerate(messages, start=1):
-        role = message.role
-        written = (space.step + at, role, message.writer, message.stored_metadata, *times[at - 1])
-        noted.append(written)
-    contents = [packed_half(vector) for vector in vectors]
-    checksums = crcs_of([(message.asked, message.text) for message in messages])
-    noted_crcs = crcs_of(noted)
     rows = []
-    for at, (name, message) in enumerate(zip(ids, messages, strict=True)):
-        vector, vector_crc = contents[at]
-        created, expires = times[at]
-        rows.append(
-            (
-                name,
-                space.id,
-                space.step + 1 + at,
-                message.role,
-                message.writer,
-                message.text,
-                message.stored_metadata,
-                created,
-                expires,
-                vector,
-                checksums[at],
-                vector_crc,
-                noted_crcs[at],
-                message.asked,
-                message.asker,
-            )
-        )
+    for at, message in enumerate(messages):
+        stored = message.stored_metadata
+        times = (time_of(message, now), expiry(message, now))
+        noted = (space.step + 1 + at, message.role, message.writer, stored, *times)
+        text_crc = crc_of((message.asked, message.text))
+        vector, vector_crc = packed_half(vectors[at])
+        sums = (text_crc, vector_crc, crc_of(noted))
+        row = (ids[at], space.id, *noted, message.text, vector, *sums, message.asked, message.asker)
+        rows.append(row)
+        space.grow(1, size_of(message.text, stored))
     connection.executemany(_INSERT, rows)
-    size = sum(size_of(message.text, message.stored_metadata) for message in messages)
-    space.messages += len(rows)
-    space.bytes += size
 
 
 def size_of(text: str, metadata: str) -> int:
@@ -299,7 +273,7 @@ def _message(row: tuple[Any, ...]) -> Memory:
     ) = row  # fmt: skip
     called = f"message {name}"
     check(called, "metadata", metadata_crc, (step, role, writer, metadata, created, expires))
-    said = checked_text(text, text_crc, called, asked)
+    check(called, "text", text_crc, (asked, text))
     return Memory(
         id=name,
         namespace=decode(key),
@@ -308,7 +282,7 @@ def _message(row: tuple[Any, ...]) -> Memory:
         roles=(role,),
         provenance=(name,),
         writer=writer,
-        text=said,
+        text=text,
         metadata=json.loads(metadata),
         created=created,
         changed=created,

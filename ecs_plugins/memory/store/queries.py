@@ -73,7 +73,7 @@ def write_accesses(
         for each in _live(connection, space, names):
             step = max(access.step, each.item.evidence.updated)
             hit = record_hit(each.item, step=step, score=access.items[each.item.id])
-            tiers.update(connection, each, hit)
+            tiers.update(connection, each.row, hit, each.judged)
     _prune_queries(connection, space)
 
 
@@ -106,7 +106,7 @@ def write_observation(connection: Connection, space: Space, observed: Observatio
     for each in _live(connection, space, together):
         was_used = each.item.id in used
         evidence = with_outcome(each.item.evidence, was_used, space.step)
-        tiers.update(connection, each, replace(each.item, evidence=evidence))
+        tiers.update(connection, each.row, replace(each.item, evidence=evidence), each.judged)
 
 
 _Told: TypeAlias = tuple[int, float, str, str | None, str]

@@ -199,7 +199,7 @@ def apply(
     tiers.delete(connection, space, consumed)
     tiers.forget_provenance(connection, plan.consumed)
     for item in plan.judged:
-        tiers.update(connection, hot[item.id], item)
+        tiers.update(connection, hot[item.id].row, item, hot[item.id].judged)
     _record(connection, space, sleep, plan.decisions)
     space.since_sleep = space.step - seen.space.step
     space.cycle += 1
@@ -241,12 +241,10 @@ def _write_cold(
         version = replace(version, judged=terms, born=sleep)
         tiers.insert(connection, space, version, members)
     # What was contested and stayed keeps the free energy that it was judged at.
-    contested = []
     for name, terms in judged.items():
         row = cold.get(name)
         if row is not None and row not in gone:
-            contested.append((row, memories[row], terms))
-    tiers.update_all(connection, contested)
+            tiers.update(connection, row, memories[row], terms)
 
 
 def _consequences(

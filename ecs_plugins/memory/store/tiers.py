@@ -16,10 +16,8 @@ from typing import Any, TypeAlias
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.values import (
     NO_VECTOR,
-    check_all,
-    checked_text,
+    check,
     crc_of,
-    crcs_of,
     dump,
     packed,
     packed_half,
@@ -142,18 +140,8 @@ def select(
     """Return rows by a condition, without vectors if ``dimension`` is 0."""
     columns = _SELECT if dimension else _SELECT_LIGHT
     rows = connection.execute(f"{columns} WHERE {where}", values).fetchall()
-    names = [_called(row) for row in rows]
-    _check_noted(names, rows)
-    texts = [
-        checked_text(row[_TEXT], row[_TEXT_CRC], name, row[_ASKED])
-        for name, row in zip(names, rows, strict=True)
-    ]
-    vectors = [NO_VECTOR] * len(rows)
-    if dimension:
-        vectors = [
-            unpack(row[_VECTOR], row[_VECTOR_CRC], dimension, name)
-            for name, row in zip(names, rows, strict=True)
-        ]
+    for row in rows:
+        _check(row)
     behind: dict[str, dict[str, int]] = {}
     if members:
         hot = [row[_NAME] for row in rows if row[_TIER] == "hot"]
@@ -163,18 +151,20 @@ def select(
     parsed = json.loads(f"[{noted}]")
     stored = []
     for at, row in enumerate(rows):
+        vector = NO_VECTOR
+        if dimension:
+            vector = unpack(row[_VECTOR], row[_VECTOR_CRC], dimension, _called(row))
         joined = tuple(behind.get(row[_NAME], ()))
-        evidence = Evidence(**parsed[2 * at + 1])
-        stored.append(_row(row, texts[at], vectors[at], joined, parsed[2 * at], evidence))
+        stored.append(_row(row, vector, joined, parsed[2 * at], Evidence(**parsed[2 * at + 1])))
     return stored
 
 
-def _check_noted(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Compare rows and judgements with their checksums."""
-    noted_crcs = [row[_METADATA_CRC] for row in rows]
-    judged_crcs = [row[_EVIDENCE_CRC] for row in rows]
-    check_all(names, "metadata", noted_crcs, [_noted(row) for row in rows])
-    check_all(names, "evidence", judged_crcs, [_judged(row) for row in rows])
+def _check(row: tuple[Any, ...]) -> None:
+    """Compare text, metadata and judgement of a row with their checksums."""
+    name = _called(row)
+    check(name, "metadata", row[_METADATA_CRC], _noted(row))
+    check(name, "evidence", row[_EVIDENCE_CRC], _judged(row))
+    check(name, "text", row[_TEXT_CRC], (row[_ASKED], row[_TEXT]))
 
 
 def _called(row: tuple[Any, ...]) -> str:
@@ -184,14 +174,13 @@ def _called(row: tuple[Any, ...]) -> str:
 
 def _row(
     row: tuple[Any, ...],
-    content: str,
     vector: Vector,
     members: tuple[str, ...],
     metadata: Metadata,
     evidence: Evidence,
 ) -> TierRow:
     (
-        number, name, space, tier, live, version, born, died, _, _, created, changed,
+        number, name, space, tier, live, version, born, died, content, _, created, changed,
         expires, pinned, judged, energy, entropy, total, cluster_entropy, *_, asked,
     ) = row  # fmt: skip
     item: HotItem | ColdMemory
@@ -323,26 +312,14 @@ _UPDATE = """
 """
 
 
-def update(connection: Connection, old: TierRow, item: HotItem | ColdMemory) -> None:
-    """Write the fields that change in place: evidence, pin and judgement."""
-    update_all(connection, [(old.row, item, old.judged)])
-
-
-def update_all(
-    connection: Connection,
-    changed: Iterable[tuple[int, HotItem | ColdMemory, FreeEnergy | None]],
+def update(
+    connection: Connection, row: int, item: HotItem | ColdMemory, terms: FreeEnergy | None
 ) -> None:
-    """Write evidence, pin and judgement of the items of some rows."""
-    rows = []
-    numbers = []
-    for row, item, terms in changed:
-        pinned = int(isinstance(item, ColdMemory) and item.pinned)
-        judged = item.judged if isinstance(item, HotItem) else 0
-        values = (dump_evidence(item.evidence), pinned, judged, *_energies(terms))
-        rows.append(values)
-        numbers.append(row)
-    updates = zip(rows, crcs_of(rows), numbers, strict=True)
-    connection.executemany(_UPDATE, [(*values, checksum, row) for values, checksum, row in updates])
+    """Write the fields of a row that change in place: evidence, pin and judgement."""
+    pinned = int(isinstance(item, ColdMemory) and item.pinned)
+    judged = item.judged if isinstance(item, HotItem) else 0
+    values = (dump_evidence(item.evidence), pinned, judged, *_energies(terms))
+    connection.execute(_UPDATE, (*values, crc_of(values), row))
 
 
 def provenance(connection: Connection, items: Sequence[str]) -> dict[str, dict[str, int]]:

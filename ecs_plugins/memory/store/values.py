@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
@@ -75,12 +75,6 @@ def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:
     return vector_in(data, dimension)
 
 
-def checked_text(text: str, checksum: int, what: str, asked: str = "") -> str:
-    """Return a stored text after checking it together with the question it replies to."""
-    check(what, "text", checksum, (asked, text))
-    return text
-
-
 def check(what: str, part: str, checksum: int, values: Iterable[object]) -> None:
     """Compare the values of several columns with their checksum.
 
@@ -89,17 +83,6 @@ def check(what: str, part: str, checksum: int, values: Iterable[object]) -> None
     """
     if checksum not in (UNCHECKED, crc_of(values)):
         raise damaged(what, part, "restore a backup, or delete it")
-
-
-def check_all(
-    names: Sequence[str],
-    part: str,
-    checksums: Sequence[int],
-    rows: Sequence[Iterable[object]],
-) -> None:
-    """Verify the checksums of several rows; an error names the row."""
-    for name, checksum, values in zip(names, checksums, rows, strict=True):
-        check(name, part, checksum, values)
 
 
 def parsed(stored: str, what: str, part: str) -> Any:
@@ -120,11 +103,6 @@ def crc(content: bytes | str) -> int:
     """Return the CRC-32 of bytes, or of a text's UTF-8."""
     data = content.encode() if isinstance(content, str) else content
     return zlib.crc32(data)
-
-
-def crcs_of(rows: Iterable[Iterable[object]]) -> list[int]:
-    """Return the CRC-32 of each of several rows of values."""
-    return [crc_of(values) for values in rows]
 
 
 def crc_of(values: Iterable[object]) -> int:

@@ -217,16 +217,6 @@ def test_a_changed_message_parts_from_those_that_it_no_longer_repeats(open_memor
     assert memory.admin.verify().ok
 
 
-def test_a_changed_message_that_still_repeats_the_others_stays_with_them(open_memory):
-    memory = open_memory(config=MemoryConfig(merge_threshold=0.5))
-    names = memory.add([MILL] * 3)
-    memory.sleep()
-    memory.update(names[1], text="the old mill burned down again")
-    (kept,) = memory.memories()
-    assert kept.provenance == tuple(names)
-    assert memory.admin.stats().namespaces[0].hot == 0
-
-
 def test_a_reply_that_parts_as_the_question_before_it_changes_stays_in_the_tiers(open_memory):
     memory = open_memory()
     said = "To the left, behind some willows"
