@@ -1,6 +1,6 @@
 """LangChain: a retriever whose documents ECS shapes before an answering model reads them.
 
-    pip install "ecs-plugins[langchain,offline]"
+    pip install ".[langchain,offline]"
     ecs-plugins model install
     python examples/langchain_compressor.py
 

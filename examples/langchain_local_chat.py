@@ -1,10 +1,10 @@
 """LangChain: the bundled model as a chat model, on the weights that score passages.
 
-    pip install "ecs-plugins[langchain]" langchain-huggingface
+    pip install ".[langchain]" langchain-huggingface
     ecs-plugins model install
     python examples/langchain_local_chat.py
 
-Runs offline. `LocalLM.pair` hands out the loaded model and its tokenizer, so that LangChain's own
+Runs offline. `LocalLM.pair` returns the loaded model and its tokenizer, so that LangChain's own
 classes for local models answer with them and nothing is loaded twice.
 """
 

@@ -1,6 +1,6 @@
-"""LangChain: an agent whose retriever tool hands it only the passages that help.
+"""LangChain: an agent whose retriever tool returns only the passages that help.
 
-    pip install "ecs-plugins[langchain,offline]" langchain-huggingface
+    pip install ".[langchain,offline]" langchain-huggingface
     ecs-plugins model install
     python examples/langchain_middleware.py
 

@@ -1,11 +1,11 @@
 """LangGraph: an agent that remembers its users over threads and restarts.
 
-    pip install "ecs-plugins[langchain,offline]" langchain-huggingface
+    pip install ".[langchain,offline]" langchain-huggingface
     ecs-plugins model install
     python examples/langgraph_agent_with_memory.py
 
-Runs offline. The bundled model is small: watch what it gets to read rather than how well it
-answers, and give the agent your own chat model in its place.
+Runs offline. The bundled model is too small for good answers: look at what it gets to read, and
+give the agent your own chat model.
 """
 
 import tempfile

@@ -1,6 +1,6 @@
-"""LlamaIndex: an agent with a long-term memory behind its chat history.
+"""LlamaIndex: an agent with a long-term memory next to its chat history.
 
-    pip install "ecs-plugins[llama-index,offline]"
+    pip install ".[llama-index,offline]"
     python examples/llama_index_agent_memory.py
 
 Runs offline. The agent's language model is a scripted one that shows what it was given to read;

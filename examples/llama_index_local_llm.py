@@ -1,10 +1,10 @@
 """LlamaIndex: the bundled model as an LLM, on the weights that score passages.
 
-    pip install "ecs-plugins[llama-index]" llama-index-llms-huggingface
+    pip install ".[llama-index]" llama-index-llms-huggingface
     ecs-plugins model install
     python examples/llama_index_local_llm.py
 
-Runs offline. `LocalLM.pair` hands out the loaded model and its tokenizer, so that LlamaIndex's own
+Runs offline. `LocalLM.pair` returns the loaded model and its tokenizer, so that LlamaIndex's own
 class for local models answers with them and nothing is loaded twice.
 """
 

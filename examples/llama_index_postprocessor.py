@@ -1,10 +1,10 @@
 """LlamaIndex: a query engine whose nodes ECS shapes before they are synthesised.
 
-    pip install "ecs-plugins[llama-index,offline]"
+    pip install ".[llama-index,offline]"
     ecs-plugins model install
     python examples/llama_index_postprocessor.py
 
-Runs offline on the bundled model. LlamaIndex's MockLLM stands in for the answering model: it
+Runs offline on the bundled model. LlamaIndex's MockLLM replaces the answering model: it
 repeats its prompt, which shows what a real one would read.
 """
 

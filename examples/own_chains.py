@@ -1,4 +1,4 @@
-"""LangChain: your chains, measured on your questions, chosen by how often a context is asked."""
+"""LangChain: your chains, measured on your questions, chosen by the questions per context."""
 
 from langchain_core.documents import Document
 from langchain_core.language_models import FakeListChatModel

@@ -1,4 +1,4 @@
-"""LlamaIndex: your engines, measured on your questions, chosen by how often a context is asked."""
+"""LlamaIndex: your engines, measured on your questions, chosen by the questions per context."""
 
 from llama_index.core import Document, SummaryIndex
 from llama_index.core.llms import MockLLM

