@@ -93,18 +93,6 @@ class CallCounter:
         seconds = time.perf_counter() - self.started
         return ContextCost(self.tokens, tuple(self.calls), seconds, self.unknown)
 
-    def check(self, label: str) -> None:
-        """Refuse to measure a chain whose tokens are unknown.
-
-        Raises:
-            ConfigurationError: A model did not report its tokens, and no counter was given.
-        """
-        if self.unknown:
-            raise ConfigurationError(
-                f"a model of {label} does not report the tokens that it used; give "
-                "count_tokens=..., such as that of its tokenizer"
-            )
-
 
 # Chains.
 
@@ -248,10 +236,18 @@ class MeasuredChain:
         return Prepared(context, made.value, made.cost)
 
     def answer(self, prepared: Prepared, question: str) -> Answered:
-        """Run stage 2."""
+        """Run stage 2.
+
+        Raises:
+            ConfigurationError: A model did not report its tokens, and no counter was given.
+        """
         counter = CallCounter(Stage.QUERY, self._chain.count_tokens)
         text = self._adapter.answer(self._chain, prepared, question, counter)
-        counter.check(self._chain.label)
+        if counter.unknown:
+            raise ConfigurationError(
+                f"a model of {self._chain.label} does not report the tokens that it used; give "
+                "count_tokens=..., such as that of its tokenizer"
+            )
         cost = counter.cost()
         return Answered(
             text,

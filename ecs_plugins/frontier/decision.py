@@ -118,7 +118,6 @@ class RoutingDecision:
         effective: Forecast cost per query at N, stage 1 included unless it is sunk.
         stage1: Forecast cost of preparing the context; 0 when sunk.
         run: Queries that share an entry of a prompt cache; N where no gap lets it lapse.
-        prepared: All strategies for which nothing of stage 1 is due.
         note: What else led to it, such as where N comes from.
         max_seconds: The limit of p95 latency that it keeps, if there was one.
     """
@@ -160,11 +159,6 @@ class RoutingDecision:
     def sunk(self) -> bool:
         """Return True if the context is prepared for this strategy."""
         return self.due.get(self.point.key) == 0
-
-    @property
-    def prepared(self) -> frozenset[PointKey]:
-        """Return the points of which nothing of stage 1 is due."""
-        return frozenset(key for key, cost in self.due.items() if not cost)
 
     @property
     def stage2(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,13 +58,6 @@ class Arm:
     def key(self) -> PointKey:
         """Return the key of its point."""
         return (self.strategy, config_json(self.config))
-
-
-class Grouping(NamedTuple):
-    """The number of each question's context, and how many questions each context has."""
-
-    context: npt.NDArray[np.intp]
-    questions: npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,25 +135,14 @@ class Measurements:
         vector = prices or PriceVector()
         one, two = vector.stages(self)
         once = self.per_context(one)
-        points = []
-        for row, _ in enumerate(self.arms):
-            point = self._point(row, once[row], two[row])
-            points.append(point)
-        return tuple(points)
-
-    @property
-    def grouped(self) -> Grouping:
-        """Which questions are about one context."""
-        _, context, questions = np.unique(self.contexts, return_inverse=True, return_counts=True)
-        return Grouping(context, questions)
+        return tuple(self._point(row, once[row], two[row]) for row in range(len(self.arms)))
 
     def per_context(self, values: Array) -> Array:
         """Return the mean per context of values per question, ``[P, Q]`` to ``[P, contexts]``."""
-        grouping = self.grouped
-        contexts = len(grouping.questions)
-        sums = np.zeros((len(values), contexts))
-        np.add.at(sums.T, grouping.context, values.T)
-        return sums / grouping.questions
+        _, context, counts = np.unique(self.contexts, return_inverse=True, return_counts=True)
+        sums = np.zeros((len(values), len(counts)))
+        np.add.at(sums.T, context, values.T)
+        return sums / counts
 
     def _point(self, row: int, one: Array, two: Array) -> StrategyPoint:
         arm = self.arms[row]
@@ -205,7 +187,6 @@ class Interval:
 
     low: float
     high: float
-    level: float = _LEVEL
     share: float = 1.0
 
     def __contains__(self, value: float) -> bool:
@@ -229,8 +210,9 @@ class Bootstrap:
         *,
         replicates: int = 2000,
     ) -> None:
-        context, questions_of = measurements.grouped
-        questions = len(context)
+        contexts = measurements.contexts
+        _, context, counts = np.unique(contexts, return_inverse=True, return_counts=True)
+        questions = len(contexts)
         rng = np.random.default_rng(_SEED)
         drawn = rng.multinomial(questions, np.full(questions, 1 / questions), replicates)
         # How much each question counts in each resample, [Q, B].
@@ -241,7 +223,7 @@ class Bootstrap:
         self.f1 = measurements.f1 @ weights
         self.stage2 = two @ weights
         # Stage 1 is paid once per context: a question counts as its share of one.
-        weights /= questions_of[context, None]
+        weights /= counts[context, None]
         weights /= weights.sum(axis=0)
         self.stage1 = one @ weights
 

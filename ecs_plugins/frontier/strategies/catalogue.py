@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import AnswerModel, as_answer_model
@@ -30,6 +30,7 @@ from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.registry import make_ranker
 
+T = TypeVar("T")
 StrategyMaker = Callable[["StrategySet", Mapping[str, Any]], Strategy]
 """Makes a strategy of its configuration; the set holds the models, and other strategies."""
 
@@ -78,24 +79,18 @@ class StrategySet:
     @property
     def model(self) -> AnswerModel:
         """Return the model that writes compressions."""
-        if self._model is None:
-            raise LacksModelError("it needs a model")
-        return self._model
+        return _needed(self._model, "a model")
 
     @cached_property
     def dense(self) -> DenseRanker:
         """Return the dense ranker with its cached embeddings."""
-        given: Any = self._embedder
-        if given is None:
-            raise LacksModelError("it needs an embedder")
+        given: Any = _needed(self._embedder, "an embedder")
         return DenseRanker(given if hasattr(given, "embed_query") else given())
 
     def scorer(self, signal: str) -> SharedScorer:
         """Return the shaper that scores passages by a signal."""
         if signal not in self._scorers:
-            model: Any = self._scoring_model
-            if model is None:
-                raise LacksModelError("it needs a scorer")
+            model: Any = _needed(self._scoring_model, "a scorer")
             if not isinstance(model, LanguageModel):
                 model = model()
             ranker: Ranker | str = "convex"
@@ -116,27 +111,34 @@ class StrategySet:
         key = (name, config_json(config))
         with self._lock:
             if key not in self._made:
-                self._made[key] = self._make(name, config)
+                made = self._make(name, config)
+                if (made.name, config_json(made.config)) != key:
+                    raise ConfigurationError(
+                        f"there is no strategy {label_of(name, config)}: it would be "
+                        f"{label_of(made.name, made.config)}"
+                    )
+                self._made[key] = made
             return self._made[key]
 
     def _make(self, name: str, config: Mapping[str, ConfigValue]) -> Strategy:
-        wanted = f"strategy {name} {dict(config)}"
+        wanted = f"strategy {label_of(name, config)}"
         if name not in STRATEGIES:
             raise ConfigurationError(
                 f"there is no {wanted}: known are {', '.join(STRATEGIES)}. Add yours to "
                 "STRATEGIES, pass it with strategies=[...], or say what runs it"
             )
         try:
-            made = STRATEGIES[name](self, config)
+            return STRATEGIES[name](self, config)
         except ConfigurationError as error:
             raise type(error)(f"{wanted}: {error}") from error
         except (KeyError, TypeError) as error:
             raise ConfigurationError(f"{wanted} lacks a setting: {error}") from error
-        if (made.name, config_json(made.config)) != (name, config_json(config)):
-            raise ConfigurationError(
-                f"there is no {wanted}: it would be {made.name} {dict(made.config)}"
-            )
-        return made
+
+
+def _needed(component: T | None, name: str) -> T:
+    if component is None:
+        raise LacksModelError(f"it needs {name}")
+    return component
 
 
 STRATEGIES: dict[str, StrategyMaker] = {

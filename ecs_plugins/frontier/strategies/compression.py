@@ -128,13 +128,10 @@ class MemoryCompression:
                 batch = places[start : start + _BATCH]
                 prompts = [self._fill(draft.pieces[place]) for draft, place in batch]
                 began = time.perf_counter()
-                replies = self._replies(prompts, limit)
-                share = (time.perf_counter() - began) / len(batch)
-                began = time.perf_counter()
-                for number, reply in replies:
+                for number, reply in self._replies(prompts, limit):
                     draft, place = batch[number]
                     draft.replies[place] = reply
-                    draft.seconds += share + time.perf_counter() - began
+                    draft.seconds += time.perf_counter() - began
                     if len(draft.replies) == len(draft.pieces):
                         yield draft.context, draft.prepared()
                     began = time.perf_counter()

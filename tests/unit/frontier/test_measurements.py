@@ -152,6 +152,6 @@ def test_transitions_carry_intervals_that_hold_the_estimate_or_are_none(measured
 def test_points_alone_have_no_bootstrap():
     frontier = EfficiencyFrontier(hand_points())
     decision = frontier.decide(target_f1=0.7, reuse=1)
-    assert decision.f1_interval == Interval(0.78, 0.78, 0.95)
+    assert decision.f1_interval == Interval(0.78, 0.78)
     with pytest.raises(InvalidInputError, match="means only"):
         _ = frontier.bootstrap

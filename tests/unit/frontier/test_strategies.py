@@ -231,7 +231,7 @@ FULL = StrategySet(Notes(), embedder=FakeEmbedder(), scorer=FakeLanguageModel())
         (FULL, "dense", {"depth": 0}, "at least 1"),
         (FULL, "bm25", {"depth": "4"}, "whole number"),
         (FULL, "bm25", {"breadth": 4}, "lacks a setting: 'depth'"),
-        (FULL, "bm25", {"depth": 4, "breadth": 4}, r"it would be bm25 {'depth': 4}"),
+        (FULL, "bm25", {"depth": 4, "breadth": 4}, r"it would be bm25\(depth=4\)"),
         (FULL, "ecs", {"depth": 1}, "lacks a setting: 'signal'"),
         (FULL, "memory_compression", {"ratio": 2.0}, "between 0 and 1"),
         (FULL, "bm52", {"depth": 4}, "known are full_context"),
