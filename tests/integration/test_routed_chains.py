@@ -371,7 +371,7 @@ def test_a_fallback_whose_calls_nobody_saw_has_unknown_tokens():
     )
     assert router.invoke({"question": QUESTION, "documents": []}) == "Hester Vane"
     (spend,) = ledger.spent_by_tenants()
-    assert (spend.key[0], spend.unknown) == ("fallback", 1)
+    assert (spend.strategy, spend.unknown) == ("fallback", 1)
 
 
 def test_a_chain_that_finds_its_documents_by_itself_needs_none():
