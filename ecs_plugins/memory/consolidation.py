@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecs_plugins.common.text import as_reply, asks
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import joined, merged, moved_centroid
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import (
@@ -25,7 +24,6 @@ from ecs_plugins.memory.energy import (
     acceptance_probability,
     cluster_variance,
     embedding_entropy,
-    scaled_temperature,
 )
 from ecs_plugins.memory.near_texts import difference
 from ecs_plugins.memory.types import (
@@ -44,8 +42,6 @@ from ecs_plugins.memory.types import (
     Vector,
 )
 from ecs_plugins.memory.utility import entropies, utilities
-
-_BLOCK = 1 << 23  # cosines computed at a time
 
 
 def consolidate(
@@ -76,10 +72,11 @@ def consolidate(
             that it raises passes through, and nothing has changed then.
 
     Raises:
-        InvalidInputError: If vectors disagree in shape or are not finite, or the utility returns
-            a wrong number of values or a value that is not finite.
+        InvalidInputError: If the utility returns a wrong number of values or a value that is not
+            finite.
     """
-    vectors = _checked_matrix(hot, cold)
+    items: list[HotItem | ColdMemory] = [*hot, *cold]
+    vectors = np.array([item.vector for item in items], dtype=np.float32)
     proposals = _proposals(hot, vectors[: len(hot)], config, seed, summarise)
     terms = None
     has_room = len(hot) + len(cold) <= config.cold_capacity
@@ -143,22 +140,6 @@ def free_energies(
     return Energies(-values, entropies(memories, config), config.entropy_weight)
 
 
-def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matrix:
-    """Return all vectors, hot ones first, after checking shape and finiteness."""
-    items: list[HotItem | ColdMemory] = [*hot, *cold]
-    if not items:
-        return np.zeros((0, 0), dtype=np.float32)
-    try:
-        vectors = np.array([item.vector for item in items])
-    except ValueError:
-        raise InvalidInputError(
-            "Memories have vectors of different shapes; re-embed the store with one embedder."
-        ) from None
-    if not np.isfinite(vectors).all():
-        raise InvalidInputError("A memory's vector holds NaN or infinity; re-embed its text.")
-    return vectors
-
-
 def _propose(
     members: Sequence[HotItem],
     config: MemoryConfig,
@@ -184,8 +165,9 @@ def _propose(
     messages: list[str] = []
     for item in members:
         messages += item.members
+    content = "\0".join([str(seed), *messages])  # the same sleep phase makes the same id again
     memory = ColdMemory(
-        id=_name_of(messages, seed),
+        id=hashlib.sha256(content.encode()).hexdigest()[:32],
         vector=vector,
         evidence=evidence,
         text=text,
@@ -194,13 +176,6 @@ def _propose(
     )
     sources = tuple(item.id for item in members)
     return Proposal(memory, members=tuple(messages), sources=sources)
-
-
-def _name_of(messages: Sequence[str], seed: int) -> str:
-    """Return a hash as id, so that the same sleep phase makes the same one again."""
-    content = "\0".join([str(seed), *messages])
-    digest = hashlib.sha256(content.encode())
-    return digest.hexdigest()[:32]
 
 
 def _entropy_of(
@@ -277,18 +252,13 @@ class ColdContest:
         self._weak = np.zeros(len(self._memories), dtype=bool)
         if config.rule == "default" and config.min_support > 1:
             self._weak[:] = [*map(self._is_weak, self._memories)]
-        self._temperature = 0.0 if terms is None else self._temperature_of(terms)
+        self._temperature = 0.0 if terms is None else config.temperature
+        if terms is not None and config.rule == "default":  # in deviations of F over the store
+            self._temperature *= float(np.std(terms.totals[: len(cold)])) if cold else 0.0
         self._decisions: list[SleepDecision] = []
         self._changed: set[int] = set()
         self._consumed: set[str] = set()
         self._judged: set[str] = set()
-
-    def _temperature_of(self, terms: Energies) -> float:
-        """Return T; by the default rule it is in standard deviations of F over the cold store."""
-        config = self._config
-        if config.rule == "paper":
-            return config.temperature
-        return scaled_temperature(config.temperature, terms.totals[: len(self._cold)])
 
     def shrink(self) -> None:
         """Evict the weakest memories while the store exceeds its capacity."""
@@ -542,21 +512,12 @@ def _says_something_else(
 
 
 def _links(vectors: Matrix, threshold: float) -> list[tuple[int, int]]:
-    """Return the linked pairs of rows, the nearest first, without a matrix of all pairs."""
-    count = max(1, len(vectors))
-    step = max(1, _BLOCK // count)
-    ones, others, cosines = [], [], []
-    for start in range(0, count, step):
-        products = vectors[start : start + step] @ vectors[start:].T
-        is_linked = np.triu(products >= threshold, k=1)
-        rows, columns = np.nonzero(is_linked)
-        ones.append(rows + start)
-        others.append(columns + start)
-        cosines.append(products[rows, columns])
-    nearest_first = np.argsort(-np.concatenate(cosines), kind="stable")
-    first = np.concatenate(ones)[nearest_first]
-    second = np.concatenate(others)[nearest_first]
-    return list(zip(first.tolist(), second.tolist(), strict=True))
+    """Return the linked pairs of rows, the nearest first."""
+    cosines = vectors @ vectors.T
+    first, second = np.nonzero(np.triu(cosines >= threshold, k=1))
+    nearest_first = np.argsort(-cosines[first, second], kind="stable")
+    pairs = np.stack([first, second], axis=1)[nearest_first]
+    return [(one, other) for one, other in pairs.tolist()]
 
 
 def kmeans_labels(vectors: Matrix, clusters: int, seed: int) -> list[int]:

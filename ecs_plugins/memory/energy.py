@@ -8,7 +8,7 @@ each reading is a function of its own here. All logarithms are natural.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -28,15 +28,12 @@ class Energies:
         self.totals = energies + entropy_weight * entropies
         self._entropies = entropies
 
-    def __len__(self) -> int:
-        return len(self.totals)
-
     def __getitem__(self, at: int) -> FreeEnergy:
         terms = self.energies[at], self._entropies[at], self.totals[at]
         return FreeEnergy(*map(float, terms))
 
     def __iter__(self) -> Iterator[FreeEnergy]:
-        return (self[at] for at in range(len(self)))
+        return (self[at] for at in range(len(self.totals)))
 
     def take(self, at: int, other: int) -> None:
         """Give a memory the terms of another one."""
@@ -64,61 +61,6 @@ def acceptance_probability(delta: float, temperature: float) -> float:
     if math.isinf(temperature):
         return 1.0
     return math.exp(-delta / temperature)
-
-
-def scaled_temperature(temperature: float, totals: Floats | Sequence[float]) -> float:
-    """Return T in units of the standard deviation of F over the store.
-
-    A rule that is a tenth of a standard deviation from indifferent is so whatever the scale of
-    the utility. With fewer than two memories there is no spread, and T is 0.
-    """
-    if len(totals) < 2:
-        return 0.0
-    return temperature * float(np.std(totals))
-
-
-def query_utility(vectors: Matrix, queries: Matrix, ages: Floats, *, decay: float) -> Floats:
-    """Return the mean cosine of each memory to the recent queries, weighted by recency (A.1).
-
-    Args:
-        vectors: Memories [n, d], normalised.
-        queries: Recent queries [q, d], normalised.
-        ages: Steps since each query [q].
-        decay: Weight of a query per step of age, in [0, 1].
-
-    Returns:
-        Utilities [n]; zeros when there are no queries.
-    """
-    if not len(queries):
-        return np.zeros(len(vectors))
-    weights = decay**ages
-    cosines = (vectors @ queries.T).astype(np.float64)
-    totals = cosines @ weights
-    return np.asarray(totals / weights.sum())
-
-
-def effective_age(age: Floats, half_life: float) -> Floats:
-    """Return the decayed exposure ``integral of 2**(-t / half_life)`` over the age, at least 1."""
-    tau = half_life / math.log(2.0)
-    exposure = -tau * np.expm1(-age / tau)
-    return np.maximum(exposure, 1.0)
-
-
-def log_demand_rate(
-    demand: Floats, exposure: Floats, prior_rate: float, prior_events: float = 0.5
-) -> Floats:
-    """Return the log of the posterior mean rate at which each memory is in demand.
-
-    Gamma-Poisson: ``(demand + a) / (exposure + a / r)`` with a prior of ``a`` events at rate r.
-    Half an event: most memories are never asked for, so one that was says much of itself.
-
-    >>> rate = np.exp(log_demand_rate(np.array([3.0]), np.array([100.0]), 0.01))
-    >>> round(float(rate[0]), 6)
-    0.023333
-    """
-    events = demand + prior_events
-    time = exposure + prior_events / prior_rate
-    return np.asarray(np.log(events) - np.log(time))
 
 
 def cluster_variance(vectors: Matrix) -> float:

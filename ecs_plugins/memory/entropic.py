@@ -65,7 +65,6 @@ from ecs_plugins.memory.types import (
     UtilityFunction,
 )
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
-from ecs_plugins.storage.base import Connection
 from ecs_plugins.storage.sqlite import MEMORY
 
 if TYPE_CHECKING:
@@ -499,7 +498,11 @@ class EntropicMemory:
         with self._store.database.read() as connection:
             message = log.get(connection, own)
             if message is not None:
-                return None if _has_expired(message) else _marked(connection, message)
+                now = time.time()
+                if message.expires is not None and message.expires <= now:
+                    return None
+                newer = outdating_ids(connection, {own: Origin((own,))}, now)
+                return replace(message, outdated_by=newer.get(own))
             versions = inspection.history(connection, own)
         live = next((each for each in versions if each.live), None)
         if live is None or live.expires is None:
@@ -632,16 +635,6 @@ class EntropicMemory:
     aupdate = bridged(update)
     adelete = bridged(delete)
     aforget = bridged(forget)
-
-
-def _marked(connection: Connection, message: Memory) -> Memory:
-    """Return a message with the id of the one that outdates it, if a judge says so."""
-    newer = outdating_ids(connection, {message.id: Origin((message.id,))}, time.time())
-    return replace(message, outdated_by=newer.get(message.id))
-
-
-def _has_expired(message: Memory) -> bool:
-    return message.expires is not None and message.expires <= time.time()
 
 
 def _check_wanted(

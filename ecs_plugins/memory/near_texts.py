@@ -14,7 +14,7 @@ written in small letters is not noticed.
 from __future__ import annotations
 
 import re
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ecs_plugins.common.text import WORD, asks, names_and_numbers
 
@@ -98,11 +98,11 @@ def difference(one: str, other: str) -> Difference | None:
         one, other = other, one
     if asks(one) and not asks(other):
         return _beyond(one, other)
-    first = _counted(one)
-    second = _counted(other)
-    if first.negations != second.negations:
+    negations, numbers = _counted(one)
+    other_negations, other_numbers = _counted(other)
+    if negations != other_negations:
         return "negation"
-    if first.numbers != second.numbers:
+    if numbers != other_numbers:
         return "number"
     if _names(one, beside=other) != _names(other, beside=one):
         return "name"
@@ -111,7 +111,7 @@ def difference(one: str, other: str) -> Difference | None:
 
 def _beyond(question: str, statement: str) -> Difference | None:
     """Return the numbers and names of a question that a statement lacks."""
-    if {*_counted(question).numbers} - {*_counted(statement).numbers}:
+    if {*_counted(question)[1]} - {*_counted(statement)[1]}:
         return "number"
     words = {word.casefold() for word in WORD.findall(statement)}
     if {*_names(question)} - words:
@@ -119,14 +119,8 @@ def _beyond(question: str, statement: str) -> Difference | None:
     return None
 
 
-class _Counted(NamedTuple):
+def _counted(text: str) -> tuple[int, list[str]]:
     """Return the number of negations of a text, and its numbers and days in order."""
-
-    negations: int
-    numbers: list[str]
-
-
-def _counted(text: str) -> _Counted:
     negations = 0
     placed = [(each.start(), each.group()) for each in _NUMBER.finditer(text)]
     for each in _SPOKEN.finditer(text.replace("\u2019", "'")):
@@ -134,7 +128,7 @@ def _counted(text: str) -> _Counted:
         negations += word in _NEGATIONS or word.endswith("n't")
         if word in IN_WORDS:
             placed.append((each.start(), IN_WORDS[word]))
-    return _Counted(negations, [number for _, number in sorted(placed)])
+    return negations, [number for _, number in sorted(placed)]
 
 
 def _names(text: str, beside: str = "") -> list[str]:

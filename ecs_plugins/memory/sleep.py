@@ -137,8 +137,9 @@ class SleepRunner:
             with store.database.claim(key_of(namespace), wait=not least) as claimed:
                 if not claimed:
                     return None
-                if least and self._since(namespace) < least:
-                    return None
+                with store.reading(namespace) as (_, space):
+                    if least and (space is None or space.since_sleep < least):
+                        return None
                 store.flush(namespace)
                 if self._purge_due():
                     purge(store)
@@ -213,10 +214,6 @@ class SleepRunner:
                 return None
             return sleeps.view(self._store, connection, space)
 
-    def _since(self, namespace: Namespace) -> int:
-        with self._store.reading(namespace) as (_, space):
-            return 0 if space is None else space.since_sleep
-
     def _purge_due(self) -> bool:
         """Return True if something has expired, or the log's retention was checked an hour ago."""
         now = time.monotonic()
@@ -240,16 +237,12 @@ class SleepRunner:
         if not committed or since_sleep < retry_at:
             return
         if self._store.settings.sleep == "background":
-            job = partial(self._sleep_later, namespace, since_sleep)
+            job = partial(self._try_sleep, namespace, since_sleep)
             self.background.submit(f"sleep in {namespace}", job)
         else:
             self._try_sleep(namespace, since_sleep)
 
-    def _sleep_later(self, namespace: Namespace, since_sleep: int, _: threading.Event) -> None:
-        """Run a sleep phase if it is due; the background thread calls this."""
-        self._try_sleep(namespace, since_sleep)
-
-    def _try_sleep(self, namespace: Namespace, since_sleep: int) -> None:
+    def _try_sleep(self, namespace: Namespace, since_sleep: int, _: object = None) -> None:
         every = self._store.config.sleep_every
         try:
             self.sleep(namespace, every)
