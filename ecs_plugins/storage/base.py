@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from ecs_plugins.errors import EcsPluginsError, StorageError
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 Synchronous = Literal["full", "normal"]
@@ -231,6 +232,16 @@ class SqlDatabase(ABC):
     def integrity(self, _connection: Any) -> Sequence[str]:
         """Return the faults that the database's own checks find; empty if it checks itself."""
         return ()
+
+    def making_room(self, erase: Callable[[], T]) -> T:
+        """Run an operation that erases; run it again after freeing space if the disk is full."""
+        try:
+            return erase()
+        except DiskFullError:
+            if self.is_writing:
+                raise
+        self.make_room()
+        return erase()
 
     def make_room(self) -> None:  # noqa: B027
         """Free the disk space that the database can spare, so that content can be erased."""

@@ -50,42 +50,20 @@ def update(
     with erasing(store, [namespace], erases=erases) as erasure:
         message = log.get(erasure.connection, name)
         if message is None:
-            space = _change_memory(erasure, name, text, own, pinned)
+            versions = tiers.versions(erasure.connection, name, store.dimension)
+            live = next((row for row in versions if row.live), None)
+            if live is None:
+                raise unknown(name)
+            space = namespaces.space_by_id(erasure.connection, live.space)
+            _update_memory(erasure, space, live, text, own, pinned)
         else:
-            space = _change_message(erasure, message, text, own, pinned)
+            space = erasure.space_of(message.namespace)
+            if erases:
+                _update_message(erasure, space, message, text, own)
+            if pinned:
+                _pin_message(erasure, space, message.id)
         erasure.save(space)
     return erasure.receipt
-
-
-def _change_message(
-    erasure: Erasure,
-    message: Memory,
-    text: str | None,
-    metadata: Metadata | None,
-    pinned: bool | None,
-) -> Space:
-    space = erasure.space_of(message.namespace)
-    if text is not None or metadata is not None:
-        _update_message(erasure, space, message, text, metadata)
-    if pinned:
-        _pin_message(erasure, space, message.id)
-    return space
-
-
-def _change_memory(
-    erasure: Erasure,
-    name: str,
-    text: str | None,
-    metadata: Metadata | None,
-    pinned: bool | None,
-) -> Space:
-    versions = tiers.versions(erasure.connection, name, erasure.store.dimension)
-    live = [row for row in versions if row.live]
-    if not live:
-        raise unknown(name)
-    space = namespaces.space_by_id(erasure.connection, live[0].space)
-    _update_memory(erasure, space, live[0], text, metadata, pinned)
-    return space
 
 
 def _update_message(

@@ -108,8 +108,10 @@ def open_postgres(address: str, settings: StoreConfig, *, read_only: bool) -> Po
         busy_timeout=settings.busy_timeout,
         read_only=read_only,
     )
-    version = _vector_version(database)
-    if _numbered(version) >= _OLDEST:
+    with database.read() as connection:
+        sql = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
+        (version,) = connection.execute(sql).fetchone()
+    if tuple(map(int, version.split(".")[:2])) >= _OLDEST:
         return database
     database.close()
     oldest = ".".join(map(str, _OLDEST))
@@ -117,16 +119,3 @@ def open_postgres(address: str, settings: StoreConfig, *, read_only: bool) -> Po
         f"{database.path} has pgvector {version}; this needs {oldest} or newer: "
         "install it on the server, and let a superuser run ALTER EXTENSION vector UPDATE"
     )
-
-
-def _vector_version(database: PostgresDatabase) -> str:
-    """Return the version of pgvector, as the server tells it."""
-    with database.read() as connection:
-        rows = connection.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
-        return "".join(version for (version,) in rows)
-
-
-def _numbered(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version."""
-    parts = version.split(".")
-    return tuple(int(part) for part in parts[:2])

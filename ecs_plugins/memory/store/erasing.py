@@ -37,7 +37,7 @@ from ecs_plugins.memory.store.outdated import forget_edges
 from ecs_plugins.memory.store.tiers import TierRow
 from ecs_plugins.memory.store.values import crc, crc_of, dump, has_length, packed_half, vector_in
 from ecs_plugins.memory.types import Namespace
-from ecs_plugins.storage.base import Connection, DiskFullError
+from ecs_plugins.storage.base import Connection
 
 _AMONG = "IN (SELECT value FROM json_each(?))"
 _WRITE = """
@@ -160,13 +160,7 @@ def repeatable(erase: Callable[Concatenate[MemoryStore, P], T]) -> Callable[...,
     @wraps(erase)
     def run(store: MemoryStore, *args: P.args, **options: P.kwargs) -> T:
         operate = partial(erase, store, *args, **options)
-        try:
-            return store.embedding_first(operate)
-        except DiskFullError:
-            if store.database.is_writing:
-                raise
-            store.database.make_room()
-        return store.embedding_first(operate)
+        return store.database.making_room(partial(store.embedding_first, operate))
 
     return run
 

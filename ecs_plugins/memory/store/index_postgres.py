@@ -48,9 +48,6 @@ _KNOWN = """
     WHERE namespace = ? AND texts > 0 AND term = ANY(?::bigint[])
 """
 
-_Near = list[tuple[int, float]]
-"""Rows and their distances, which are negative cosines."""
-
 
 def _terms(text: str) -> list[int]:
     """Return the hashes of the terms of a text, each once."""
@@ -110,35 +107,21 @@ class ServerIndex:
     ) -> tuple[Rows, Vector]:
         """Return the ``k`` rows of the largest cosine, and these, best first."""
         del narrow  # the width is that of the session
+        values = [query, self._space.id]
+        attempts, among = self._attempts, ""
         if allowed is not None:
-            near = self._nearest_of(query, k, allowed)
-        else:
-            near = self._nearest_of_all(query, k)
+            attempts, among = (False,), " AND row = ANY(?)"
+            values.append(_array(allowed.tolist()))
+        near: list[tuple[int, float]] = []
+        for large in attempts:  # the graph may find too few
+            where = f"{_within('?', large)}{among}"
+            sql = _NEAREST.format(table=self._table, among=where, k=k)
+            near = self._connection.execute(sql, values).fetchall()
+            if len(near) >= k:
+                break
         rows = [row for row, _ in near]
         cosines = [-distance for _, distance in near]
         return np.array(rows, dtype=np.int64), np.array(cosines, dtype=np.float32)
-
-    def _nearest_of(self, query: Vector, k: int, allowed: Rows) -> _Near:
-        """Return the nearest of some rows, with their distances."""
-        own = _within("?", large=False)
-        sql = _NEAREST.format(
-            table=self._table,
-            among=f"{own} AND row = ANY(?)",
-            k=k,
-        )
-        values = (query, self._space.id, _array(allowed.tolist()))
-        return [*self._connection.execute(sql, values)]
-
-    def _nearest_of_all(self, query: Vector, k: int) -> _Near:
-        """Return the nearest rows with their distances, by the graph if it finds enough."""
-        near: _Near = []
-        for large in self._attempts:
-            among = _within("?", large)
-            sql = _NEAREST.format(table=self._table, among=among, k=k)
-            near = [*self._connection.execute(sql, (query, self._space.id))]
-            if len(near) >= k:
-                break
-        return near
 
     def candidates(
         self, query: str, vector: Vector, count: int, *, allowed: Rows | None = None

@@ -21,7 +21,7 @@ from ecs_plugins.memory.store.outdated import outdating_ids
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.schema import columns
 from ecs_plugins.memory.store.sleeps import decisions
-from ecs_plugins.memory.store.tiers import Origin, TierRow, origins_of
+from ecs_plugins.memory.store.tiers import TierRow, memory_of, origins_of
 from ecs_plugins.memory.store.values import UNCHECKED, crc, crc_of, has_length
 from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, UtilityFunction
 from ecs_plugins.storage.base import Connection
@@ -55,7 +55,7 @@ def history(connection: Connection, name: str) -> list[Memory]:
     memories = []
     for row in rows:
         behind = [each for each, version in joined.items() if version <= row.version]
-        memories.append(_memory(row, namespace, replace(origin, messages=tuple(behind)), newer))
+        memories.append(memory_of(row, namespace, replace(origin, messages=tuple(behind)), newer))
     return memories
 
 
@@ -65,32 +65,6 @@ def stands_in(connection: Connection, name: str, space: Space) -> bool:
     return row is not None
 
 
-def _memory(row: TierRow, namespace: Namespace, origin: Origin, newer: str | None) -> Memory:
-    return Memory(
-        id=row.memory.id,
-        role=origin.roles[0] if origin.roles else "",
-        roles=origin.roles,
-        step=row.memory.evidence.created,
-        tier="cold",
-        asked=row.memory.asked,
-        version=row.version,
-        live=row.live,
-        namespace=namespace,
-        text=row.memory.text,
-        metadata=row.metadata,
-        support=row.memory.evidence.support,
-        provenance=origin.messages,
-        pinned=row.memory.pinned,
-        outdated_by=newer,
-        created=row.created if origin.since is None else origin.since,
-        changed=row.changed,
-        expires=row.expires,
-        born=row.born,
-        died=row.died,
-        free_energy=row.judged,
-    )
-
-
 def cold(connection: Connection, space: Space, store: MemoryStore) -> list[Memory]:
     """Return the cold tier, oldest row first, without expired items."""
     rows = tiers.tier_rows(connection, space.id, "cold")
@@ -98,7 +72,8 @@ def cold(connection: Connection, space: Space, store: MemoryStore) -> list[Memor
     origins = origins_of(connection, [*left])
     newer = outdating_ids(connection, origins, time.time())
     return [
-        _memory(row, space.namespace, origins[name], newer.get(name)) for name, row in left.items()
+        memory_of(row, space.namespace, origins[name], newer.get(name))
+        for name, row in left.items()
     ]
 
 

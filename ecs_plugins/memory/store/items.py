@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -33,7 +34,7 @@ from ecs_plugins.memory.store.seam import Candidates, JudgedRows, Rows
 from ecs_plugins.memory.store.search import CANDIDATES
 from ecs_plugins.memory.store.values import check, crc, crc_of, packed
 from ecs_plugins.memory.types import Namespace, Vector
-from ecs_plugins.storage.base import Connection, DiskFullError
+from ecs_plugins.storage.base import Connection
 
 Value = dict[str, Any]
 Condition = Callable[[Mapping[str, Any]], bool]
@@ -337,13 +338,8 @@ class Items:
         Raises:
             EcsPluginsError: The embedder failed, or it could not be written; nothing was.
         """
-        try:
-            return self._write(puts, deletes, touched)
-        except DiskFullError:
-            if puts or self._store.database.is_writing:
-                raise
-        self._store.database.make_room()
-        return self._write(puts, deletes, touched)
+        write = partial(self._write, puts, deletes, touched)
+        return write() if puts else self._store.database.making_room(write)
 
     def _write(
         self, puts: Sequence[NewItem], deletes: Sequence[Address], touched: Sequence[StoredItem]

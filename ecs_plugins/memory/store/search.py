@@ -28,7 +28,7 @@ from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.outdated import outdating_ids
 from ecs_plugins.memory.store.queries import Access
 from ecs_plugins.memory.store.seam import Candidates, JudgedRows, Rows, Score, SpaceIndex, judge
-from ecs_plugins.memory.store.tiers import Origin, TierRow, origins_of_live
+from ecs_plugins.memory.store.tiers import Origin, TierRow, memory_of, origins_of_live
 from ecs_plugins.memory.types import ColdMemory, Namespace, Tier, Vector
 from ecs_plugins.storage.base import Connection
 
@@ -230,35 +230,14 @@ def _shaped(best: list[Memory], query: str, shaper: Shaper) -> list[Memory]:
 
 
 def _recollection(recalled: Recalled, space: Space, request: RecallRequest) -> Memory:
-    stored = recalled.stored
+    found = memory_of(recalled.stored, space.namespace, recalled.origin, recalled.outdated_by)
     score = recalled.score
-    origin = recalled.origin
-    item = stored.item
-    is_pinned = isinstance(item, ColdMemory) and item.pinned
-    return Memory(
-        id=item.id,
-        text=item.text,
+    return replace(
+        found,
         score=score.score,
-        tier=stored.tier,
-        namespace=space.namespace,
-        metadata=stored.metadata,
-        support=item.evidence.support,
-        provenance=origin.messages,
-        pinned=is_pinned,
-        outdated_by=recalled.outdated_by,
-        free_energy=stored.judged,
-        why=_why(recalled, request),
         similarity=score.similarity,
         coverage=score.coverage,
-        asked=item.asked,
-        created=stored.created if origin.since is None else origin.since,
-        changed=stored.changed,
-        expires=stored.expires,
-        step=item.evidence.created,
-        version=stored.version,
-        born=stored.born,
-        role=origin.roles[0] if origin.roles else "",
-        roles=origin.roles,
+        why=_why(recalled, request),
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+from ecs_plugins.memory.records import Memory
 from ecs_plugins.memory.store.namespaces import Space
 from ecs_plugins.memory.store.values import (
     NO_VECTOR,
@@ -29,6 +30,7 @@ from ecs_plugins.memory.types import (
     Evidence,
     FreeEnergy,
     HotItem,
+    Namespace,
     Tier,
     Vector,
 )
@@ -431,4 +433,32 @@ def _origin(messages: Sequence[_Said]) -> Origin:
         messages=tuple(message for message, _, _ in messages),
         since=min(times, default=None),
         roles=tuple(dict.fromkeys(roles)),
+    )
+
+
+def memory_of(row: TierRow, namespace: Namespace, origin: Origin, newer: str | None) -> Memory:
+    """Return the record of a stored item; ``newer`` is the id of the message that outdates it."""
+    item = row.item
+    return Memory(
+        id=item.id,
+        role=origin.roles[0] if origin.roles else "",
+        roles=origin.roles,
+        step=item.evidence.created,
+        tier=row.tier,
+        asked=item.asked,
+        version=row.version,
+        live=row.live,
+        namespace=namespace,
+        text=item.text,
+        metadata=row.metadata,
+        support=item.evidence.support,
+        provenance=origin.messages,
+        pinned=row.is_pinned,
+        outdated_by=newer,
+        created=row.created if origin.since is None else origin.since,
+        changed=row.changed,
+        expires=row.expires,
+        born=row.born,
+        died=row.died,
+        free_energy=row.judged,
     )
