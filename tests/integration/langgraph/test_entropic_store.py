@@ -1,7 +1,6 @@
 import asyncio
 import json
 import math
-import re
 import threading
 
 import pytest
@@ -20,7 +19,7 @@ from langgraph.store.base import (
 from langgraph.store.memory import InMemoryStore
 from langmem import create_manage_memory_tool, create_search_memory_tool
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -85,19 +84,6 @@ def test_a_time_to_live_by_default_and_a_sweep(memory):
     assert swept == 1
     swept = store.sweep_ttl()
     assert swept == 0
-
-
-def test_a_sweeper_erases_expired_items_until_stopped(memory):
-    store = EntropicStore(memory, ttl={"sweep_interval_minutes": 0.0005})
-    swept = threading.Event()
-    store.sweep_ttl = lambda: swept.set()
-    done = store.start_ttl_sweeper()
-    assert swept.wait(10)
-    assert not done.done()
-    assert store.stop_ttl_sweeper()
-    assert done.result(10) is None
-    assert store.start_ttl_sweeper().cancel()
-    assert store.stop_ttl_sweeper()
 
 
 @pytest.mark.parametrize(
@@ -184,36 +170,6 @@ async def test_embedder_and_database_run_off_the_event_loop(store, threads):
     assert len(found) == 2
     await store.adelete(NS, "k")
     assert threads == {"worker"}
-
-
-BEFORE = {"k1": {"text": "the boat is blue"}, "k2": {"text": "cats chase birds"}}
-AFTER = {"k1": {"text": "the boat is red"}, "k2": {"text": "dogs chase cats"}}
-FAILING = ("ranking.embedder.FakeEmbedder.embed_documents", "memory.store.items._touch")
-
-
-def fails(*_):
-    raise StorageError("the disk is full")
-
-
-def test_a_failed_put_changes_nothing(memory, store, monkeypatch):
-    for key, value in BEFORE.items():
-        store.put(NS, key, value)
-    puts = [PutOp(NS, key, value) for key, value in AFTER.items()]
-    for where in FAILING:
-        with monkeypatch.context() as patch:
-            patch.setattr(f"ecs_plugins.{where}", fails)
-            with pytest.raises(StorageError):
-                store.batch(puts)
-        for key, value in BEFORE.items():
-            assert store.get(NS, key).value == value
-        (found,) = store.search(NS, query="the boat is blue", limit=1)
-        assert found.key == "k1"
-        assert memory.admin.verify().ok
-    store.batch(puts)
-    assert store.get(NS, "k1").value == AFTER["k1"]
-    (found,) = store.search(NS, query="the boat is red", limit=1)
-    assert found.key == "k1"
-    assert memory.admin.verify().ok
 
 
 def run(store, tools, message, user="u1"):
@@ -417,11 +373,3 @@ def test_half_of_a_surrogate_pair_ends_no_run(store):
     store.delete(NS, half)
     gone = store.get(NS, half)
     assert gone is None
-
-
-@pytest.mark.parametrize("ttl", [0, -1, float("nan"), float("inf"), "soon", True])
-def test_a_wrong_ttl_is_named_as_it_was_given(memory, ttl):
-    store = EntropicStore(memory)
-    named = re.escape(f"above 0, got {ttl!r}")
-    with pytest.raises(InvalidInputError, match=named):
-        store.put(NS, "k", {"a": 1}, ttl=ttl)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ecs_plugins.memory.store import index_postgres, item_index
+from ecs_plugins.memory.store import item_index
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.memory.store.namespaces import key_of
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -152,14 +152,6 @@ def test_an_item_that_has_expired_takes_no_place(open_memory):
     assert keys(search(memory, limit=1)) == ["kept"]
 
 
-def test_another_embedder_finds_them_after_a_reembedding(open_memory):
-    memory = open_memory()
-    put(memory, item("kept", "the spare key"), item("other", "a boat"))
-    search(memory)
-    memory.admin.reembed(FakeEmbedder(48))
-    assert keys(search(memory)) == ["kept", "other"]
-
-
 def test_beyond_its_budget_the_index_that_was_used_last_stays(open_memory, monkeypatch):
     monkeypatch.setattr(item_index, "_BUDGET", 0)
     memory = open_memory()
@@ -168,10 +160,3 @@ def test_beyond_its_budget_the_index_that_was_used_last_stays(open_memory, monke
     search(memory, prefix=HERE)
     (((_, kept), _),) = memory.items._indexes._open.items()
     assert kept == key_of(HERE)
-
-
-def test_a_whole_number_is_compared_by_the_server_while_a_float_holds_it():
-    most = 2**53
-    assert index_postgres._is_exact("n", most - 1)
-    assert not index_postgres._is_exact("n", most)
-    assert not index_postgres._is_exact("n", 1)

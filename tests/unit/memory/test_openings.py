@@ -10,7 +10,6 @@ import sqlite3
 import stat
 import threading
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,41 +79,6 @@ def test_a_path_that_cannot_be_made_or_that_somebody_else_removes_is_refused(tmp
     monkeypatch.setattr("ecs_plugins.storage.places.make_whole", lambda *_: None)
     with pytest.raises(StorageError, match=r"memory\.db"):
         Database(tmp_path / "memory.db", MEMORY_FILE)
-
-
-def next_version(*statements):
-    """The migrations of today and a further one."""
-
-    def step(connection):
-        for statement in statements:
-            connection.execute(statement)
-
-    return replace(MEMORY_FILE, migrations=[*MEMORY_FILE.migrations, step])
-
-
-def test_a_file_of_this_version_is_brought_up_to_the_next_with_all_it_holds(path):
-    newer = next_version("CREATE TABLE more (x)")
-    with closing(Database(path, newer)) as database, database.read() as connection:
-        texts = connection.execute("SELECT text FROM messages").fetchall()
-        more = connection.execute("SELECT count(*) FROM more").fetchone()
-        version = connection.execute("PRAGMA user_version").fetchone()
-    assert (FACT,) in texts
-    assert more == (0,)
-    assert version == (newer.version,)
-    with pytest.raises(StorageError, match="upgrade ecs-plugins"):
-        opened(path)
-
-
-def test_a_step_that_fails_leaves_the_file_as_it_was(path):
-    failing = next_version("CREATE TABLE half_done (x)", "SELECT nothing")
-    with pytest.raises(StorageError):
-        Database(path, failing)
-    with opened(path) as memory:
-        first, *_ = memory.messages()
-        assert first.text == FACT
-        with memory._store.database.read() as connection:
-            made = connection.execute("SELECT name FROM sqlite_master WHERE name = 'half_done'")
-            assert made.fetchall() == []
 
 
 def test_the_files_can_be_read_by_their_owner_only_and_a_closed_one_says_so(path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ecs_plugins.common.text import as_reply
-from ecs_plugins.errors import InvalidInputError, ModelError
+from ecs_plugins.errors import ModelError
 from ecs_plugins.integrations.recall import RecallFields, recall
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.memory.relevance import DEFAULT, encounter, read, relevance
@@ -436,16 +436,6 @@ def test_a_recall_that_another_process_wrote_is_completed(memory, open_memory):
     assert len(events(later)) == 1
 
 
-@pytest.mark.parametrize("query", ["", "  ", None, 7])
-def test_an_invalid_question_is_refused(open_memory, query):
-    memory = open_memory()
-    memory.add("the boat is blue")
-    with pytest.raises(InvalidInputError, match="a query needs text"):
-        memory.recall(query)
-    with pytest.raises(InvalidInputError, match="a query needs text"):
-        memory.items.embed_query(query)
-
-
 # Texts that assert nothing
 
 ANSWER = "the blue boat is in the harbour"
@@ -474,13 +464,6 @@ def test_a_message_that_asks_and_tells_is_recalled(open_memory):
     memory.add("The blue boat is gone. Where is it?")
     (best,) = memory.recall(QUESTION, k=1, threshold=0.0)
     assert best.text.startswith("The blue boat is gone.")
-
-
-def test_a_statement_finds_the_same_statement(open_memory):
-    memory = open_memory(config=WIDE)
-    memory.add(ANSWER)
-    (best,) = memory.recall(ANSWER, k=1)
-    assert best.text == ANSWER
 
 
 def test_scores_do_not_change_when_another_message_fits_better(open_memory):

@@ -58,19 +58,6 @@ def test_the_graph_equals_the_exact_scan(count):
     np.testing.assert_allclose(scores, falling[:3], rtol=1e-5)
 
 
-def test_few_vectors_are_all_compared_and_many_are_linked(monkeypatch):
-    monkeypatch.setattr("ecs_plugins.memory.store.index.LARGE", 100)
-    for count, linked in ((99, 0), (100, 100)):
-        vectors = latent(count)
-        index = VectorIndex(vectors.shape[1])
-        index.add(np.arange(count), vectors)
-        assert index.is_worn == bool(linked)
-        index.rebuild()
-        assert index.linked == linked
-        rows, _ = index.search(vectors[-1], 4)
-        assert rows[0] == count - 1
-
-
 def test_equal_vectors_are_all_found():
     vectors = np.repeat(latent(3), 200, axis=0)
     index = VectorIndex(vectors.shape[1])

@@ -1,72 +1,20 @@
 """Parts of the store by themselves, where a whole memory would hide a fault in them."""
 
-from contextlib import contextmanager
-from itertools import combinations
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory import MemoryConfig
-from ecs_plugins.memory.relevance import DEFAULT, read
 from ecs_plugins.memory.store import sleeps, tiers
-from ecs_plugins.memory.store.embedder_record import measured_scale
 from ecs_plugins.memory.store.engines import restore
 from ecs_plugins.memory.store.erasing import ERASED, without
-from ecs_plugins.memory.store.index import search_width
-from ecs_plugins.memory.store.index_postgres import ServerIndexes
 from ecs_plugins.memory.store.inspection import _is_damaged
 from ecs_plugins.memory.store.items import NewItem
-from ecs_plugins.memory.store.namespaces import Space
-from ecs_plugins.memory.store.seam import Candidates, JudgedRows, judge
+from ecs_plugins.memory.store.seam import JudgedRows
 from ecs_plugins.memory.store.values import pack, packed, packed_half, unpack
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.sqlite import Database
-from tests.unit.memory.factories import DIMENSION
 from tests.unit.values import changeable, unslotted
-
-EYE = np.eye(DIMENSION, dtype=np.float32)
-
-
-class Answering:
-    """A connection that answers every statement alike, and notes them."""
-
-    def __init__(self, rows=()):
-        self.rows = rows
-        self.statements = []
-        self.written = []
-
-    def executemany(self, _sql, values):
-        self.written += values
-
-    def execute(self, sql, _values=()):
-        self.statements.append(sql)
-        return self
-
-    def __iter__(self):
-        return iter(self.rows)
-
-    def fetchall(self):
-        return [*self.rows]
-
-    def fetchone(self):
-        return self.rows[0]
-
-
-def space(items=0):
-    return Space(
-        id=1,
-        namespace=("default",),
-        epoch=0,
-        step=0,
-        since_sleep=0,
-        cycle=0,
-        revision=0,
-        count={"hot": items, "cold": 0},
-        messages=items,
-        bytes=0,
-    )
 
 
 def test_shared_objects_are_immutable():
@@ -107,32 +55,6 @@ def test_the_newest_of_equals_comes_first():
     assert judged.at_least(0.5).rows.tolist() == [1, 2, 0]
 
 
-def test_the_scale_is_that_of_the_cosines_of_all_pairs():
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(60, DIMENSION)).astype(np.float32)
-    rows = [(f"m{at}", *packed(vector)) for at, vector in enumerate(vectors)]
-    scale = measured_scale(Answering(rows), DIMENSION)
-    cosines = [a @ b for a, b in combinations(vectors, 2)]
-    assert scale.mean == pytest.approx(np.mean(cosines), rel=1e-4)
-    assert scale.deviation == pytest.approx(np.std(cosines), rel=1e-4)
-
-
-def test_the_bound_of_candidates_is_a_weighted_mean():
-    rest = (0.4, 0.2)
-    candidates = Candidates(np.array([1]), EYE[0, :1], np.array([1.0]), rest)
-    opened = SimpleNamespace(candidates=lambda *_, **__: candidates)
-    question = read("which boat")
-    judged = judge(opened, question, EYE[0], DEFAULT, count=1, allowed=None, items=5)
-    assert judged.fits == pytest.approx([1.0])
-    assert judged.rest == pytest.approx(0.3)
-
-
-def test_an_erased_item_is_named_nowhere_in_a_decision_and_the_others_are():
-    record = {"candidate_id": "a", "target_id": "b", "members": ["a", "c"]}
-    told = without(record, {"a"})
-    assert told == {"candidate_id": ERASED, "target_id": "b", "members": [ERASED, "c"]}
-
-
 def test_only_newly_pinned_items_need_capacity(open_memory):
     memory = open_memory(config=MemoryConfig(cold_capacity=2))
     memory.add(["the boat is blue"] * 2)
@@ -148,10 +70,6 @@ def test_only_newly_pinned_items_need_capacity(open_memory):
 
 
 # An index in the process
-
-
-def test_a_small_graph_is_searched_as_widely_as_one_of_thousands_and_none_without_end():
-    assert [search_width(linked) for linked in (0, 2844, 40_000, 10**7)] == [64, 64, 240, 512]
 
 
 def test_an_index_that_followed_a_commit_is_not_read_anew(open_memory):
@@ -178,6 +96,12 @@ def test_no_other_row_is_nearer_than_the_last_candidate(open_memory):
     assert candidates.rest[0] == pytest.approx(nearest[2])
 
 
+def test_an_erased_item_is_named_nowhere_in_a_decision_and_the_others_are():
+    record = {"candidate_id": "a", "target_id": "b", "members": ["a", "c"]}
+    told = without(record, {"a"})
+    assert told == {"candidate_id": ERASED, "target_id": "b", "members": [ERASED, "c"]}
+
+
 def test_a_delete_of_an_item_is_finished_by_whoever_opens_the_file_next(open_memory, monkeypatch):
     memory = open_memory()
     noted = []
@@ -198,54 +122,6 @@ def test_a_damaged_backup_is_refused_with_its_fault(open_memory, db, monkeypatch
 
 
 # An index on a server, without one
-
-
-@pytest.mark.parametrize(("dimension", "is_made"), [(2000, True), (2001, False)])
-def test_vectors_get_a_graph_as_far_as_the_server_indexes_them(dimension, is_made):
-    connection = Answering()
-    ServerIndexes(None, dimension)._make(connection)
-    graphs = [sql for sql in connection.statements if "hnsw" in sql]
-    assert bool(graphs) == is_made
-
-
-@pytest.mark.parametrize(("items", "is_large"), [(1999, 0), (2000, 1)])
-def test_rows_of_a_large_namespace_are_written_to_the_graph(items, is_large):
-    connection = Answering([(1, *packed(EYE[0]), "m", "", "the boat")])
-    ServerIndexes(None, DIMENSION).settle(connection, space(items))
-    assert [entry[2] for entry in connection.written] == [is_large]
-
-
-def test_a_namespace_is_cleared_without_the_others():
-    connection = Answering([("entries_8",)])
-    indexes = ServerIndexes(SimpleNamespace(schema="public"), DIMENSION)
-    indexes.clear(connection, 7)
-    assert [sql.split()[0] for sql in connection.statements] == ["DELETE"] * 3
-    indexes.clear(connection)
-    assert connection.statements[-2:] == ["DROP TABLE entries_8", "TRUNCATE words, postings"]
-
-
-@pytest.mark.parametrize("read_only", [True, False])
-def test_only_a_writer_creates_the_table_of_a_dimension(read_only):
-    written = []
-
-    class Server:
-        def has_table(self, _connection, _table):
-            return False
-
-        @contextmanager
-        def read(self):
-            yield Answering()
-
-        @contextmanager
-        def write(self):
-            connection = Answering()
-            yield connection
-            written.extend(connection.statements)
-
-    server = Server()
-    server.read_only = read_only
-    ServerIndexes(server, DIMENSION).prepare()
-    assert bool(written) != read_only
 
 
 def seen_of_both_tiers(memory):
