@@ -244,7 +244,7 @@ def _load(path: Path, prices: Path | None) -> EfficiencyFrontier:
 
 
 def _print_points(frontier: EfficiencyFrontier) -> None:
-    """Two lines each, so that eighty columns hold a name of any length and all figures."""
+    """Print two lines for each point, so that eighty columns hold any name and all figures."""
     from ecs_plugins.frontier.report import POINT_COLUMNS, point_rows
 
     rows = [[*POINT_COLUMNS, "N = 1", "N = 10", "N = 100"], *point_rows(frontier, (1, 10, 100))]

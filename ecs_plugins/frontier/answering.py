@@ -1,7 +1,7 @@
 """The model that answers and compresses.
 
-A local `LanguageModel`, a LangChain chat model and a LlamaIndex LLM are recognised by what they
-can do, so no framework is imported here.
+A local `LanguageModel`, a LangChain chat model and a LlamaIndex LLM are recognised by their
+methods, so no framework is imported here.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def check_template(template: str) -> str:
     """Return the template; raise unless it has {context} once and then {question} once."""
     if re.findall(r"\{context\}|\{question\}", template) != ["{context}", "{question}"]:
         raise ConfigurationError(
-            "an answer prompt needs {context} and behind it {question}, once each"
+            "an answer prompt needs {context} and after it {question}, once each"
         )
     return template
 
@@ -126,7 +126,7 @@ class CallableAnswerModel:
         self._workers = max(1, workers)
 
     def complete(self, prompts: Sequence[str], *, max_new_tokens: int) -> list[Completion]:
-        """Reply to each prompt; how long a reply may be is up to the function.
+        """Reply to each prompt; the function decides the length of a reply.
 
         Raises:
             ModelError: The function failed.
@@ -137,9 +137,9 @@ class CallableAnswerModel:
     def complete_each(
         self, prompts: Sequence[str], *, max_new_tokens: int
     ) -> Iterator[tuple[int, Completion]]:
-        """`complete`, each reply as soon as it is there, with the place of its prompt.
+        """Yield the place of each prompt with its reply, as soon as the reply is there.
 
-        After an error no further prompt is sent; what is under way comes before it is raised.
+        After an error no further prompt is sent. Replies under way come before it is raised.
         """
         del max_new_tokens
         pool = ThreadPoolExecutor(self._workers)

@@ -78,7 +78,7 @@ class CalibrationConfig(Config):
 
     Attributes:
         max_new_tokens: Longest answer.
-        prompt: With {context} and, behind it, {question}.
+        prompt: With {context} and, after it, {question}.
         progress: Whether to show a progress bar with the time left.
     """
 
@@ -104,16 +104,16 @@ def calibrate(
     """Measure all strategies on all questions.
 
     Args:
-        questions: What to ask; see `read_questions`.
+        questions: Questions with their answers; see `read_questions`.
         strategies: Each a strategy in one configuration, or a chain of your own: `RoutedChain`.
-        answer_model: What `as_answer_model` takes; chains answer by themselves and need none.
-        metric: How answers are judged; what `as_metric` takes.
+        answer_model: Any model of `as_answer_model`; chains answer by themselves and need none.
+        metric: Judges answers; see `as_metric`.
         config: How to measure.
-        journal: File that keeps what is measured; give it again to go on after a kill.
-        prices: What costs are counted in; tokens by default.
+        journal: File of the measured rows; give it again to go on after a kill.
+        prices: Prices of the costs; by default each token costs one token.
         data: Name of the data set, for the record.
         models: Further models by role (``scorer``, ``embedder``), for the record.
-        settings: What else shapes the result, such as the dtype, for the record. A journal
+        settings: Other settings of the models, such as the dtype, for the record. A journal
             measured with other models or settings is refused.
 
     Raises:
@@ -121,7 +121,7 @@ def calibrate(
             strategy and configuration given twice.
         ConfigurationError: Something is no strategy, or the journal belongs to another
             calibration.
-        StorageError: The journal cannot be written; what it holds is kept.
+        StorageError: The journal cannot be written; its rows are kept.
         ModelError: The answering model failed; run again to go on.
     """
     chosen = CalibrationConfig.from_any(config)

@@ -69,7 +69,7 @@ def check_weight(weight: float) -> float:
 
 
 def efficiency_score(f1: float, cost: float, weight: float) -> float:
-    """``w * F1 - (1 - w) * ln(cost)`` (Eq. 2)."""
+    """Return the efficiency score ``w * F1 - (1 - w) * ln(cost)`` (Eq. 2)."""
     return weight * f1 - (1 - weight) * math.log(cost)
 
 
@@ -125,10 +125,10 @@ class Usage:
 
 
 ConfigValue = str | int | float | bool | None
-"""What a configuration may hold: what JSON can say in one word."""
+"""Plain values of a configuration, as JSON has them."""
 
 PointKey = tuple[str, str]
-"""(strategy, configuration as canonical JSON): what a point is called in tables and ledgers."""
+"""(strategy, configuration as canonical JSON): the name of a point in tables and ledgers."""
 
 
 def config_json(config: Mapping[str, ConfigValue]) -> str:
@@ -157,8 +157,8 @@ class StrategyPoint:
         n: Questions measured.
         routable: False for upper bounds such as the oracle, which are shown and never chosen.
         usage: Tokens per stage and role, needed to price the point.
-        key: What it is called in tables and ledgers.
-        label: What people call it: ``strategy(key=value, ...)``.
+        key: Strategy and configuration, the name of the point in tables and ledgers.
+        label: The name of the point for people: ``strategy(key=value, ...)``.
 
     Raises:
         InvalidInputError: F1 outside [0, 1] or NaN, a stage that is negative, not finite, or a
@@ -215,7 +215,10 @@ class StrategyPoint:
             ) from error
 
     def effective(self, reuse: float, *, sunk: bool = False) -> float:
-        """Cost per query at N = ``reuse`` (Eq. 1); ``sunk`` leaves a stage 1 already paid out."""
+        """Return the cost per query at N = ``reuse`` (Eq. 1), in the unit of the point.
+
+        ``sunk`` leaves out a stage 1 that is already paid.
+        """
         shared_by = check_reuse(reuse)
         if sunk:
             return self.stage2
@@ -271,7 +274,7 @@ class Provenance:
         """Refuse another answering model than the one measured.
 
         Raises:
-            ConfigurationError: It differs; a frontier holds for what it was measured on.
+            ConfigurationError: It differs; a frontier holds for the measured model only.
         """
         measured = self.models.get("answer", "")
         if answer_model != measured:

@@ -38,7 +38,7 @@ class Context:
 
     Attributes:
         documents: In their order.
-        id: SHA-256 of titles and texts: equal contexts are one context, whoever asks.
+        id: SHA-256 of titles and texts; equal documents have one id.
 
     Raises:
         InvalidInputError: There is no text.
@@ -56,7 +56,7 @@ class Context:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Context:
-        """From plain texts."""
+        """Return the context of plain texts, one document each."""
         documents = [Document(text) for text in check_each("texts", texts, str)]
         return cls(tuple(documents))
 
@@ -73,7 +73,7 @@ class CalibrationQuestion:
     Attributes:
         id: Unique in its data set.
         answers: Every answer that counts; at least one.
-        context: What it is asked about.
+        context: The documents of the question.
         supporting: Indices of the documents that hold the answer, for the oracle.
 
     Raises:
@@ -171,7 +171,7 @@ def check_unique(questions: Sequence[CalibrationQuestion], where: str = "") -> N
 
 
 def data_hash(questions: Sequence[CalibrationQuestion]) -> str:
-    """SHA-256 over ids, questions, answers and contexts, in order."""
+    """Return the SHA-256 of ids, questions, answers and contexts, in order."""
     contents = []
     for question in questions:
         answers = list(question.answers)

@@ -112,13 +112,13 @@ class RoutingDecision:
     Cheap to make: intervals and reasons are worked out when they are asked for.
 
     Attributes:
-        point: What was chosen, with its measured F1 and its forecast cost per stage.
+        point: The choice, with its measured F1 and its forecast cost per stage.
         value: The target F1, budget or weight that was asked for.
         reuse: N.
         effective: Forecast cost per query at N, stage 1 included unless it is sunk.
         stage1: Forecast cost of preparing the context; 0 when sunk.
         run: Queries that share an entry of a prompt cache; N where no gap lets it lapse.
-        note: What else led to it, such as where N comes from.
+        note: Other reasons of the choice, such as the source of N.
         max_seconds: The limit of p95 latency that it keeps, if there was one.
     """
 
@@ -137,22 +137,22 @@ class RoutingDecision:
 
     @property
     def strategy(self) -> str:
-        """Name of the chosen strategy."""
+        """Return the name of the chosen strategy."""
         return self.point.strategy
 
     @property
     def config(self) -> Mapping[str, ConfigValue]:
-        """Return its configuration."""
+        """Return the configuration of the chosen strategy."""
         return self.point.config
 
     @property
     def label(self) -> str:
-        """Strategy and configuration in one string."""
+        """Return strategy and configuration in one text."""
         return self.point.label
 
     @property
     def f1(self) -> float:
-        """Measured mean F1 of the choice."""
+        """Return the measured mean F1 of the choice, in [0, 1]."""
         return self.point.f1
 
     @property
@@ -162,7 +162,7 @@ class RoutingDecision:
 
     @property
     def stage2(self) -> float:
-        """Forecast cost of this query."""
+        """Return the forecast cost of stage 2 of this query, in ``unit``."""
         return self.point.stage2
 
     @property
@@ -172,7 +172,7 @@ class RoutingDecision:
 
     @property
     def exchange_rate(self) -> float | None:
-        """At a weight objective: the rise in cost that one point of F1 (0.01) is worth."""
+        """Return the rise in cost that 0.01 more F1 is worth at a weight objective; else None."""
         return exchange_rate(self.value) if self.objective == Objective.WEIGHT else None
 
     @property
@@ -222,7 +222,7 @@ class RoutingDecision:
         return preformatted(self.explain())
 
     def summary(self) -> dict[str, object]:
-        """Plain values for traces and metadata, cheap enough for every query.
+        """Return plain values for traces and metadata, cheap enough for every query.
 
         Without intervals and reasons, which take resampling; `to_dict` has them.
         """

@@ -104,7 +104,7 @@ class EfficiencyFrontier(MeasuredPoints):
 
     @cached_property
     def _by_f1(self) -> list[StrategyPoint]:
-        """By rising F1; of equals the cheaper first, which is the one that is chosen."""
+        """Return the routable points by rising F1; of equals the cheaper first."""
         return sorted(self.routable, key=lambda p: (p.f1, p.stage2, p.stage1))
 
     def in_time(self, max_seconds: float | None) -> list[StrategyPoint]:
@@ -175,11 +175,11 @@ class EfficiencyFrontier(MeasuredPoints):
             budget: The best F1 whose cost per query does not exceed it; of equals the cheaper.
             weight: The best efficiency score (Eq. 2); of equals the cheaper, then the better.
             prepared: Keys of the points for which the context is prepared: their stage 1 is
-                sunk and counts nothing. As a mapping, each with what of it is due all the same,
+                sunk and counts nothing. As a mapping, each with the part that is due all the same,
                 such as a cache entry that has lapsed.
             run: How many queries will share an entry of a prompt cache before it lapses; None
                 for all of them.
-            max_seconds: Choose among what answers within it at p95, as it was measured.
+            max_seconds: Choose among points whose measured p95 latency is within it.
             without: Keys of points that are not chosen.
 
         Raises:

@@ -19,7 +19,7 @@ from ecs_plugins.frontier.cost import StrategyPoint, check_reuse
 def upper_envelope(
     slopes: Sequence[float], intercepts: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """Which line is the highest for each t >= 0.
+    """Return the line that is the highest for each t >= 0.
 
     Of equal lines the first is kept; a line that only touches the envelope in one point is
     left out, and where several are highest at t = 0, so are all but the steepest.

@@ -1,7 +1,7 @@
 """Journal of a calibration or benchmark: each measurement is on disk before the next begins.
 
-A table of JSON in an SQLite file. Its first row says what is measured; a journal of something
-else is refused. A kill loses at most the record that is being written.
+A table of JSON in an SQLite file. Its first row names the measurement; a journal of another
+measurement is refused. A kill loses at most the record that is being written.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Journal:
     Args:
         path: The file; made if it is not there. None keeps nothing on disk.
         kind: Format and version of the records.
-        identity: What is measured; must equal that of the file, as must the kind. None takes
-            what the file has.
+        identity: Data, models and settings of the measurement. They must equal those of the file,
+            as must the kind; None takes those of the file.
 
     Attributes:
-        identity: What is measured.
-        records: What was there when it was opened.
+        identity: Data, models and settings of the measurement.
+        records: The records that were there when it was opened.
 
     Raises:
         ConfigurationError: The file belongs to something else; says what differs.

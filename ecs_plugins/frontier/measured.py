@@ -31,7 +31,7 @@ from ecs_plugins.frontier.measurements import (
 from ecs_plugins.frontier.prices import PriceVector
 
 PARTS = ("points", "measurements", "prices", "provenance", "dropped")
-"""What a frontier is made of."""
+"""Names of the parts of a frontier."""
 
 FORMAT = "ecs_plugins.frontier"
 VERSION = 1
@@ -62,13 +62,13 @@ class MeasuredPoints:
 
     Args:
         points: At least two that can be routed; no strategy and configuration twice.
-        measurements: The rows behind the points, for intervals and prices; in their order.
-        prices: What the costs of the points are counted in.
+        measurements: The rows of the points, for intervals and prices; in their order.
+        prices: Prices of the costs of the points.
         provenance: Where the points come from.
         dropped: Configurations that calibration gave up.
 
     Attributes:
-        unit: What costs are counted in.
+        unit: Unit of the costs.
 
     Raises:
         InvalidInputError: Fewer than two routable points, or a duplicate.
@@ -104,7 +104,7 @@ class MeasuredPoints:
 
     @classmethod
     def from_measurements(cls, measurements: Measurements, **parts: Any) -> Self:
-        """From rows; the points are their means."""
+        """Return the frontier of measured rows, whose means are its points."""
         points = measurements.points(parts.get("prices"))
         return cls(points, measurements=measurements, **parts)
 
@@ -170,7 +170,7 @@ class MeasuredPoints:
         return InvalidInputError(f"{what} was not measured; measured are {labels}")
 
     def row(self, point: StrategyPoint) -> int:
-        """Row of a point in `points` and in the measurements."""
+        """Return the row of a point in `points` and in the measurements."""
         return self._rows[point.key]
 
     @cached_property
@@ -195,7 +195,7 @@ class MeasuredPoints:
 
     @cached_property
     def bootstrap(self) -> Bootstrap:
-        """Paired resamples of the measurements.
+        """Return paired resamples of the measurements.
 
         Raises:
             InvalidInputError: There are points alone.
@@ -258,7 +258,7 @@ class MeasuredPoints:
 
     @classmethod
     def from_json(cls, text: str, *, source: str = "the artefact") -> Self:
-        """Rebuild a frontier and check it.
+        """Return the frontier that `to_json` wrote, checked.
 
         Raises:
             InvalidInputError: Not JSON, not a frontier, of another version, a field missing or of

@@ -123,7 +123,7 @@ class Measurements:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(P, Q)."""
+        """Return (configurations, questions)."""
         return (len(self.arms), len(self.questions))
 
     def points(self, prices: PriceVector | None = None) -> tuple[StrategyPoint, ...]:
@@ -228,7 +228,7 @@ class Bootstrap:
         self.stage1 = one @ weights
 
     def interval(self, values: Array) -> Interval:
-        """Percentile interval of B resampled values; NaN marks resamples without one."""
+        """Return the percentile interval of B resampled values; NaN marks resamples without one."""
         existing = values[np.isfinite(values)]
         if not len(existing):
             return Interval(math.nan, math.nan, share=0.0)

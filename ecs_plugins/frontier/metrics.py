@@ -25,13 +25,13 @@ _CLOSED = frozenset({"yes", "no", "noanswer"})
 
 
 def normalize_answer(text: str) -> str:
-    """Lower case, no punctuation, no articles, single spaces."""
+    """Return a text in lower case without punctuation, articles and double spaces."""
     plain = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", plain).split())
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """1.0 if the prediction equals one of the answers after normalisation, else 0.0."""
+    """Return 1.0 if the prediction equals an answer after normalisation, else 0.0."""
     given = normalize_answer(prediction)
     expected = [normalize_answer(answer) for answer in answers]
     return float(given in expected)

@@ -162,7 +162,7 @@ class PreparationStore:
     async def aprepared(
         self, key: PreparationKey, make: Callable[[], Awaitable[ChainPreparation]]
     ) -> ChainPreparation:
-        """`prepared`, by a coroutine; raises as it does."""
+        """Return the preparation, or await ``make``; raises as `keep` does."""
         while True:
             found, flight, is_own = self._join(key, is_async=True)
             if found is not None:

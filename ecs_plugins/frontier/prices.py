@@ -85,14 +85,14 @@ class ModelPrice(_Quoted):
 
     @property
     def read_price(self) -> float:
-        """Per prompt token that the cache serves."""
+        """Return the price of a prompt token that the cache serves."""
         if self.cached_input is None:
             return self.input
         return self.cached_input
 
     @property
     def write_price(self) -> float:
-        """Per prompt token that is written to the cache."""
+        """Return the price of a prompt token that is written to the cache."""
         if self.cache_write is None:
             return self.input
         return self.cache_write
@@ -125,7 +125,7 @@ class PriceVector(Config):
     """Price of each token and second; by default each token of any model costs one token.
 
     Attributes:
-        unit: What costs are called: "tokens", "USD", "s", "J".
+        unit: Unit of costs: "tokens", "USD", "s", "J".
         answer: The big model that answers.
         compressor: The model that compresses contexts; None for the answering one.
         scorer: Per token of the small scoring model.
@@ -161,12 +161,12 @@ class PriceVector(Config):
 
         LiteLLM's public price map is read, too (``model_prices_and_context_window.json``), with
         the names in ``models["answer"]`` and ``models["compressor"]``: the exact name, else that
-        behind a provider's where all providers ask the same. ``batch`` prices stage 1 by the
+        after a provider's where all providers ask the same. ``batch`` prices stage 1 by the
         map's batch interface. Shared prompts below its ``prompt_cache_min_tokens`` are not cached.
 
         Raises:
             StorageError: The file cannot be read.
-            ConfigurationError: It is no price list; says what is wrong.
+            ConfigurationError: It is no price list; the message names the fault.
         """
         text = read_text(path, "the price list")
         try:

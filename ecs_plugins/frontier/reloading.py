@@ -73,7 +73,7 @@ def _check(
 class _Artefact:
     """Frontier in a file. The first reading pins its measurement and models.
 
-    A newer file that does not go with them is reported and not taken: what runs goes on as it is.
+    A newer file that does not fit them is logged, and the old frontier stays in use.
     """
 
     def __init__(self, path: str, names: frozenset[str], config: RouterConfig) -> None:

@@ -85,7 +85,7 @@ class _Owned(NamedTuple):
 
 
 def _search(lines: list[Slope], ratio: float) -> list[tuple[int, int]] | None:
-    """(first query, line) of a plan that never costs more than ``ratio`` times the optimum.
+    """Return (first query, line) of a plan that never costs more than ``ratio`` times the optimum.
 
     To own a line earlier is never worse while the ratio holds, so the earliest query for which
     each can be bought is enough to know. None where no plan keeps the ratio.
@@ -162,7 +162,7 @@ def decide_online(
     free: Iterable[PointKey] = (),
     max_seconds: float | None = None,
 ) -> RoutingDecision:
-    """Rent or buy among the points `EfficiencyFrontier.reaching` a target, where nothing lapses.
+    """Decide by rent or buy among the points that reach a target, where nothing lapses.
 
     Args:
         frontier: The measured points.

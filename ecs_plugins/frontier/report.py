@@ -136,14 +136,14 @@ def _cost_cell(cost: float) -> str:
 
 
 def colours(frontier: EfficiencyFrontier) -> dict[str, str]:
-    """Strategy -> colour, the same in every figure; strategies that are not routed are grey."""
+    """Return the colour of each strategy; strategies that are not routed are grey."""
     palette = {point.strategy: GREY for point in frontier.points}
     names = dict.fromkeys(point.strategy for point in frontier.routable)
     return palette | dict(zip(names, cycle(_COLOURS), strict=False))
 
 
 def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figure:
-    """Figure 1: per strategy all points, the non-dominated ones (dashed) and the path over w."""
+    """Draw Figure 1: per strategy all points, the non-dominated ones and the path over w."""
     palette = colours(frontier)
     columns = min(3, len(palette))
     rows = math.ceil(len(palette) / columns)
@@ -170,7 +170,7 @@ def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Fi
 
 
 def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figure:
-    """Figure 2: the path of optimal choices over w, one curve per N; F1 with its interval."""
+    """Draw Figure 2: the path of optimal choices over w, one curve per N; F1 with its interval."""
     palette = colours(frontier)
     figure, (axis,) = new_figure(1, 1, (8.0, 4.8))
     for point in frontier.points:
@@ -277,7 +277,7 @@ def map_figure(frontier: EfficiencyFrontier) -> Figure:
 
 
 def new_figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """Empty axes, row by row, in the style of all figures.
+    """Return empty axes, row by row, in the style of all figures.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

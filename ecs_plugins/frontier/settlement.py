@@ -42,7 +42,7 @@ class Settlement:
 
     @property
     def ratio(self) -> float | None:
-        """Actual over expected stage 2; far from 1, the traffic is not like the calibration."""
+        """Return actual over expected stage 2; far from 1, traffic differs from the calibration."""
         if self.actual_stage2 is None:
             return None
         return self.actual_stage2 / self.expected_stage2
@@ -258,9 +258,9 @@ def due_costs(
 ) -> dict[PointKey, float]:
     """Return the cost of stage 1 that is still due, by point that was prepared for a context.
 
-    The entry of a prompt cache is due again when it has lapsed. What only the scoring model has
-    read is gone with its memory. ``stored`` tells for points whose preparation can be looked up
-    whether it is there, and overrules the ``preparations`` of the ledger.
+    The entry of a prompt cache is due again when it has lapsed. ``stored`` holds the points whose
+    preparation can be looked up, True where it is there. It overrules the ``preparations`` of the
+    ledger, which cannot know the memory of a scoring model.
     """
     due = {}
     for point in measured.points:

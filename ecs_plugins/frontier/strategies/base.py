@@ -1,7 +1,7 @@
 """Interface of a context strategy: two stages that book their tokens.
 
-Stage 1, `prepare`, sees a context and no question; what it makes is shared by every question
-about that context. Stage 2, `build`, makes the text that the answering model reads.
+Stage 1, `prepare`, sees a context and no question; every question about that context shares its
+result. Stage 2, `build`, makes the text that the answering model reads.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ class _TwoStages(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the strategy, the same for all its configurations."""
+        """Return the name of the strategy, the same for all its configurations."""
 
     @property
     def config(self) -> Mapping[str, ConfigValue]:
-        """Configuration; with the name, unique in a calibration."""
+        """Return the configuration; with the name, unique in a calibration."""
 
     @property
     def routable(self) -> bool:
         """Return True if a router may choose it; upper bounds return False."""
 
     def prepare(self, context: Context) -> Prepared:
-        """Stage 1."""
+        """Run stage 1: prepare a context before any question."""
 
 
 @runtime_checkable
@@ -76,7 +76,7 @@ class Strategy(_TwoStages, Protocol):
     """
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
-        """Stage 2."""
+        """Run stage 2: build the text that the model answers from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class AnsweringStrategy(_TwoStages, Protocol):
     """A strategy that answers by itself, such as a chain of the user's own."""
 
     def answer(self, prepared: Prepared, question: str) -> Answered:
-        """Stage 2, to the end."""
+        """Run stage 2 and return the answer."""
 
 
 class NoPreparation:
@@ -121,7 +121,7 @@ class NoPreparation:
 def prepare_all(
     strategy: Strategy | AnsweringStrategy, contexts: Sequence[Context]
 ) -> list[Prepared]:
-    """Stage 1 of several contexts: in one call of ``prepare_many`` where the strategy has it."""
+    """Run stage 1 of several contexts, by ``prepare_many`` where the strategy has it."""
     many: Callable[[Sequence[Context]], list[Prepared]] | None
     many = getattr(strategy, "prepare_many", None)
     return [strategy.prepare(context) for context in contexts] if many is None else many(contexts)
@@ -130,8 +130,8 @@ def prepare_all(
 def key_of(strategy: Strategy, context: Context, namespace: tuple[str, ...] = ()) -> PreparationKey:
     """Return the key of a strategy's preparation of a context.
 
-    A strategy that has an ``identity``, the name of what its stage 1 depends on, can be kept on
-    disk.
+    Its preparations are kept on disk if it has an ``identity``: a name of the model and prompt that
+    prepare.
     """
     point = (strategy.name, config_json(strategy.config))
     identity = str(getattr(strategy, "identity", ""))

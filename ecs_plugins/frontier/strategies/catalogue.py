@@ -201,7 +201,7 @@ def default_strategies(
     """Return every strategy of `DEFAULT` that the given components allow.
 
     Args:
-        answer_model: Writes compressions; what `as_answer_model` takes.
+        answer_model: Writes compressions; any model of `as_answer_model`.
         questions: For the oracle, where they know their supporting documents.
         only: Names or labels (``"bm25"``, ``"bm25(depth=4)"``); empty for all.
         embedder: For dense retrieval; without one there is none.

@@ -91,7 +91,7 @@ class MemoryCompression:
         self._store = store
 
     def prepare(self, context: Context) -> Prepared:
-        """Stage 1: find the notes, or write them."""
+        """Run stage 1: find the notes, or write them."""
         return self.prepare_many([context])[0]
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
@@ -100,7 +100,7 @@ class MemoryCompression:
         return BuiltContext(prepared.value, shared=True)
 
     def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
-        """Stage 1 of several contexts; each distinct one is written once."""
+        """Run stage 1 of several contexts; each distinct one is written once."""
         ready: dict[str, ChainPreparation] = {}
         missing = {}
         for context in contexts:

@@ -1,7 +1,7 @@
 """Strategies without a language model of their own: everything, the gold documents, retrieval.
 
-No stage 1, and stage 2 costs what the answering model reads. The embedder's tokens are not
-counted, as in the paper; its time is.
+They have no stage 1, and stage 2 costs the tokens that the answering model reads. The time of the
+embedder is counted, its tokens are not, as in the paper.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Entropic Context Shaping as a strategy: documents that help the answer.
 
-The small scoring model reads every passage once and keeps what it has computed: stage 1. A
-question then costs it little more than the question's own tokens, and the answering model reads
-what is left: stage 2. The tokens of the scoring model have their own price.
+Stage 1: the small scoring model reads every passage once and keeps its states. Stage 2: a question
+costs it little more than the question's own tokens, and the answering model reads the best
+passages. The tokens of the scoring model have their own price.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ nor routed, with another."""
 class SharedScorer:
     """Reads the passages of a context and scores them for a question.
 
-    What it reports is what the model really computed. ``measuring``, it reads and scores once for
+    It reports the tokens that the model computed. ``measuring``, it reads and scores once for
     all depths, and each reports tokens and time in full, as if it had run alone: stage 1 by a
     model that has read nothing before, stage 2 by one that has read the passages. Signal and
     ranker are those of a `ShapingConfig`.
@@ -87,7 +87,7 @@ class ShapedPassages:
         self.config: Mapping[str, ConfigValue] = {"depth": depth, "signal": scorer.signal}
 
     def prepare(self, context: Context) -> Prepared:
-        """Stage 1: read the documents."""
+        """Run stage 1: read the documents."""
         passages = _passages(context)
         if len(passages) <= self._depth:
             return Prepared(context)
@@ -97,7 +97,7 @@ class ShapedPassages:
         return Prepared(context, cost=ContextCost(ledger, seconds=seconds))
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
-        """Score, keep the best, in order."""
+        """Run stage 2: score the documents and keep the best, in order."""
         passages = _passages(prepared.context)
         if len(passages) <= self._depth:
             return BuiltContext("\n\n".join(passages))

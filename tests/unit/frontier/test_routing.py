@@ -130,13 +130,6 @@ def test_a_new_context_is_expected_to_get_as_many_queries_as_the_others(frontier
     assert router.route(context_id="newer").strategy == "tfidf"
 
 
-def test_a_few_contexts_that_are_asked_often_do_not_speak_for_the_others(frontier, ledger):
-    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
-    for context in range(100):
-        count(ledger, f"c{context}", 1 if context % 10 else 90)
-    assert router.route(context_id="new").strategy == "tfidf"
-
-
 @pytest.mark.parametrize(
     "asked", [{"target_f1": 0.95}, {"budget": 1.0}, {"target_f1": 0.5, "max_seconds": 1e-9}]
 )
@@ -148,15 +141,6 @@ def test_a_query_that_is_refused_is_not_counted(measured_frontier, ledger, asked
     assert ledger.count("a") == 0
     with pytest.raises(UnreachableTargetError):
         router.check_reachable()
-
-
-def test_each_target_has_a_count_of_its_own(frontier, ledger):
-    router = Router(frontier, RouterConfig(target_f1=0.5), ledger=ledger)
-    for _ in range(60):
-        router.route(context_id="a")
-    hard = router.route(context_id="a", target_f1=0.8)
-    assert hard.reuse == 2
-    assert router.route(context_id="a").reuse == 62
 
 
 def test_a_stage_1_is_expected_once_while_its_query_is_under_way(frontier, ledger):

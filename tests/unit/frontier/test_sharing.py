@@ -92,14 +92,6 @@ def test_any_text_is_an_id(frontier, ledger, context):
     assert ledger.count(context + "y") == 0
 
 
-def test_two_configurations_of_one_strategy_are_a_choice():
-    few = point("bm25", 0.5, 0, 100, depth=4)
-    many = point("bm25", 0.7, 0, 400, depth=16)
-    frontier = EfficiencyFrontier([few, many])
-    decision = frontier.decide(target_f1=0.6, reuse=1)
-    assert decision.point == many
-
-
 def test_of_points_that_cost_the_same_the_better_is_chosen_at_every_weight():
     worse = point("a", 0.5, 0, 100)
     better = point("b", 0.7, 0, 100)
