@@ -89,9 +89,9 @@ def check_scarcity(model: PreTrainedModel, sizes: Sizes, report: Report) -> None
         (found,) = engine.score([request], token_budget=2**18)
         errors = errors_of([found.scores], [wanted.scores])
         bound = EXACT if model.dtype == torch.float32 else 0.1
-        ran_out = engine.affordable_tokens < 2**18
+        ran_out = engine._affordable.tokens < 2**18
         good = ran_out and bool(errors.mean() < bound)
-        text = f"budget {engine.affordable_tokens}, off by {errors.mean():.2g} nats in the mean"
+        text = f"budget {engine._affordable.tokens}, off by {errors.mean():.2g} nats in the mean"
         report.judge("a pack that is too large is halved", good, text)
         engine.cache.max_bytes = 4 * _GIB if model.device.type == "cuda" else None
         engine.forget()
@@ -104,7 +104,7 @@ def check_scarcity(model: PreTrainedModel, sizes: Sizes, report: Report) -> None
         report.judge("what is kept makes room for a call", True, text)
     for call in range(calls):
         engine.score([request_of(fewer, 200 + call, vocabulary)])
-    grown = engine.affordable_tokens
+    grown = engine._affordable.tokens
     (found,) = engine.score([request])
     errors = errors_of([found.scores], [wanted.scores])
     report.judge("right after memory came back", bool(errors.mean() < bound), f"budget {grown}")

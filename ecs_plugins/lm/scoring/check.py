@@ -204,9 +204,13 @@ def vocabulary_of(runner: Runner) -> int:
 
 
 def _tolerance(runner: Runner) -> float:
-    """Return the largest accepted difference from the reference, in nats per token."""
+    """Return the largest accepted difference from the reference, in nats per token.
+
+    On a processor that is a third of 1e-4, which holds for all scores: the check has few tokens,
+    and the largest difference of many is larger.
+    """
     if runner.dtype in (torch.float32, torch.float64):
-        return 1e-4 if runner.device.type == "cpu" else 1e-3
+        return 3.3e-5 if runner.device.type == "cpu" else 1e-3
     return 0.05 if runner.dtype == torch.float16 else 0.1
 
 

@@ -61,11 +61,6 @@ class Forest:
     nodes: list[Node] = field(default_factory=list)
     paths: list[list[Node]] = field(default_factory=list)
 
-    @property
-    def has_roots_alone(self) -> bool:
-        """True if no node has an ancestor."""
-        return all(node.depth == 0 for node in self.nodes)
-
     def positions(self) -> np.ndarray:
         """Return the distance of each row's token from the root."""
         runs = []

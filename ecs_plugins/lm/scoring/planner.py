@@ -54,11 +54,6 @@ class ScoringEngine:
         """Default number of tokens that pass through the model at once."""
         return token_budget_of(self.runner.device)
 
-    @property
-    def affordable_tokens(self) -> int:
-        """Return tokens of the largest pack that is expected to fit into memory."""
-        return self._affordable.tokens
-
     def score(
         self,
         requests: Sequence[TokenRequest],

@@ -161,8 +161,6 @@ class VarlenPlan(AttentionPlan):
             self._add(forest, prefix, offset, rows)
             offset += len(forest.tokens)
         self._calls = [self._nodes, *self._long]
-        all_roots = all(forest.has_roots_alone for forest, _ in groups)
-        self._as_they_stand = all_roots and not self._kept.size
 
     def _add(
         self,
@@ -260,11 +258,9 @@ class VarlenPlan(AttentionPlan):
     ) -> tuple[Tensor, Tensor]:
         assert call.sequences is not None
         assert call.order is not None
-        if call is not self._nodes or not self._as_they_stand:
-            key = key.index_select(0, call.order)
-            value = value.index_select(0, call.order)
-        rows = query[call.rows]
-        return attend_sequences(rows, key, value, call.sequences, scale)
+        keys = key.index_select(0, call.order)
+        values = value.index_select(0, call.order)
+        return attend_sequences(query[call.rows], keys, values, call.sequences, scale)
 
 
 class VarlenForward(TwinForward):
