@@ -183,12 +183,10 @@ def _prepared(
     config: RunnableConfig,
 ) -> ChainPreparation:
     """Run stage 1, and count its calls."""
-    prepare = coerce_to_runnable(chain.prepare)
-    if _is_only_async(prepare):
+    if _is_only_async(coerce_to_runnable(chain.prepare)):
         prepared: ChainPreparation = run_coroutine(_aprepared(chain, documents, config))
         return prepared
-    counter = CallCounter(Stage.PREPARE, chain.count_tokens)
-    counted = prepare.with_config(callbacks=[CallbackCounter(counter)])
+    counter, counted = _counted(chain)
     with building():  # so that the router does not count these calls as well
         value = counted.invoke({"documents": documents}, config)
     return ChainPreparation(_plain(value), counter.cost())
@@ -199,12 +197,17 @@ async def _aprepared(
     documents: list[Document],
     config: RunnableConfig,
 ) -> ChainPreparation:
-    prepare = coerce_to_runnable(chain.prepare)
-    counter = CallCounter(Stage.PREPARE, chain.count_tokens)
-    counted = prepare.with_config(callbacks=[CallbackCounter(counter)])
+    counter, counted = _counted(chain)
     with building():
         value = await counted.ainvoke({"documents": documents}, config)
     return ChainPreparation(_plain(value), counter.cost())
+
+
+def _counted(chain: RoutedChain) -> tuple[CallCounter, Runnable[Any, Any]]:
+    """Return a counter, and stage 1 of a chain that is counted by it."""
+    counter = CallCounter(Stage.PREPARE, chain.count_tokens)
+    prepare: Runnable[Any, Any] = coerce_to_runnable(chain.prepare)
+    return counter, prepare.with_config(callbacks=[CallbackCounter(counter)])
 
 
 def _is_only_async(runnable: Runnable[Any, Any]) -> bool:

@@ -81,8 +81,6 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
     Args:
         compressor: Decides what helps; by default one on the bundled model, of 5 passages.
         tools: Names of the tools whose results are shaped; None: all that return documents.
-        query_argument: Argument of a tool call that holds its question; where a call has none,
-            the user's latest message is the question.
 
     Raises:
         ConfigurationError: ``tools`` is a text.
@@ -95,14 +93,12 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         compressor: ECSDocumentCompressor | None = None,
         *,
         tools: Sequence[str] | None = None,
-        query_argument: str = "query",
     ) -> None:
         super().__init__()
         if isinstance(tools, str):
             raise ConfigurationError(f"tools is a list of names; write [{tools!r}]")
         self._compressor = compressor or ECSDocumentCompressor()
         self._named = None if tools is None else frozenset(tools)
-        self._query_argument = query_argument
         self.tools = [
             StructuredTool.from_function(
                 _restore, name=RESTORE_TOOL, description=RESTORE_DESCRIPTION
@@ -180,11 +176,9 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
                 lines += line_parts(number, text, split_passages([text], count, UNIT_TOKENS))
         return lines
 
-    def _question(
-        self,
-        request: ToolCallRequest,
-    ) -> str:
-        argument = request.tool_call["args"].get(self._query_argument)
+    def _question(self, request: ToolCallRequest) -> str:
+        """Return the argument ``query`` of a call, or else the user's latest message."""
+        argument = request.tool_call["args"].get("query")
         if isinstance(argument, str) and argument.strip():
             return argument
         if not isinstance(request.state, dict):

@@ -311,24 +311,10 @@ class FrontierRouter(RoutingFields, RunnableSerializable[Any, Any]):
         for last in _last_chunk(chunk, run.report):
             yield last
 
-    def _documents(
-        self,
-        input: Any,
-        config: RunnableConfig,
-    ) -> Any:
+    def _documents(self, input: Any, config: RunnableConfig) -> Any:
         given = self._given(input)
         if given is None and self.retriever is not None:
             return self.retriever.invoke(question_of(input), config)
-        return given
-
-    async def _adocuments(
-        self,
-        input: Any,
-        config: RunnableConfig,
-    ) -> Any:
-        given = self._given(input)
-        if given is None and self.retriever is not None:
-            return await self.retriever.ainvoke(question_of(input), config)
         return given
 
     def _given(self, input: Any) -> Any:
@@ -378,7 +364,10 @@ class _RoutedRun:
         return self._route(self.router._documents(self.input, self.config))
 
     async def __aenter__(self) -> Self:
-        documents = await self.router._adocuments(self.input, self.config)
+        router = self.router
+        documents = router._given(self.input)
+        if documents is None and router.retriever is not None:
+            documents = await router.retriever.ainvoke(question_of(self.input), self.config)
         return await run_sync(self._route, documents)
 
     def __exit__(

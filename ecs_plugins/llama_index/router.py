@@ -203,8 +203,7 @@ class FrontierQueryEngine(BaseQueryEngine):
     ```
 
     ``response.metadata["frontier"]`` holds the decision and, under ``settlement``, its cost
-    next to the forecast; ``selector_result`` the selection, as in a `RouterQueryEngine`. A stream
-    is settled when it ends, and both appear in its metadata then.
+    next to the forecast. A stream is settled when it ends, and its cost appears then.
 
     Args:
         selector: Decides.
@@ -379,11 +378,11 @@ class FrontierQueryEngine(BaseQueryEngine):
         metadata = dict(response.metadata or {})
         response.metadata = metadata
         if stream is None:
-            metadata.update(self._settled(query))
+            metadata[METADATA_KEY] = self._settled(query)
             return
         metadata[METADATA_KEY] = query.decision.summary()
         counted_stream: Any = CountedStream(
-            stream, query, lambda: metadata.update(self._settled(query))
+            stream, query, lambda: metadata.update({METADATA_KEY: self._settled(query)})
         )
         cast("Any", response).response_gen = counted_stream
 
@@ -391,8 +390,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         """Book a query, and return its numbers."""
         report = query.settle()
         _dispatcher.event(FrontierSettlementEvent(report=report))
-        selected = _selection(query.decision, list(self.engines))
-        return {METADATA_KEY: report, "selector_result": selected}
+        return report
 
     @override
     def _get_prompt_modules(self) -> PromptMixinType:

@@ -1,4 +1,7 @@
-"""No async method of an adapter blocks the event loop, as `langgraph dev` demands."""
+"""No async method of an adapter blocks the event loop, as `langgraph dev` demands.
+
+Files and sockets are watched by blockbuster, databases and embedders by their threads.
+"""
 
 import asyncio
 
@@ -47,11 +50,12 @@ def strict():
         yield detector
 
 
-async def test_a_history(strict, memory):
+async def test_a_history(strict, memory, threads):
     history = EntropicChatMessageHistory(memory, USER, "s")
     await history.aadd_messages([HumanMessage(FACT), AIMessage("Noted.")])
     assert len(await history.aget_messages()) == 2
     await history.aclear()
+    assert threads == {"worker"}
 
 
 async def test_a_blocking_call_is_noticed(strict):
@@ -75,7 +79,7 @@ async def test_a_store(strict, tmp_path):
         await store.stop_ttl_sweeper()
 
 
-async def test_a_middleware_and_a_tool(strict, memory):
+async def test_a_middleware_and_a_tool(strict, memory, threads):
     remembering = EntropicMemoryMiddleware(memory, namespace=USER)
     agent = create_agent(ScriptedModel(), middleware=[remembering])
     for said in (FACT, QUESTION):
@@ -83,15 +87,17 @@ async def test_a_middleware_and_a_tool(strict, memory):
     tool = create_memory_tool(memory, namespace=USER)
     found = await tool.ainvoke({"action": "search", "content": QUESTION})
     assert FACT in found
+    assert threads == {"worker"}
 
 
-async def test_a_retriever(strict, memory):
+async def test_a_retriever(strict, memory, threads):
     await memory.aadd(FACT, namespace=USER)
     retriever = EntropicMemoryRetriever(memory=memory, namespace=USER)
     assert await retriever.ainvoke(QUESTION)
+    assert threads == {"worker"}
 
 
-async def test_a_chat_memory(strict, memory):
+async def test_a_chat_memory(strict, memory, threads):
     chat = await asyncio.to_thread(  # it resolves the path of the file
         EntropicChatMemory.from_defaults, memory, namespace=USER, count_tokens=len
     )
@@ -102,13 +108,15 @@ async def test_a_chat_memory(strict, memory):
     assert len(await chat.aget_all()) == 2
     await chat.aset([said])
     await chat.areset()
+    assert threads == {"worker"}
 
 
-async def test_a_memory_block(strict, memory):
+async def test_a_memory_block(strict, memory, threads):
     block = EntropicMemoryBlock(memory=memory, namespace=USER, count_tokens=len)
     await block.aput([ChatMessage(role="user", content=FACT)])
     shown = await block.aget([ChatMessage(role="user", content=QUESTION)])
     assert FACT in shown
+    assert threads == {"worker"}
 
 
 async def test_shaping(strict):

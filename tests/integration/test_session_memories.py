@@ -81,9 +81,6 @@ class History(SessionMemory):
 
     put = staticmethod(EntropicChatMessageHistory.add_messages)
     read = attrgetter("messages")
-    aput = staticmethod(EntropicChatMessageHistory.aadd_messages)
-    aread = staticmethod(EntropicChatMessageHistory.aget_messages)
-    aclear = staticmethod(EntropicChatMessageHistory.aclear)
     text = attrgetter("text")
 
 
@@ -107,9 +104,6 @@ class ChatMemory(SessionMemory):
 
     put = staticmethod(EntropicChatMemory.put_messages)
     read = staticmethod(EntropicChatMemory.get_all)
-    aput = staticmethod(EntropicChatMemory.aput_messages)
-    aread = staticmethod(EntropicChatMemory.aget_all)
-    aclear = staticmethod(EntropicChatMemory.areset)
     text = attrgetter("content")
 
 
@@ -167,16 +161,6 @@ def test_deleting_or_changing_a_message_does_so_in_the_log(kind, memory):
     assert kind.texts(log) == ["I live in Basel."]
 
 
-async def test_async_methods_run_off_the_event_loop(kind, memory, threads):
-    log = kind.open(memory)
-    await kind.aput(log, kind.messages(("user", FACT)))
-    (message,) = await kind.aread(log)
-    assert kind.text(message) == FACT
-    await kind.aclear(log)
-    assert await kind.aread(log) == []
-    assert threads == {"worker"}
-
-
 @pytest.mark.parametrize("kept_by", ["history", "chat memory"])
 def test_nobody_waits_for_the_embedder_while_a_turn_is_stored(memory, monkeypatch, kept_by):
     """A reply is read after its question, which is embedded with it before anything is locked."""
@@ -198,14 +182,6 @@ def test_nobody_waits_for_the_embedder_while_a_turn_is_stored(memory, monkeypatc
         chat.put(ChatMessage(role="assistant", content=answers))
     assert waiting
     assert not any(waiting)
-
-
-def test_half_of_a_surrogate_pair_does_not_fail_the_turn(kind, memory):
-    log = kind.open(memory)
-    kind.say(log, ("user", f"{FACT} \ud83d"))
-    assert kind.texts(log) == remembered(memory) == [f"{FACT} \ufffd"]
-    best, *_ = memory.recall(f"{QUESTION} \ude42", namespace=USER)
-    assert [best.text] == kind.texts(log)
 
 
 @pytest.mark.parametrize("templated", [True, False])
@@ -534,14 +510,6 @@ async def test_one_block_serves_several_sessions_at_once(memory):
         await shared.aget([question])
     with pytest.raises(ConfigurationError, match="per_session"):  # a label is never a template
         block(memory, namespace=("memories", "{session_id}"))
-
-
-async def test_it_runs_off_the_event_loop(memory, threads):
-    memory_block = block(memory)
-    await memory_block.aput([turn(FACT)])
-    shown = await memory_block.aget([turn(QUESTION)])
-    assert FACT in shown
-    assert threads == {"worker"}
 
 
 # Beside each other

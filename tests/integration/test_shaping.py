@@ -260,15 +260,6 @@ def test_passages_are_embedded_once_for_all_calls_and_copies(kind, make, given, 
     assert len(back.embedder.embedded) == 2 * len(TEXTS)
 
 
-def test_half_of_a_surrogate_pair_in_query_and_passage_is_shaped(kind, make):
-    texts = (*TEXTS[:3], f"{TEXTS[3]} \ud83d")
-    given = kind.given(texts)
-    component = make(config=RANKED.replace(pool_size=4))
-    kept = kind.shape(component, given, f"{QUERY} \ude42")
-    assert kind.ids(kept) == ["id-1", "id-3"]
-    assert kind.text(kept[1]) == texts[3]
-
-
 LONG = "The ferry leaves at nine. Maria does live now in the city of Lisbon. Sardines taste best."
 
 

@@ -119,13 +119,6 @@ def test_results_without_documents_are_left_alone_unless_their_tool_is_named():
     assert len(untouched.artifact) == 4
 
 
-def test_without_a_query_argument_the_users_question_counts():
-    middleware = ECSContextMiddleware(compressor(), query_argument="absent")
-    asking = call("search", query="sardines in June")
-    message = run(middleware, asking)
-    assert ids_of(message) == ["d2"]
-
-
 def test_when_nothing_helps_the_result_says_so():
     strict = compressor(top_k=None, config=NOTHING_HELPS)
     message = run(ECSContextMiddleware(strict), SEARCH)

@@ -260,15 +260,6 @@ async def test_a_run_that_cannot_be_stored_raises_if_asked_to_or_if_the_set_up_i
         await run_agent(lenient, FACT, asynchronous)
 
 
-async def test_async_runs_do_all_of_it_off_the_event_loop(memory, threads):
-    model = ScriptedModel()
-    built = agent(model, memory)
-    for text in (FACT, QUESTION):
-        await run_agent(built, text, asynchronous=True)
-    assert FACT in model.prompt
-    assert threads == {"worker"}
-
-
 def test_content_blocks_keep_their_type(memory):
     memory.add(FACT, namespace=OF_U1)
     model = ScriptedModel()
@@ -288,14 +279,6 @@ def test_tokens_are_counted_by_the_models_own_tokenizer_or_estimated_high():
         get_num_tokens = ScriptedModel.__mro__[1].get_num_tokens
 
     assert token_counter(Plain())("x" * 30) == 10
-
-
-def test_half_of_a_surrogate_pair_does_not_fail_the_run(memory):
-    model = ScriptedModel(replies=["Lovely \ud83d."])
-    for text in (f"{FACT} \ude42", f"{QUESTION} \ud83d"):
-        ask(agent(model, memory), text)
-    assert FACT in model.asked
-    assert logged(memory)[0].startswith(FACT)
 
 
 def test_summaries_of_a_thread_are_neither_asked_about_nor_remembered(memory):

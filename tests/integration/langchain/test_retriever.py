@@ -1,8 +1,10 @@
+from dataclasses import fields
+
 import pytest
 from langchain_tests.integration_tests import RetrieversIntegrationTests
 
 from ecs_plugins.langchain import EntropicMemoryRetriever
-from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.memory import EntropicMemory, Memory
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 USER = ("memories", "u1")
@@ -42,6 +44,8 @@ def test_a_document_tells_where_it_comes_from(memory):
     assert document.metadata["memory"] == {"n": 3}
     assert document.metadata["namespace"] == list(USER)
     assert document.metadata["tier"] == "hot"
+    renamed = {"id", "text", "score", "metadata"}
+    assert {each.name for each in fields(Memory)} - renamed <= set(document.metadata)
     assert isinstance(document.metadata["relevance_score"], float)
     assert memory.get(document.metadata["provenance"][0]).text == document.page_content
 
@@ -55,9 +59,3 @@ def test_filter_threshold_and_namespace_limit_results(memory):
     assert found(filter={"n": {"$gte": 5}}) == [5]
     assert found(threshold=1.0) == []
     assert found(tiers="cold") == []
-
-
-async def test_it_runs_off_the_event_loop(memory, threads):
-    retriever = EntropicMemoryRetriever(memory=memory, namespace=USER)
-    assert len(await retriever.ainvoke("bees")) == 6
-    assert threads == {"worker"}

@@ -163,15 +163,6 @@ async def test_a_refused_call_fails_alone_in_a_batch(store):
     assert len(stored) == 9
 
 
-async def test_embedder_and_database_run_off_the_event_loop(store, threads):
-    await store.aput(NS, "k", {"text": "a heron"})
-    await store.aput(NS, "m", {"content": "I keep bees."})
-    found = await store.asearch((), query="bees")
-    assert len(found) == 2
-    await store.adelete(NS, "k")
-    assert threads == {"worker"}
-
-
 def run(store, tools, message, user="u1"):
     """Return the messages of an agent's tools."""
     model = ScriptedModel(replies=[message, "done"])

@@ -30,7 +30,6 @@ from ecs_plugins.lm.base import LanguageModel, ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.remote import client
 from ecs_plugins.lm.remote.remote_lm import RemoteLM
-from ecs_plugins.shaping import ContextShaper
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.model, pytest.mark.slow]  # waits for servers
 
@@ -447,26 +446,10 @@ def test_an_answer_longer_than_allowed_is_not_read_to_its_end(server, monkeypatc
         lm.score([small_request()])
 
 
-def test_passages_come_back_as_they_are_where_no_server_answers() -> None:
-    lm = RemoteLM("http://127.0.0.1:9", tokenizer=tokenizer("byte_level"), max_retries=0)
-    passages = ["Ann lives in Paris.", "Bob sells bread."]
-    shaped = ContextShaper(lm).shape("Where?", passages)
-    assert all(verdict.kept for verdict in shaped.verdicts)
-    assert len(shaped.verdicts) == 2
-    assert "http://127.0.0.1:9" in shaped.error
-    assert "reachable" in shaped.error
-
-
 def test_the_environments_proxy_is_not_used(server, monkeypatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     assert remote(server).score([score_request()])
-
-
-def test_the_wrong_kind_of_server_says_so(server, monkeypatch) -> None:
-    monkeypatch.setattr("http_servers.ROUTES", ["/v1/models"])
-    with pytest.raises(ConfigurationError, match="kind of server"):
-        remote(server, kind="vllm").score([score_request()])
 
 
 def test_the_window_is_the_servers_or_shorter(server) -> None:
@@ -555,12 +538,6 @@ def test_a_retry_waits_as_long_as_asked_but_no_longer_than_a_minute(
 ) -> None:
     pause = client.PassingFault("HTTP 429", retry_after).pause(0)
     assert least < pause <= most
-
-
-def test_silence_shorter_than_the_deadline_is_tried_again(server, local) -> None:
-    lm = remote(server, request_timeout_s=0.5)
-    server.faults.append({"hang": 2.0})
-    assert_close(lm.score([small_request()]), local.score([small_request()]))
 
 
 @pytest.mark.parametrize(
