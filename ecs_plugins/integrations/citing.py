@@ -82,7 +82,7 @@ class AttributionFields(StrictFields):
     )
 
     def attribute(self, question: str, passages: Sequence[str], answer: str) -> Attributed:
-        """Attribute an answer within the budget; raise nothing."""
+        """Return the citations of an answer, or the reason why there are none; raise nothing."""
         try:
             if self.budget_s is None:
                 attribution = self._attribution(question, passages, answer)
@@ -97,7 +97,7 @@ class AttributionFields(StrictFields):
         return Attributed(attribution)
 
     async def aattribute(self, question: str, passages: Sequence[str], answer: str) -> Attributed:
-        """`attribute` off the event loop."""
+        """Do as `attribute`, off the event loop."""
         try:
             async with asyncio.timeout(self.budget_s):
                 attribution = await run_sync(self._attribution, question, passages, answer)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import BeforeValidator
@@ -44,26 +45,16 @@ def _filled(label: str, sources: Sequence[object]) -> str:
     match = _FIELD.fullmatch(label)
     if match is None:
         return label
-    name = match[1]
+    name, absent = match[1], object()
     for source in sources:
-        if _has(source, name):
-            return _checked_label(name, _value(source, name))
+        get = source.get if isinstance(source, Mapping) else partial(getattr, source)
+        value = get(name, absent)
+        if value is not absent:
+            return _checked_label(name, value)
     raise ConfigurationError(
         f"nobody says whose memory this is: pass context with {name!r}, or "
         f'config={{"configurable": {{{name!r}: ...}}}}'
     )
-
-
-def _has(source: object, name: str) -> bool:
-    if isinstance(source, Mapping):
-        return name in source
-    return hasattr(source, name)
-
-
-def _value(source: object, name: str) -> Any:
-    if isinstance(source, Mapping):
-        return source[name]
-    return getattr(source, name)
 
 
 def _checked_label(name: str, value: object) -> str:

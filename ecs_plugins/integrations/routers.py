@@ -101,7 +101,7 @@ def _router(
 
 
 class RoutingFields(StrictFields):
-    """The fields of every integration that routes.
+    """Fields of every integration that routes.
 
     Attributes:
         frontier: An `EfficiencyFrontier`, or the path of an artefact, read again when it changes.
@@ -137,7 +137,7 @@ class RoutingFields(StrictFields):
         return self.routing.replace(target_f1=self.target_f1)
 
     def choices(self, names: Iterable[str] = ()) -> EfficiencyFrontier:
-        """Return the frontier, or refuse one that cannot serve.
+        """Return the frontier; raise if it cannot serve these names.
 
         Raises:
             StorageError: The artefact cannot be read.
@@ -148,7 +148,7 @@ class RoutingFields(StrictFields):
 
     @property
     def core(self) -> Router:
-        """Return the router of `ecs_plugins.frontier`.
+        """Return the router that decides and books, without a framework.
 
         Raises:
             StorageError: The frontier or the ledger cannot be opened.
@@ -211,7 +211,7 @@ class RoutingFields(StrictFields):
 
 
 def named_fallback(fallback: T | str | None, made: Mapping[str, T]) -> T | None:
-    """Return a fallback, or the one of a name."""
+    """Return a fallback; a name is looked up among the chains that were made."""
     if not isinstance(fallback, str):
         return fallback
     if fallback not in made:
@@ -221,7 +221,7 @@ def named_fallback(fallback: T | str | None, made: Mapping[str, T]) -> T | None:
 
 @dataclass(slots=True)
 class RoutedQuery:
-    """One query: decided, then counted call by call, then settled.
+    """State of one query, from its decision to its settlement.
 
     Attributes:
         router: Decides and settles.

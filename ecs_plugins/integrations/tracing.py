@@ -80,7 +80,7 @@ def _hides(key: str) -> bool:
 
 
 def trace_attributes(values: Mapping[str, Any], prefix: str = "ecs_plugins.frontier") -> None:
-    """Set plain values on the current span."""
+    """Set plain values as attributes of the current span."""
     trace = _opentelemetry()
     if trace is None:
         return

@@ -73,28 +73,28 @@ class ECSCitations(AttributionFields, RunnableSerializable[Any, dict[str, Any]])
     def invoke(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """Cite the answer of an input, as a traced run."""
+        """Return the input with its answer cited, as a traced run."""
         return self._call_with_config(self._cite, input, config, **kwargs)
 
     @override
     async def ainvoke(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """`invoke` with the model off the event loop."""
+        """Do as `invoke`, with the model off the event loop."""
         return await self._acall_with_config(self._acite, input, config, **kwargs)
 
     @override
     def transform(
         self, input: Iterator[Any], config: RunnableConfig | None = None, **kwargs: Any
     ) -> Iterator[dict[str, Any]]:
-        """Pass on an answer as it comes, and its citations after it."""
+        """Yield the pieces of an answer as they come, and then its citations."""
         yield from self._transform_stream_with_config(input, self._stream, config, **kwargs)
 
     @override
     async def atransform(
         self, input: AsyncIterator[Any], config: RunnableConfig | None = None, **kwargs: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """`transform` with the model off the event loop."""
+        """Do as `transform`, with the model off the event loop."""
         pieces = self._atransform_stream_with_config(input, self._astream, config, **kwargs)
         async for piece in pieces:
             yield piece

@@ -89,7 +89,7 @@ class ECSDocumentCompressor(
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> list[Document]:
-        """`compress_documents` as a traced run over ``{"documents": ..., "query": ...}``."""
+        """Return the documents that help, as a traced run over ``{"documents", "query"}``."""
         return self._call_with_config(self._compress, input, config, **kwargs)
 
     @override
@@ -99,7 +99,7 @@ class ECSDocumentCompressor(
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> list[Document]:
-        """`invoke` with the model off the event loop."""
+        """Do as `invoke`, with the model off the event loop."""
         return await run_sync(self.invoke, input, config, **kwargs)
 
     def _compress(
@@ -137,7 +137,7 @@ class ECSDocumentCompressor(
 
 
 def checked_documents(documents: Sequence[Document]) -> Sequence[Document]:
-    """Return the documents, or the error that something else is among them."""
+    """Return the documents; raise if something else is among them."""
     for document in documents:
         if not isinstance(document, Document):
             raise InvalidInputError(

@@ -121,7 +121,7 @@ class FrontierRouter(RoutingFields, RunnableSerializable[Any, Any]):
 
     @override
     def model_post_init(self, context: Any, /) -> None:
-        """Refuse fields that cannot work together."""
+        """Raise if fields cannot work together."""
         if not self.chains:
             raise ConfigurationError("chains is empty; give at least one strategy's chain")
         if self.documents is not None and self.retriever is not None:
@@ -210,7 +210,7 @@ class FrontierRouter(RoutingFields, RunnableSerializable[Any, Any]):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Route, run, settle.
+        """Return the answer of the chain that is right for the query, and book its cost.
 
         Raises:
             InvalidInputError: A setting is out of range.
@@ -227,7 +227,7 @@ class FrontierRouter(RoutingFields, RunnableSerializable[Any, Any]):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> Any:
-        """`invoke` off the event loop."""
+        """Do as `invoke`, off the event loop."""
         return await self._acall_with_config(self._ainvoke, input, config, **kwargs)
 
     @override
@@ -237,7 +237,7 @@ class FrontierRouter(RoutingFields, RunnableSerializable[Any, Any]):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> Iterator[Any]:
-        """`invoke`, chunk by chunk."""
+        """Yield the answer in chunks; the last one of messages has decision and cost."""
         yield from self._transform_stream_with_config(iter([input]), self._stream, config, **kwargs)
 
     @override
@@ -247,7 +247,7 @@ class FrontierRouter(RoutingFields, RunnableSerializable[Any, Any]):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[Any]:
-        """`stream` off the event loop."""
+        """Do as `stream`, off the event loop."""
 
         async def inputs() -> AsyncIterator[Any]:
             yield input
@@ -348,7 +348,7 @@ class FrontierRouter(RoutingFields, RunnableSerializable[Any, Any]):
 
 @dataclass
 class _RoutedRun:
-    """One query on its way through LangChain: routed on entry, settled on exit."""
+    """Run of one query: routed when it is entered, settled when it is left."""
 
     router: FrontierRouter
     input: Any

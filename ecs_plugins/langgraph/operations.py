@@ -134,7 +134,7 @@ def new_item(op: PutOp, fields: Sequence[str]) -> NewItem:
 
 
 def seconds(minutes: float | None) -> float | None:
-    """Return a time to live in seconds."""
+    """Return a time to live, given in minutes, in seconds."""
     if minutes is None:
         return None
     is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool)

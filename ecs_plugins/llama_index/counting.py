@@ -153,7 +153,7 @@ class CountedStream:
             raise
 
     def close(self) -> None:
-        """Settle a stream that is not read to its end."""
+        """Book the cost of a stream that is not read to its end."""
         self._end()
 
     def __del__(self) -> None:

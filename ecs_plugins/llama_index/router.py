@@ -18,7 +18,6 @@ from llama_index.core.base.response.schema import (
     AsyncStreamingResponse,
     StreamingResponse,
 )
-from llama_index.core.callbacks import CallbackManager
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.llms import LLM
@@ -140,7 +139,10 @@ class FrontierSelector(RoutingFields, BaseSelector):
         context_id: str | None = None,
         count: bool = True,
     ) -> RoutedQuery:
-        """Decide among engines; ``context_id`` is that of queries that bring none."""
+        """Return a query with its decision among engines.
+
+        ``context_id`` names the context of queries that bring none.
+        """
         asked: object = query if isinstance(query, FrontierQuery) else {}
         settings = settings_of(asked, self._defaults, {"context_id": context_id})
         tenant = namespace_of(query)
@@ -212,7 +214,6 @@ class FrontierQueryEngine(BaseQueryEngine):
         context_id: Names the context where neither query nor selector does.
         fallback: Answers when an engine fails.
         count_tokens: Tokens of each text, for models that do not report them.
-        callback_manager: Of LlamaIndex.
 
     Raises:
         ConfigurationError: No engine, or the engines are not those of the frontier.
@@ -226,7 +227,6 @@ class FrontierQueryEngine(BaseQueryEngine):
         context_id: str | None = None,
         fallback: BaseQueryEngine | RoutedChain | None = None,
         count_tokens: TokenCounter | None = None,
-        callback_manager: CallbackManager | None = None,
     ) -> None:
         check_kind("selector", selector, FrontierSelector)
         named = cast("dict[str, BaseQueryEngine | RoutedChain]", by_label(engines))
@@ -243,7 +243,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         self.context_id = context_id
         self.fallback: BaseQueryEngine | None = as_engine(fallback)
         self.count_tokens = count_tokens
-        super().__init__(callback_manager)
+        super().__init__(None)
 
     @classmethod
     def from_frontier(

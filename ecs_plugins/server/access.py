@@ -74,7 +74,7 @@ def check_host(host: str, tokens: Mapping[str, str] | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """Callers that are answered.
+    """Rules that say which callers are answered.
 
     Without tokens only this machine may call, and only by its own host names. So a web page cannot
     call by a name that it points here, nor with a form that it sends across sites.

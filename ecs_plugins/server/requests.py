@@ -69,7 +69,7 @@ def status_of(error: EcsPluginsError) -> int:
 
 
 async def in_words(request: Request, answer: Awaitable[Response]) -> Response:
-    """Return an answer, or the message and the status of the error that it raises."""
+    """Return an answer; an error of this package becomes its message and HTTP status."""
     try:
         return await answer
     except EcsPluginsError as error:

@@ -142,7 +142,7 @@ class _Endpoints:
         self._ordering: ContextShaper | None = None
 
     async def rerank(self, request: Request) -> Response:
-        """Answer one request, or send the message of an error."""
+        """Return the documents of a request, best first, or the message of an error."""
         return await in_words(request, self._ordered(request))
 
     async def _ordered(self, request: Request) -> Response:
@@ -160,7 +160,7 @@ class _Endpoints:
         return JSONResponse(_answer(wanted, shaped))
 
     async def attribute(self, request: Request) -> Response:
-        """Attribute an answer, or send the message of an error."""
+        """Return the citations of an answer, or the message of an error."""
         return await in_words(request, self._attributed(request))
 
     async def _attributed(self, request: Request) -> Response:
