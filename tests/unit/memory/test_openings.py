@@ -223,17 +223,6 @@ def test_why_a_memory_is_one_of_its_own_survives_a_reopening(db):
         assert len(differing) == 1
 
 
-def test_a_name_keeps_two_memories_apart_also_after_a_reopening(db):
-    config = MemoryConfig(merge_threshold=0.5)
-    with opened(db, config=config) as memory:
-        memory.add(["The keys are with Ada now", "The keys are with Bob now"])
-        before = evidence_in(memory)
-    reasons = [each.unlike for each in before.values()]
-    assert "name" in reasons
-    with opened(db, config=config) as memory:
-        assert evidence_in(memory) == before
-
-
 # Bad days
 
 

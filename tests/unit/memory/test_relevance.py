@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.relevance import (
     DEFAULT,
     Encounter,
@@ -57,12 +56,6 @@ def test_each_feature_moves_the_score_its_way(change, is_likelier):
     assert (score_of(**change) > score_of()) == is_likelier
 
 
-def test_the_score_of_an_item_does_not_depend_on_the_others():
-    alone = relevance(np.array([0.3]), np.array([0.2]), MET)
-    among = relevance(np.array([0.9, 0.3]), np.array([1.0, 0.2]), MET)
-    assert among[1] == alone[0]
-
-
 def test_an_encounter_counts_unknown_names():
     question = QueryReading("brother live", ("ada", "bob"), False)
     met = encounter(question, items=9, known=["ada"])
@@ -76,12 +69,6 @@ def test_cosines_of_another_embedder_are_brought_to_the_default_ones_units():
     deviations = (scaled - DEFAULT.mean) / DEFAULT.deviation
     assert deviations == pytest.approx([0.0, 1.0, 4.0])
     assert DEFAULT.to_default(cosines).tolist() == cosines.tolist()
-
-
-def test_near_items_pass_and_far_items_do_not():
-    least = MemoryConfig().threshold
-    near = score_of(cosine=0.45, coverage=0.0, is_about_somebody=True)
-    assert near > least > score_of(cosine=0.15, coverage=0.0)
 
 
 def test_a_memory_measures_how_near_unrelated_texts_lie_until_it_is_embedded_anew(open_memory):
