@@ -1,16 +1,19 @@
 """Parts of the store by themselves, where a whole memory would hide a fault in them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory import MemoryConfig
+from ecs_plugins.memory.relevance import DEFAULT, read
 from ecs_plugins.memory.store import sleeps, tiers
 from ecs_plugins.memory.store.engines import restore
 from ecs_plugins.memory.store.erasing import ERASED, without
 from ecs_plugins.memory.store.inspection import _is_damaged
 from ecs_plugins.memory.store.items import NewItem
-from ecs_plugins.memory.store.seam import JudgedRows
+from ecs_plugins.memory.store.seam import Candidates, JudgedRows, judge
 from ecs_plugins.memory.store.values import pack, packed, packed_half, unpack
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.storage.sqlite import Database
@@ -53,6 +56,15 @@ def test_the_newest_of_equals_comes_first():
     scores = np.array([0.5, 0.9, 0.5, 0.1])
     judged = JudgedRows(np.arange(4), scores, scores, scores, scores, 0.0, 0.0)
     assert judged.at_least(0.5).rows.tolist() == [1, 2, 0]
+
+
+def test_the_bound_of_candidates_is_a_weighted_mean():
+    candidates = Candidates(np.array([1]), np.ones(1), np.array([1.0]), (0.4, 0.2))
+    opened = SimpleNamespace(candidates=lambda *_, **__: candidates)
+    question = read("which boat")
+    judged = judge(opened, question, np.ones(1), DEFAULT, count=1, allowed=None, items=5)
+    assert judged.fits == pytest.approx([1.0])
+    assert judged.rest == pytest.approx(0.3)
 
 
 def test_only_newly_pinned_items_need_capacity(open_memory):
