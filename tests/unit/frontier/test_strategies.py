@@ -6,6 +6,7 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError, ModelError
 from ecs_plugins.frontier.answering import CallableAnswerModel, Completion
+from ecs_plugins.frontier.building import ContextBuilder
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
 from ecs_plugins.frontier.journal import Journal
 from ecs_plugins.frontier.preparations import PreparationStore
@@ -19,7 +20,7 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.tokens import Role, Stage
 
-from .conftest import simple
+from .conftest import point, simple
 
 CONTEXT = Context(
     (
@@ -158,6 +159,19 @@ def test_the_cache_tells_everything_that_matters_apart_and_writes_what_is_damage
     strategy = MemoryCompression(model, ratio, store=PreparationStore(cached))
     strategy.prepare(context)
     assert len(model.prompts) == 1
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_tenants_of_a_router_share_no_notes(tmp_path, on_disk):
+    model = Notes()
+    builder = ContextBuilder(model, cache_dir=str(tmp_path) if on_disk else None)
+    asked = point("memory_compression", 0.8, 100, 10, ratio=0.25)
+    for written, tenant in ((1, ("a",)), (2, ("b",)), (3, ("a", "b")), (3, ("a",)), (4, ())):
+        is_new = written > len(model.prompts)
+        assert builder.holds(asked, CONTEXT, tenant) == (not is_new)
+        built = builder.build(asked, CONTEXT, "Who?", tenant)
+        assert bool(built.cost.calls) == is_new
+        assert len(model.prompts) == written
 
 
 def test_long_contexts_are_compressed_piece_by_piece_in_order(monkeypatch):
