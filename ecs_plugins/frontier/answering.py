@@ -21,6 +21,7 @@ from ecs_plugins.lm.prompts import split_cue
 _Reply = tuple[str, int | None, int | None]  # text, prompt tokens, written tokens
 TokenCounter = Callable[[Sequence[str]], Sequence[int]]
 
+_WORKERS = 4  # requests to a model of a framework that run at a time
 ANSWER_PROMPT = (
     "Answer the question from the context, with as few words as possible: a name, a number, a "
     "date, yes or no. Give the answer only.\n\n"
@@ -192,8 +193,6 @@ def as_answer_model(
     model: object,
     *,
     count_tokens: TokenCounter | None = None,
-    name: str | None = None,
-    workers: int = 4,
 ) -> AnswerModel:
     """Make an `AnswerModel` of a local model, a LangChain chat model or a LlamaIndex LLM.
 
@@ -201,8 +200,6 @@ def as_answer_model(
         model: An `AnswerModel` or `LanguageModel`; anything with ``invoke`` (LangChain) or
             with ``complete`` and ``metadata`` (LlamaIndex).
         count_tokens: For models that do not report the tokens they used.
-        name: The recorded name; by default the model's own.
-        workers: How many requests to a framework's model run at a time.
 
     Raises:
         ConfigurationError: It is none of these.
@@ -221,9 +218,9 @@ def as_answer_model(
         )
     return CallableAnswerModel(
         lambda prompt: _reply(ask(prompt)),
-        name=name or _name_of(model),
+        name=_name_of(model),
         count_tokens=count_tokens,
-        workers=workers,
+        workers=_WORKERS,
     )
 
 

@@ -106,6 +106,8 @@ class CalibrationQuestion:
 
 # Reading.
 
+_SEED = 42  # of samples
+
 
 def _as_document(given: object) -> object:
     return given if isinstance(given, dict) else {"text": given}
@@ -135,15 +137,14 @@ class _QuestionRecord(BaseModel, coerce_numbers_to_str=True):
 
 
 def read_questions(
-    path: str | os.PathLike[str], *, limit: int | None = None, seed: int = 42
+    path: str | os.PathLike[str], *, limit: int | None = None
 ) -> list[CalibrationQuestion]:
     """Read questions from JSON lines.
 
     Args:
         path: ``{question, answer | answers, documents, supporting?, id?}`` on each line, with
             documents as texts or as ``{text, title?, sentences?}``.
-        limit: Take a sample of this many, kept in file order.
-        seed: Of the sample.
+        limit: Take a seeded sample of this many, kept in file order.
 
     Raises:
         StorageError: The file cannot be read.
@@ -159,7 +160,7 @@ def read_questions(
     if not questions:
         raise InvalidInputError(f"{path}: no question with an answer")
     check_unique(questions, f"{path}: ")
-    return sampled(questions, limit, seed)
+    return sampled(questions, limit, _SEED)
 
 
 def check_unique(questions: Sequence[CalibrationQuestion], where: str = "") -> None:
