@@ -231,7 +231,7 @@ def _open(db: str, embedder: str | None) -> EntropicMemory:
 
 
 def _open_to_erase(db: str) -> EntropicMemory:
-    """Open a memory whose embedder need not be at hand."""
+    """Open a memory with the recorded embedder, which may be missing."""
     from ecs_plugins.memory import EntropicMemory, StoreConfig
     from ecs_plugins.memory.store.embedder_record import RecordedEmbedder
     from ecs_plugins.memory.store.engines import open_engine

@@ -8,7 +8,7 @@ from typing import Any
 
 from ecs_plugins.common.rendering import rendered
 from ecs_plugins.common.text import sentence_spans
-from ecs_plugins.memory import EntropicMemory, Memory, SleepReport
+from ecs_plugins.memory import EntropicMemory, Memory
 from ecs_plugins.memory.records import RecordedDecision
 from ecs_plugins.memory.store.tiers import tier_rows
 from ecs_plugins.memory.types import Namespace
@@ -67,16 +67,21 @@ def _sentences(shaped: ShapedContext) -> dict[int, list[str]]:
 
 
 def life_of(memory: EntropicMemory, namespace: Namespace) -> dict[str, Any]:
-    """Return the lives of all memories of a namespace, and its sleep phases with decisions."""
+    """Return the hot messages, the versions of each memory, and the sleep phases of a namespace."""
     reports = memory.sleeps(namespace)
     decisions = memory.decisions(namespace)
-    first = min((report.id for report in reports), default=0)
-    last = max((report.id for report in reports), default=0) + 1
+    numbers = [report.id for report in reports] or [0]
     histories = [memory.history(id) for id in _ids(memory, namespace, decisions)]
-    lives = [_bar(versions, first, last) for versions in histories if versions]
-    lives.sort(key=lambda life: (life["died"] is not None, life["born"]))
-    hot = _hot(memory, namespace)
-    return {"hot": hot, "lives": lives, "sleeps": [_phase(report, decisions) for report in reports]}
+    lives = [versions for versions in histories if versions]
+    lives.sort(key=lambda versions: (versions[-1].died is not None, versions[0].born or 0))
+    return {
+        "hot": _hot(memory, namespace),
+        "lives": lives,
+        "first": min(numbers),
+        "last": max(numbers) + 1,
+        "sleeps": [(datetime.fromtimestamp(report.at, UTC), report) for report in reports],
+        "decisions": decisions,
+    }
 
 
 def _hot(memory: EntropicMemory, namespace: Namespace) -> list[Memory]:
@@ -96,31 +101,3 @@ def _ids(
     for each in decisions:
         ids += [each.decision.target_id or "", each.decision.candidate_id]
     return list(dict.fromkeys(ids))
-
-
-def _bar(versions: Sequence[Memory], first: int, last: int) -> dict[str, Any]:
-    """Return the bar of a memory on the timeline, in percent of its width."""
-    newest = versions[-1]
-    born = versions[0].born or first
-    end = newest.died or last
-    length = last - first or 1
-    return {
-        "text": newest.text,
-        "support": newest.support,
-        "pinned": newest.pinned,
-        "died": newest.died,
-        "free_energy": newest.free_energy,
-        "born": born,
-        "left": 100 * (born - first) / length,
-        "width": 100 * (end - born) / length,
-    }
-
-
-def _phase(report: SleepReport, decisions: Sequence[RecordedDecision]) -> dict[str, Any]:
-    """Return a sleep phase with its time and its decisions."""
-    when = datetime.fromtimestamp(report.at, UTC)
-    return {
-        "report": report,
-        "when": when.strftime("%Y-%m-%d %H:%M UTC"),
-        "decisions": [each for each in decisions if each.sleep == report.id],
-    }

@@ -46,7 +46,7 @@ class MemoryAdmin:
         Expired messages are erased first.
 
         Returns:
-            How many lines.
+            The number of lines.
         """
         store = self._store
         prefix = None if namespace is None else checked(namespace)
@@ -60,10 +60,10 @@ class MemoryAdmin:
     def import_(
         self, path: str | os.PathLike[str], *, progress: Progress | None = None
     ) -> dict[str, int]:
-        """Read a JSON lines file into namespaces that hold nothing yet, all of it or nothing.
+        """Read a whole JSON lines file, or nothing, into namespaces that are empty here.
 
         Returns:
-            How many rows of each table.
+            The number of rows of each table.
 
         Raises:
             InvalidInputError: It is no export, not whole, or a namespace is not empty.
@@ -96,8 +96,8 @@ class MemoryAdmin:
     def calibrate(self) -> Scale:
         """Measure how near unrelated texts lie under the embedder, for the rule of a recall.
 
-        For an embedder other than the default one, once some messages are there. It holds for who
-        opens the memory from now on, until it is re-embedded.
+        Call it for an embedder other than the default one, after some messages were added. The file
+        keeps the scale until it is re-embedded.
 
         Raises:
             InvalidInputError: There are too few items.
@@ -117,12 +117,12 @@ class MemoryAdmin:
         The receipts of erasures before it say ``scrubbed=True`` then.
 
         Returns:
-            Whether it is done; False if another process still reads an older state after a second.
+            True if it is done; False if another process still reads an older state after a second.
         """
         return self._store.compact()
 
     def purge(self) -> ErasureReceipt:
-        """Erase expired messages and those beyond the log's retention, as a sleep phase does."""
+        """Erase expired messages and log entries past their retention; return the receipt."""
         return purge(self._store)
 
     def verify(self) -> Verification:
@@ -131,7 +131,7 @@ class MemoryAdmin:
             return verify(connection, self._store)
 
     def stats(self, prefix: Sequence[str] | None = None) -> MemoryStats:
-        """Return the sizes of the memory; with ``prefix``, of that namespace and those below it."""
+        """Return the sizes of all namespaces, or of a namespace and those below it."""
         store = self._store
         wanted = None if prefix is None else checked(prefix)
         with store.database.read() as connection:

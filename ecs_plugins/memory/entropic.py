@@ -426,7 +426,6 @@ class EntropicMemory:
         item_id: str,
         *,
         text: str | None = None,
-        metadata: Mapping[str, object] | None = None,
         pinned: bool | None = None,
         namespace: Sequence[str] | None = None,
     ) -> ErasureReceipt:
@@ -434,10 +433,10 @@ class EntropicMemory:
 
         Args:
             item_id: Of a message or a memory.
-            text: Its new text; the old one is erased. A message that no longer says what others
-                said is kept apart from them. Of a memory, a message with the new text takes the
-                place of those behind it, which stay in the log, and no repeat changes it again.
-            metadata: Its new metadata.
+            text: Its new text; the old one is erased. A message leaves the items that it shares
+                with others, and gets an item of its own. Of a memory, a message with the new text
+                takes the place of its messages, which stay in the log, and no repeat changes it
+                again.
             pinned: Whether anything may displace it. Pinning a message moves the hot item that
                 it stands in to the cold tier.
             namespace: Whose it must be.
@@ -446,7 +445,7 @@ class EntropicMemory:
             InvalidInputError: Nothing of this id is stored, or there is no room to pin.
         """
         item_id = self._required(item_id, namespace)
-        return changes.update(self._store, item_id, text=text, metadata=metadata, pinned=pinned)
+        return changes.update(self._store, item_id, text=text, pinned=pinned)
 
     def delete(
         self, *item_ids: str, evidence: bool = False, namespace: Sequence[str] | None = None

@@ -46,7 +46,7 @@ class Connection(Protocol):
 
 
 Scope: TypeAlias = tuple[str, ...]
-"""What a writer writes to: ``("a", "b")`` is the part ``b`` of ``a``, ``()`` is everything."""
+"""Lock of a writer: ``("a", "b")`` is the part ``b`` of ``a``, ``()`` is everything."""
 
 Migration = Callable[[Connection], object]
 """Makes the tables of one version from those of the version before; the first one from nothing."""
@@ -214,7 +214,7 @@ class SqlDatabase(ABC):
         """Take deleted content out of the files, with ``vacuum`` out of every page.
 
         Returns:
-            Whether it is; False where others still read an older state, and it is done later.
+            True if it is done; False while others read an older state, and it is done later.
         """
 
     @abstractmethod

@@ -127,7 +127,6 @@ def _statement(sql: str) -> tuple[str, frozenset[int]]:
     if sql.startswith("CREATE TABLE"):
         for wanted, written in _TYPES.items():
             sql = re.sub(wanted, written, sql)
-    sql = sql.replace("group_concat(", "string_agg(")
     sql = _VALUE.sub(number, sql)
     if "_crc" in sql:
         sql = _without_checksums(sql)
@@ -161,7 +160,7 @@ def _session(raw: Raw) -> int:
 
 
 class ServerConnection:
-    """A connection of which the rest of the package need not know whose it is."""
+    """Connection that takes the SQL of `storage.base` and translates it for PostgreSQL."""
 
     def __init__(self, raw: Raw, path: str) -> None:
         self.raw = raw

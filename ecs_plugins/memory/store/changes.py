@@ -1,17 +1,15 @@
-"""Changes of a message or a memory: its text, its metadata or its pin."""
+"""Changes of a message or a memory: its text or its pin."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.records import ErasureReceipt, Memory
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import namespaces, tiers
+from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.erasing import (
-    Content,
     Erasure,
     erasing,
     namespace_of,
@@ -25,7 +23,7 @@ from ecs_plugins.memory.store.items import part_vectors, write_parts
 from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.namespaces import Space, check_room
-from ecs_plugins.memory.store.tiers import Metadata, TierRow
+from ecs_plugins.memory.store.tiers import TierRow
 from ecs_plugins.memory.store.values import dump
 
 _MOMENT = 1e-3
@@ -34,62 +32,39 @@ _MOMENT = 1e-3
 
 @repeatable
 def update(
-    store: MemoryStore,
-    name: str,
-    *,
-    text: str | None,
-    metadata: Mapping[str, object] | None,
-    pinned: bool | None,
+    store: MemoryStore, name: str, *, text: str | None, pinned: bool | None
 ) -> ErasureReceipt:
     """Change a message with the items made of it, or a memory; None leaves a part as it is."""
-    checked = NewMessage("-" if text is None else text, metadata=metadata or {})
-    own = None if metadata is None else checked.metadata
+    if text is not None:
+        NewMessage(text)  # refuses a text that cannot be stored
     with store.database.read() as connection:
         namespace = namespace_of(connection, name)
-    erases = text is not None or own is not None
-    with erasing(store, [namespace], erases=erases) as erasure:
+    with erasing(store, [namespace], erases=text is not None) as erasure:
+        space = erasure.space_of(namespace)
         message = log.get(erasure.connection, name)
         if message is None:
-            versions = tiers.versions(erasure.connection, name, store.dimension)
-            live = next((row for row in versions if row.live), None)
-            if live is None:
-                raise unknown(name)
-            space = namespaces.space_by_id(erasure.connection, live.space)
-            _update_memory(erasure, space, live, text, own, pinned)
+            _update_memory(erasure, space, name, text, pinned)
         else:
-            space = erasure.space_of(message.namespace)
-            if erases:
-                _update_message(erasure, space, message, text, own)
+            if text is not None:
+                _update_message(erasure, space, message, text)
             if pinned:
-                _pin_message(erasure, space, message.id)
+                _pin_message(erasure, space, name)
         erasure.save(space)
     return erasure.receipt
 
 
-def _update_message(
-    erasure: Erasure, space: Space, message: Memory, text: str | None, metadata: Metadata | None
-) -> None:
+def _update_message(erasure: Erasure, space: Space, message: Memory, text: str) -> None:
     connection = erasure.connection
     name = message.id
-    contents: list[Content] = []
-    changed = frozenset([name])
-    before_size = log.size_of(message.text, dump(message.metadata))
-    now_text = message.text if text is None else text
-    now_metadata = message.metadata if metadata is None else metadata
-    growth = log.size_of(now_text, dump(now_metadata)) - before_size
+    growth = log.size_of(text, "") - log.size_of(message.text, "")
     check_room(erasure.store.settings, space, 0, growth)
     space.grow(0, growth)
-    if text is not None:
-        contents = erasure.contents_of([name])
-        replies = reread(erasure.store, connection, [name], text)
-        changed = changed.union(replies)
+    contents = erasure.contents_of([name])
+    changed = frozenset([name, *reread(erasure.store, connection, [name], text)])
     before = {each: _live_on(erasure, each) for each in sorted(changed)}
-    if text is not None:
-        write_texts(erasure.store, connection, {name: text}, message.asked)
-        vectors = part_vectors(erasure.store, [text])
-        write_parts(erasure.store, connection, space.namespace, name, text, vectors)
-    if metadata is not None:
-        log.write_metadata(connection, message, dump(metadata))
+    write_texts(erasure.store, connection, {name: text}, message.asked)
+    vectors = part_vectors(erasure.store, [text])
+    write_parts(erasure.store, connection, space.namespace, name, text, vectors)
     affected = erasure.derive(space, changed, frozenset())
     for each, rows in before.items():
         if rows and not _live_on(erasure, each):
@@ -110,7 +85,7 @@ def _live_on(erasure: Erasure, message: str) -> list[TierRow]:
 
 
 def _found_again(erasure: Erasure, space: Space, name: str, *, pinned: bool) -> None:
-    """Make an item of a message that left all others."""
+    """Insert an item made of one message, which no item contains any more."""
     connection = erasure.connection
     config = erasure.store.config
     message = log.get(connection, name)
@@ -140,35 +115,24 @@ def _pin_message(erasure: Erasure, space: Space, name: str) -> None:
 
 
 def _update_memory(
-    erasure: Erasure,
-    space: Space,
-    old: TierRow,
-    text: str | None,
-    metadata: Metadata | None,
-    pinned: bool | None,
+    erasure: Erasure, space: Space, name: str, text: str | None, pinned: bool | None
 ) -> None:
     connection = erasure.connection
-    memory = old.memory
+    versions = tiers.versions(connection, name, erasure.store.dimension)
+    live = next((row for row in versions if row.live), None)
+    if live is None:
+        raise unknown(name)
+    memory = live.memory
     if pinned and not memory.pinned:
         check_room_to_pin(connection, space, erasure.store.config)
     if pinned is not None:
         memory = replace(memory, pinned=pinned)
-    if text is None and metadata is None:
-        tiers.update(connection, old.row, memory, old.judged)
-        return
-    new = replace(
-        old,
-        item=memory,
-        version=old.version + 1,
-        metadata=old.metadata if metadata is None else metadata,
-        changed=time.time(),
-        born=None,
-    )
     if text is None:
-        tiers.delete(connection, space, [old])
-        tiers.insert(connection, space, new)
-    else:
-        _rewrite_memory(erasure, space, new, text)
+        tiers.update(connection, live.row, memory, live.judged)
+        return
+    version = live.version + 1
+    new = replace(live, item=memory, version=version, changed=time.time(), born=None)
+    _rewrite_memory(erasure, space, new, text)
 
 
 def _rewrite_memory(erasure: Erasure, space: Space, new: TierRow, text: str) -> None:

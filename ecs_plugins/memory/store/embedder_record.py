@@ -99,7 +99,7 @@ _RECORD = """
 
 
 def recorded_scale(connection: Connection, epoch: int, name: str) -> Scale:
-    """Return the scale measured for the present vectors; else that of the embedder's name."""
+    """Return the measured scale of an epoch; without one, the known scale of the embedder."""
     known = SCALES.get(name, DEFAULT)
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
     if row is None:

@@ -1,4 +1,4 @@
-"""Which engine holds a memory: an SQLite file by its path, PostgreSQL by its address."""
+"""Engines of a memory: SQLite for a path, PostgreSQL for an address."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _extension(connection: Connection) -> None:
 
 
 def _create_tables(connection: Connection) -> None:
-    """Make the tables of a memory, those of the terms, and the index of filters."""
+    """Create the tables of a memory and of its terms, and the index of filters."""
     _extension(connection)
     for statement in schema.TABLES:
         connection.execute(statement.replace("evidence TEXT", "evidence JSON"))

@@ -252,7 +252,7 @@ class VectorIndex:
 
     @property
     def is_worn(self) -> bool:
-        """Return True if rows should be linked, or removed ones lose their places."""
+        """Return True if rows wait to be linked, or half of the places hold removed rows."""
         waits = len(self) >= LARGE and self._used - self.linked > _TAIL
         return waits or self._is_dead
 

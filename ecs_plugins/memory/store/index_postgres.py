@@ -81,7 +81,7 @@ def _within(space: object, large: bool) -> str:
 
 
 class _ScoredRow(NamedTuple):
-    """A row that a statement has scored, and whether it is among the best by either score."""
+    """A row with its scores; the flags tell if it is among the best by each of them."""
 
     row: int
     cosine: float

@@ -115,7 +115,7 @@ def begun(connection: Connection, space: int, wanted: Request) -> Begun | None:
 def note(
     connection: Connection, space: int, wanted: Request, ids: Sequence[str], stored: int, more: int
 ) -> None:
-    """Record that an addition has ``more`` messages stored than the ``stored`` ones before.
+    """Record that an addition has stored ``more`` messages after the first ``stored``.
 
     Raises:
         OvertakenError: The number of stored messages has changed since.
@@ -153,11 +153,11 @@ class MessageBatch:
     """Messages that are added together, in one transaction or several.
 
     Attributes:
-        ids: Of all of them.
-        stored: How many are stored.
-        messages: Those that are not, with the questions that they reply to.
-        vectors: Of what these are read as.
-        parts: The vectors of the parts of long ones.
+        ids: Ids of all messages.
+        stored: Number of messages that are stored already.
+        messages: The other messages, with the questions that they reply to.
+        vectors: Vectors of the other messages, each read with its question [n, d].
+        parts: Vectors of the parts of long messages, by part.
         request: The idempotency key, if there is one.
         pinned: Whether each is put into the cold tier at once, for good.
         since_sleep: How many messages there are since the last sleep phase, once some are stored.

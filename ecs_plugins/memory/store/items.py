@@ -333,7 +333,7 @@ class Items:
         live of an item that belongs to a message is that of the message, and is not refreshed.
 
         Returns:
-            How many items were deleted.
+            The number of deleted items.
 
         Raises:
             EcsPluginsError: The embedder failed, or it could not be written; nothing was.
@@ -456,7 +456,7 @@ def write_parts(
     text: str,
     vectors: Mapping[str, Vector],
 ) -> None:
-    """Write the parts of the text of a message; of a short one, forget those of before."""
+    """Write the parts of a long message; delete earlier parts of a message that is short now."""
     parts = parts_of(text)
     if not parts:
         connection.execute(_FORGET_PARTS, (message,))

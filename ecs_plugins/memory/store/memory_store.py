@@ -85,7 +85,7 @@ class PendingAccesses:
         self._lock = threading.Lock()
 
     def note(self, namespace: Namespace, *accesses: Access) -> None:
-        """Count recalls, also those that could not be written; the oldest of too many are lost."""
+        """Queue recalls to be written; beyond `_MOST_PENDING` the oldest are lost."""
         with self._lock:
             if accesses:
                 pending = self._pending.setdefault(namespace, deque(maxlen=_MOST_PENDING))
@@ -168,7 +168,7 @@ class MemoryStore:
         return {"name": self.embedder.name, "dimension": self.dimension, "normalisation": "l2"}
 
     def _identify(self, adopt: bool) -> tuple[int, bool]:
-        """Return the epoch, and whether the file's vectors come from this embedder."""
+        """Return the epoch, and True if the vectors of the file come from this embedder."""
         with self.database.read() as connection:
             known = recorded(connection)
         if known is None:

@@ -297,15 +297,6 @@ def get(connection: Connection, name: str) -> Memory | None:
     return None if row is None else _message(row)
 
 
-def write_metadata(connection: Connection, message: Memory, stored: str) -> None:
-    """Write the metadata of a message, as JSON."""
-    noted = (message.step, message.role, message.writer, stored, message.created, message.expires)
-    connection.execute(
-        "UPDATE messages SET metadata = ?, metadata_crc = ? WHERE id = ?",
-        (stored, crc_of(noted), message.id),
-    )
-
-
 def is_asked(connection: Connection, reply: NewMessage) -> bool:
     """Return True if the question that a reply answers is still stored unchanged."""
     rows = connection.execute("SELECT text FROM messages WHERE id = ?", (reply.asker,))

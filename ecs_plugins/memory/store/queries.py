@@ -88,7 +88,7 @@ class Observation:
 
 
 def write_observation(connection: Connection, space: Space, observed: Observation) -> None:
-    """Record a query with its answer, and whether each memory recalled for it was used."""
+    """Record a query with its answer, and the use of each memory recalled for it."""
     used = observed.used or ()
     recall = _recall_of(connection, space, observed.vector, used)
     together = [*used]

@@ -43,7 +43,7 @@ class Candidates:
     rest: tuple[float, float] | None
 
     def with_more(self, more: Candidates) -> Candidates:
-        """Return these and further ones; a row may be among both."""
+        """Return both groups of candidates; a row may be in both."""
         rests = [each for each in (self.rest, more.rest) if each is not None]
         return Candidates(
             rows=np.append(self.rows, more.rows),
@@ -68,7 +68,10 @@ class SpaceIndex(Protocol):
     def candidates(
         self, query: str, vector: Vector, count: int, *, allowed: Rows | None = None
     ) -> Candidates:
-        """Return the nearest ``count`` rows and those that cover the query best, or the allowed."""
+        """Return the ``count`` nearest rows and the ``count`` rows of the best coverage.
+
+        With ``allowed`` rows, return these rows.
+        """
         ...
 
     def known(self, words: Sequence[str]) -> set[str]:
@@ -116,7 +119,7 @@ class SpaceIndexes(ABC):
         return ()
 
     def statistics(self) -> dict[str, int]:
-        """Open indexes, their bytes, their linked vectors and tombstones; those of a server not."""
+        """Return numbers of open indexes, bytes, linked vectors and tombstones in this process."""
         return {}
 
 

@@ -1,4 +1,4 @@
-"""Recall: which of the items near to a query are evidence for its answer, in which order, and why.
+"""Recall: items that are evidence for the answer to a query, best first, each with its reason.
 
 The mean of the cosine and of the query coverage (`ecs_plugins.ranking.coverage`) orders the items;
 what the question meets among them makes of it the probability that an item is evidence for the
@@ -144,7 +144,7 @@ class Shaper(Protocol):
     """Orders texts for a query and may drop some; a `ContextShaper` is one."""
 
     def shape(self, query: str, passages: Sequence[str], /, *, scores: Sequence[float]) -> _Shaped:
-        """What stays of the passages, by their index, the best first; ``scores`` found them."""
+        """Return the accepted passages by index, best first; ``scores`` are of the first stage."""
 
 
 def recall(
@@ -220,7 +220,7 @@ def _note_hits(
 
 
 def _shaped(best: list[Memory], query: str, shaper: Shaper) -> list[Memory]:
-    """What a second stage accepts, in its order."""
+    """Return the memories that a second stage accepts, in its order."""
     if not best:
         return []
     texts = [as_reply(each.text, each.asked) for each in best]

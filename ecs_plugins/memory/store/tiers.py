@@ -215,7 +215,7 @@ def by_rows(
     among: Collection[Tier] = TIERS,
     members: bool = False,
 ) -> dict[int, TierRow]:
-    """Return live items of some tiers by row number, hot ones perhaps with members."""
+    """Return live items by row number; with ``members``, hot items have their messages."""
     if not rows:
         return {}
     values = (dump(list(rows)), space)

@@ -164,7 +164,7 @@ def embedded_anew(lines: Iterable[Line], embed: Embed, progress: Progress | None
 def write_import(
     connection: Connection, lines: Iterable[Line], *, epoch: int, dimension: int
 ) -> dict[str, int]:
-    """Write rows under new numbers; returns how many of each table.
+    """Write rows under new numbers; return the number of rows of each table.
 
     A ``dimension`` of 0 does not look at the vectors; ``epoch`` is that of the file.
     """
@@ -195,14 +195,14 @@ _UNUSABLE = (
     sqlite3.InterfaceError,
     sqlite3.ProgrammingError,
 )
-"""What a line raises that no memory wrote."""
+"""Errors of a line that no memory wrote."""
 
 
 class _Importer:
     """Writes the rows of an export under new numbers.
 
     Attributes:
-        counts: How many of each table.
+        counts: Number of rows of each table.
         numbers: By table, the new number of each old one.
     """
 
@@ -239,7 +239,7 @@ class _Importer:
         self.counts[table] += 1
 
     def _renumber(self, table: str, row: Line) -> None:
-        """Let a row refer to the new numbers of others."""
+        """Replace old row numbers in a row by the new ones."""
         for name, value in row.items():
             if name not in _OWNERS or not isinstance(value, int):
                 continue

@@ -1,5 +1,7 @@
 """Page to play with: contents, refusals, and no scripts."""
 
+import re
+
 import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
@@ -114,6 +116,9 @@ def test_play_shows_a_memory_without_counting_recalls(client, memory) -> None:
     page = client.get("/memory", params={"question": "Which fact is about topic 1?"}).text
     check_inert(page)
     assert page.count('class="life"') == len(memory.memories(ADA)) + page.count('class="gone"')
+    assert page.count('<p class="quiet">sleep ') == len(memory.decisions(ADA)) > 0
+    bars = re.findall(r"left: ([\d.]+)%; width: ([\d.]+)%", page)
+    assert all(float(left) + float(width) <= 100.1 for left, width in bars)
     assert "score " in page
     assert memory.admin.stats().pending == before
     other = client.get("/memory", params={"namespace": "user / ben"}).text

@@ -31,8 +31,8 @@ def test_an_erased_text_is_in_no_file(open_memory, how):
         receipt = memory.delete(name)
         assert (receipt.messages, receipt.hot_erased) == ((name,), 1)
     else:
-        receipt = memory.update(name, text="nothing to see here", metadata={"note": "new"})
-        assert memory.recall("nothing to see here")[0].metadata == {"note": "new"}
+        receipt = memory.update(name, text="nothing to see here")
+        assert memory.recall("nothing to see here")[0].metadata == {"note": "keep"}
     assert not receipt.scrubbed
     assert memory.admin.compact()
     assert receipt.scrubbed

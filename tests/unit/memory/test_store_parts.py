@@ -76,7 +76,7 @@ def test_only_newly_pinned_items_need_capacity(open_memory):
     memory.add("snow falls in winter", pinned=True)
     (held,) = [each for each in memory.memories() if each.text == "cats chase birds"]
     memory.update(held.id, pinned=True)
-    memory.update(plain.id, metadata={"k": 1})
+    memory.update(plain.id, pinned=False)
     with pytest.raises(InvalidInputError, match="pin"):
         memory.update(plain.id, pinned=True)
 
