@@ -75,6 +75,7 @@ JOBS: Final = (
         "recall",
         "memory-relevance --longmemeval {longmemeval} --mtrag {mtrag} --locomo {locomo}",
     ),
+    Job("memory-rules", "outdating", "memory-rules --mtrag {mtrag}"),
     Job("memory-prior", "prior", "memory-prior --data {locomo}"),
     Job("memory-store", "memory_store", "memory-store --data {locomo} --limit 3"),
     Job(
