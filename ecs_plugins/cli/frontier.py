@@ -51,7 +51,7 @@ REPORT_HELP = """Write one HTML page from a measured frontier.
   ecs-plugins report --ledger reuse.db
 
 It shows the paper's figures, a map of the cheapest strategy by N and target F1,
-and their tables.
+cost over N, and the tables behind them.
 """
 
 PricesOption = Annotated[

@@ -1,7 +1,8 @@
 """Report of a frontier: one self-contained page with tables and figures.
 
-The figures are the paper's Figures 1 and 2, and a decision map. Lines and regions come from the
-closed forms, not from a grid: paths over w are envelopes, regions are exact intervals of N.
+The figures are the paper's Figures 1 and 2, a decision map, and cost over reuse. Every line and
+region comes from the closed forms, not from a grid: paths over w are envelopes, regions of the map
+are the exact intervals of N per target.
 
 The page loads no font, script, style or image: it can be mailed, archived and opened offline.
 """
@@ -16,16 +17,20 @@ from itertools import cycle, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ecs_plugins.common.files import write_atomically
 from ecs_plugins.common.rendering import rendered
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
 from ecs_plugins.frontier.cost import StrategyPoint, amount, check_reuse
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.hull import non_dominated, weight_spans
+from ecs_plugins.frontier.measurements import Array
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 
@@ -35,6 +40,7 @@ _CAPTIONS = {
     "strategies": "Each strategy: all configurations, non-dominated (dashed), optimal (solid)",
     "frontier": "The global frontier: optimal choices as w rises",
     "map": "The cheapest strategy by reuse and target F1",
+    "reuse": "Cost over reuse: the router against always the same",
 }
 # Okabe and Ito: told apart with every kind of colour vision.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#7A5195", "#8C8C00")
@@ -47,31 +53,51 @@ def write_report(
     directory: str | os.PathLike[str],
     *,
     reuses: Sequence[float] = (1, 10, 100),
+    target_f1: float | None = None,
 ) -> Path:
-    """Write ``frontier.html``, one page with three figures, and return its path.
+    """Write ``frontier.html``, one page with four figures, and return its path.
 
-    Args:
-        frontier: The measured points.
-        directory: Folder of the page.
-        reuses: Each N that figures and tables compare.
+    ``reuses`` are the N that figures and tables compare; ``target_f1`` is that of the figure of
+    cost over reuse, by default the one at which reuse saves the most.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
         InvalidInputError: No N, or one that is below 1 or infinite.
-        StorageError: The page cannot be written.
+        UnreachableTargetError: Nothing reaches ``target_f1``.
+        StorageError: A file cannot be written.
     """
     distinct = {check_reuse(reuse) for reuse in reuses}
     reuses = sorted(distinct)
     if not reuses or math.isinf(reuses[-1]):
         raise InvalidInputError("a report compares one N or more, each finite; give 1,10,100")
+    if target_f1 is None:
+        target_f1 = _telling_target(frontier, reuses)
+    frontier.reaching(target_f1)
     drawn = {
         "strategies": strategy_figure(frontier, reuses),
         "frontier": global_figure(frontier, reuses),
         "map": map_figure(frontier),
+        "reuse": reuse_figure(frontier, target_f1),
     }
     figures = {_CAPTIONS[name]: _svg(figure, name) for name, figure in drawn.items()}
     html = _page(frontier, figures, reuses)
     return write_atomically(Path(directory) / "frontier.html", html)
+
+
+def _telling_target(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> float:
+    """Return the F1 at which reuse saves the most.
+
+    Of equals the highest: there the alternatives are the dearest.
+    """
+
+    def saved(level: float) -> float:
+        rarely = frontier.decide(reuse=reuses[0], target_f1=level)
+        often = frontier.decide(reuse=reuses[-1], target_f1=level)
+        return rarely.effective / often.effective
+
+    levels = {point.f1 for point in frontier.routable}
+    falling = sorted(levels, reverse=True)
+    return max(falling, key=saved)
 
 
 def _svg(figure: Figure, name: str) -> str:
@@ -193,16 +219,16 @@ def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figu
             axis.vlines(cost, interval.low, interval.high, colour, alpha=0.4, lw=1.0)
             if point.label not in named:
                 named.add(point.label)
-                axis.annotate(
-                    point.label,
-                    (cost, point.f1),
-                    xytext=(5, -9),
-                    fontsize=7,
-                    textcoords="offset points",
-                )
+                _note(axis, point.label, (cost, point.f1), (5, -9), fontsize=7)
     _axes_of_points(axis, frontier, reuses)
     _legend(axis, lines | dots)
     return figure
+
+
+def _note(
+    axis: Axes, text: str, place: tuple[float, float], off: tuple[int, int], **style: Any
+) -> None:
+    axis.annotate(text, place, xytext=off, textcoords="offset points", **style)
 
 
 def _plot(axis: Axes, points: Sequence[StrategyPoint], reuse: float, **style: Any) -> Artist:
@@ -214,8 +240,6 @@ def _plot(axis: Axes, points: Sequence[StrategyPoint], reuse: float, **style: An
 
 def _axes_of_points(axis: Axes, frontier: EfficiencyFrontier, reuses: Sequence[float]) -> None:
     """Set cost on a logarithmic axis and F1 on the other, with room for every point at every N."""
-    from matplotlib.ticker import LogLocator, NullLocator
-
     intervals = [frontier.f1_interval(point) for point in frontier.points]
     bottom = min(interval.low for interval in intervals)
     top = max(interval.high for interval in intervals)
@@ -226,10 +250,7 @@ def _axes_of_points(axis: Axes, frontier: EfficiencyFrontier, reuses: Sequence[f
     room = (high / low) ** 0.06 if high > low else 1.2
     axis.set_xscale("log")
     axis.set_xlim(low / room, high * room)
-    # Few round labels, as plain numbers.
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 300 else (1,)))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter("{x:,.6g}")
+    plain_log(axis.xaxis, low, high)
     axis.set_xlabel(f"effective {frontier.unit} per query")
     axis.set_ylabel("F1")
 
@@ -242,6 +263,13 @@ def _legend(axis: Axes, shown: Mapping[str, Artist]) -> None:
         bbox_to_anchor=(1.0, 0.5),
         frameon=False,
     )
+
+
+def _reuse_axis(axis: Axes) -> None:
+    axis.set_xscale("log")
+    axis.set_xlim(1, _MOST_REUSE)
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.set_xlabel("queries that share a context, N")
 
 
 def map_figure(frontier: EfficiencyFrontier) -> Figure:
@@ -265,14 +293,43 @@ def map_figure(frontier: EfficiencyFrontier) -> Figure:
                 colour = palette[span.point.strategy]
                 area = Rectangle((span.low, low), width, height, fc=colour, ec=colour, lw=0.3)
                 shown[span.point.strategy] = axis.add_patch(area)
-    axis.set_xscale("log")
-    axis.set_xlim(1, _MOST_REUSE)
-    axis.xaxis.set_major_formatter("{x:g}")
-    axis.set_xlabel("queries that share a context, N")
+    _reuse_axis(axis)
     axis.set_ylim(bottom, top)
     axis.set_ylabel("target F1")
     axis.grid(visible=False)
     _legend(axis, shown)
+    return figure
+
+
+def reuse_figure(frontier: EfficiencyFrontier, target_f1: float) -> Figure:
+    """Draw cost over N at one target: each strategy at its best, and the router below them all."""
+    palette = colours(frontier)
+    figure, (axis,) = new_figure(1, 1, (8.0, 4.6))
+    grid = np.geomspace(1, _MOST_REUSE, 201)
+    costs: dict[str, Array] = {}
+    for point in frontier.reaching(target_f1):
+        effective = point.stage2 + point.stage1 / grid
+        least = costs.get(point.strategy, effective)
+        costs[point.strategy] = np.minimum(least, effective)
+    lines: dict[str, Artist] = {}
+    for name, cost in costs.items():
+        (line,) = axis.plot(grid, cost, lw=1.4, color=palette[name])
+        lines[f"always {name}"] = line
+    routed = np.min([*costs.values()], axis=0)
+    (line,) = axis.plot(grid, routed, lw=5, color="#222222", alpha=0.18, zorder=1)
+    lines["router"] = line
+    _, *later = frontier.reuse_path(target_f1=target_f1)
+    for span in later:
+        if span.low < _MOST_REUSE:
+            axis.axvline(span.low, color=GREY, lw=0.8, ls=":")
+            place = (span.low, span.point.effective(span.low))
+            _note(axis, f"N* = {span.low:.3g}", place, (5, 12))
+    _reuse_axis(axis)
+    axis.set_yscale("log")
+    plain_log(axis.yaxis, routed.min(), np.max([*costs.values()]))
+    axis.set_ylabel(f"effective {frontier.unit} per query")
+    axis.set_title(f"target F1 >= {target_f1:.3f}", loc="left", fontsize=10.5)
+    _legend(axis, lines)
     return figure
 
 
@@ -292,3 +349,13 @@ def new_figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figu
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False)
     return figure, list(axes.flat)
+
+
+def plain_log(axis: Axis, low: float, high: float) -> None:
+    """Put few round labels on a logarithmic axis, as plain numbers."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    steps = (1, 2, 5) if high / low < 300 else (1,)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:,.6g}")

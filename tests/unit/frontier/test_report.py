@@ -7,6 +7,7 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
+from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.report import colours, map_figure, write_report
 
@@ -23,7 +24,7 @@ def written(tmp_path_factory, measured_frontier):
 
 def test_the_page_is_whole_alone_and_shows_regimes_and_what_was_dropped(written):
     page = written.read_text()
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     outside = re.findall(r'(?:src|href)\s*=\s*"(?!#)[^"]*"|@import|url\((?!#)[^)]*\)', page)
     assert outside == []
     ids = re.findall(r'\bid="([^"]+)"', page)
@@ -73,14 +74,18 @@ def test_the_map_says_what_the_router_would_choose():
 
 
 @pytest.mark.parametrize(
-    "reuses",
-    [[], [1, float("inf")]],
+    ("asked", "error", "message"),
+    [
+        ({"reuses": []}, InvalidInputError, "give 1,10,100"),
+        ({"reuses": [1, float("inf")]}, InvalidInputError, "give 1,10,100"),
+        ({"target_f1": 0.99}, UnreachableTargetError, "nearest"),
+    ],
 )
-def test_a_report_that_cannot_be_is_refused_and_writes_nothing(tmp_path, reuses):
+def test_a_report_that_cannot_be_is_refused_and_writes_nothing(tmp_path, asked, error, message):
     frontier = EfficiencyFrontier(hand_points())
     folder = tmp_path / "r"
-    with pytest.raises(InvalidInputError, match="give 1,10,100"):
-        write_report(frontier, folder, reuses=reuses)
+    with pytest.raises(error, match=message):
+        write_report(frontier, folder, **asked)
     assert not folder.exists()
 
 
