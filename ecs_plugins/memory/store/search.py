@@ -230,10 +230,12 @@ def _shaped(best: list[Memory], query: str, shaper: Shaper) -> list[Memory]:
 
 
 def _recollection(recalled: Recalled, space: Space, request: RecallRequest) -> Memory:
-    found = memory_of(recalled.stored, space.namespace, recalled.origin, recalled.outdated_by)
     score = recalled.score
-    return replace(
-        found,
+    return memory_of(
+        recalled.stored,
+        space.namespace,
+        recalled.origin,
+        recalled.outdated_by,
         score=score.score,
         similarity=score.similarity,
         coverage=score.coverage,

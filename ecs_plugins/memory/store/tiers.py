@@ -436,8 +436,13 @@ def _origin(messages: Sequence[_Said]) -> Origin:
     )
 
 
-def memory_of(row: TierRow, namespace: Namespace, origin: Origin, newer: str | None) -> Memory:
-    """Return the record of a stored item; ``newer`` is the id of the message that outdates it."""
+def memory_of(
+    row: TierRow, namespace: Namespace, origin: Origin, newer: str | None, **scored: Any
+) -> Memory:
+    """Return the record of a stored item.
+
+    ``newer`` is the id of the message that outdates it, ``scored`` the fields of a recall.
+    """
     item = row.item
     return Memory(
         id=item.id,
@@ -461,4 +466,5 @@ def memory_of(row: TierRow, namespace: Namespace, origin: Origin, newer: str | N
         born=row.born,
         died=row.died,
         free_energy=row.judged,
+        **scored,
     )
