@@ -25,8 +25,8 @@ from ecs_plugins.shaping.attribution.wording import (
 Part: TypeAlias = Value | Word
 """A value or a word of a text."""
 
-COVERED_FROM: Final = 0.6
-"""Share of a statement's content words from which on it can be consistent."""
+COVERED_FROM: Final = 0.75
+"""Share of a statement's content words and values from which on it can be consistent."""
 ABOUT_FROM: Final = 0.4
 """Share of its words and names from which on a sentence is about the same thing."""
 NEIGHBOURS: Final = 3
@@ -71,9 +71,11 @@ def compare(
     conflicts = {*denied, *changed}
     if conflicts and covered >= ABOUT_FROM:
         return Finding(Check.CONFLICT, tuple(sorted(conflicts)))
-    doubts = {*conflicts, *unknown, *missing, *_names(claim, sentence)}
+    doubts = {*conflicts, *unknown, *missing, *_names(claim, sentence), *_moved(claim, sentence)}
     is_answered = all(map(sentence.has, claim.asked_names))
-    if doubts or covered < COVERED_FROM or not is_answered:
+    parts = len(claim.content) + len(claim.values)
+    found = covered * len(claim.content) + len(claim.values)  # without doubts it has all values
+    if doubts or found < COVERED_FROM * parts or not is_answered:
         return Finding(Check.UNVERIFIED, tuple(sorted(doubts)))
     return Finding(Check.CONSISTENT)
 
@@ -97,8 +99,9 @@ def _values(
     missing: list[Span] = []
     for value in claim.values:
         span = _span(value)
-        same = list(filter(value.is_same, sentence.values))
         different = list(filter(value.differs_from, sentence.values))
+        counted = frozenset[str]().union(*(own.nouns for own in different)) & value.nouns
+        same = [own for own in sentence.values if value.is_same(own) and counted <= own.nouns]
         free = [own for own in different if not any(each.is_same(own) for each in claim.values)]
         is_elsewhere = any(other.has_value(value) for other in related)
         if same:
@@ -153,6 +156,29 @@ def _names(claim: Claim, sentence: Sentence) -> list[Span]:
     first = () if claim.first is None else (claim.first,)
     candidates = (*claim.names, *first)
     return [_span(name) for name in candidates if not _has_name(claim, name, sentence)]
+
+
+def _moved(claim: Claim, sentence: Sentence) -> list[Span]:
+    """Return the names, and the values of a unit, that the same words have in another order."""
+    if not _are_alike(claim, sentence):
+        return []
+    first = () if claim.first is None else (claim.first,)
+    stems = [word.stem for word in sentence.words]
+    own = [word.stem for word in words_of(claim.text)]
+    names = [
+        name
+        for name in (*first, *claim.names)
+        if stems.count(name.stem) == own.count(name.stem) == 1
+    ]
+    places = [stems.index(name.stem) for name in names]
+    moved = [_span(name) for name in names] if places != sorted(places) else []
+    for unit in {value.unit for value in claim.values}:
+        values = [value for value in claim.values if value.unit == unit]
+        same = [[*filter(value.is_same, sentence.values)][:1] for value in values]
+        starts = [own.start for found in same for own in found]
+        if starts != sorted(starts):
+            moved += map(_span, values)
+    return moved
 
 
 def _has_name(claim: Claim, name: Word, sentence: Sentence) -> bool:

@@ -40,7 +40,7 @@ _FRACTIONS: Final = {"half": 1 / 2, "quarter": 1 / 4, "quarters": 1 / 4}
 _MAGNITUDES: Final = {"k": 1e3, "m": 1e6, "mn": 1e6, "bn": 1e9, "b": 1e9}
 _BEFORE_PRONOUN: Final = frozenset(("no", "any", "every", "some", "each", "which", "this", "that"))
 """Words after which "one" is no number."""
-_RATES: Final = frozenset(("once", "twice", "times"))
+_RATES: Final = {"once": 1.0, "twice": 2.0, "thrice": 3.0}
 _CURRENCIES: Final = {"USD": "dollar", "EUR": "euro", "GBP": "sterling", "JPY": "yen"}
 _SIGNS: Final = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yen"}
 _CLOSE: Final = 0.1
@@ -208,6 +208,8 @@ def _with_number(token: _Token) -> _Token:
     word = token.word.lower()
     if word in _FRACTIONS:
         return replace(token, number=_FRACTIONS[word], is_spelt=True, is_part=True)
+    if word in _RATES:
+        return replace(token, number=_RATES[word], is_spelt=True)
     if word == "dozen":
         return replace(token, number=12.0, is_spelt=True)
     if _THOUSANDS.fullmatch(word):
@@ -310,7 +312,7 @@ class _Reader:
         if self._word(place) not in ("a", "an") or not _is_noun(word):
             return None
         factor, unit = _unit_of(word)
-        is_rate = before in _RATES or before[:1].isdigit() or _is_unit(before)
+        is_rate = before in _RATES or before == "times" or before[:1].isdigit() or _is_unit(before)
         if unit != "second" or is_rate:
             return None
         return self._made(place, place + 1, (factor,), unit, written=(1.0,))
@@ -329,7 +331,8 @@ class _Reader:
             return self._made(place, end, numbers, unit, written=written)
         if token.is_part:
             return self._made(place, last, written, _SHARE, written=written)
-        nouns = self._nouns_after(last + 1)
+        is_rate = token.word.lower() in _RATES
+        nouns = frozenset([stem("times")]) if is_rate else self._nouns_after(last + 1)
         if self._is_year(place, token, nouns):
             return self._made(place, last, (*written, 0, 0), DATE, written=written)
         return self._made(

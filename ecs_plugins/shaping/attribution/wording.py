@@ -137,7 +137,7 @@ def words_of(text: str) -> list[Word]:
 
 
 def _is_content(word: str) -> bool:
-    if word.lower() in _NEGATIONS:
+    if word.lower() in _NEGATIONS or word.lower().endswith(("n't", "n’t")):
         return False
     is_capital = word.isupper() and word.isalpha()
     is_acronym = is_capital and len(word) > 1
@@ -185,7 +185,7 @@ def introduction_of(text: str) -> int:
 
 
 def names_of(text: str) -> list[Word]:
-    """Return capitalised words that are no function words, in order.
+    """Return capitalised words that are no function words, and words of code, in order.
 
     The first word of a sentence counts only if a capitalised word follows or it has another
     capital.
@@ -193,9 +193,10 @@ def names_of(text: str) -> list[Word]:
     words = words_of(text)
     names: list[Word] = []
     for place, word in enumerate(words):
-        if not _is_capitalised(word):
+        is_code = text.endswith("`", 0, word.start)
+        if not (is_code or _is_capitalised(word)):
             continue
-        is_marked = any(map(str.isupper, word.text[1:]))
+        is_marked = is_code or any(map(str.isupper, word.text[1:]))
         is_first = begins_sentence(text, word)
         if is_marked or not is_first or _leads_name(text, words, place):
             names.append(word)

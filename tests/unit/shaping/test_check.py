@@ -70,6 +70,7 @@ CONSISTENT = [
     "Dogs travel free.",
     "Marie Curie was born on November 7, 1867.",
     "The Heron has a range of 30 km.",
+    "The Hawk 2 weighs 0.9 kg.",
     "The Swift X has a range of 8,500 m.",
     "The bridge was built from 1931 to 1934.",
     "The bridge is 1.28 km long.",
@@ -134,7 +135,6 @@ UNVERIFIED = [
 UNDECIDED = [
     "Bicycles travel free.",
     "The bridge was painted in 1931.",
-    "The Hawk 2 weighs 0.9 kg.",
     "Marie Curie won the Nobel Prize in Physics in 1903.",
 ]
 """Statements that words cannot decide; a reader can."""
@@ -171,11 +171,28 @@ def test_statement_is_compared_with_its_sentence(answer, check):
         ("The trial lasts a month.", "The trial lasts 30 days.", "unverified"),
         ("The trial lasts a month.", "The trial lasts 60 days.", "conflict"),
         ("The trial lasts a quarter of an hour.", "The trial lasts 15 minutes.", "consistent"),
+        ("Drops are given once a day.", "Drops are given twice a day.", "conflict"),
+        ("Drops are given 2 times a day.", "Drops are given twice a day.", "consistent"),
+        ("It needs 90 nails and 2 g of glue.", "It needs 2 nails and 90 g of glue.", "unverified"),
         ("The trail is 1234567.1 km long.", "The trail is 1234567.9 km long.", "conflict"),
     ],
 )
 def test_amounts_are_compared_by_unit_and_its_qualifier(answer, passage, check):
     assert checked(answer, [passage], answer).check == check
+
+
+@pytest.mark.parametrize(
+    ("answer", "passage"),
+    [
+        ("Ms Lind sued Dr Haddad.", "Dr Haddad sued Ms Lind."),
+        ("Porto beat Arsenal in Leeds.", "Arsenal beat Porto in Leeds."),
+        ("The fair moves from June to May.", "The fair moves from May to June."),
+        ("Set `timeout` to 5 in the file.", "Set `retries` to 5 in the file."),
+        ("Goats are forbidden in the yard.", "Visitors bring goats into the yard."),
+    ],
+)
+def test_another_order_or_another_word_is_unverified(answer, passage):
+    assert checked(answer, [passage], answer).check == "unverified"
 
 
 @pytest.mark.parametrize("text", ["٣ days", "x² of 5 °", "half a", "a square 5 cubic", "1e400 k"])
