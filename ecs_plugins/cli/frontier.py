@@ -218,15 +218,20 @@ def report(
 
 def _report_spending(ledger: str, out: Path | None) -> None:
     """Print spending and savings, and write them as a page."""
-    from ecs_plugins.frontier.reuse import ReuseLedger
-    from ecs_plugins.frontier.spending import COLUMNS, savings, total, write_spending
+    from ecs_plugins.frontier.reuse import (
+        SPENDING_COLUMNS,
+        ReuseLedger,
+        savings,
+        total,
+        write_spending,
+    )
     from ecs_plugins.storage.addresses import is_address
 
     if not is_address(ledger) and not Path(ledger).is_file():
         raise ConfigurationError(f"there is no ledger {ledger}; check the path")
     with ReuseLedger(ledger) as opened:
         rows = savings(opened)
-        table = [COLUMNS, *(row.cells() for row in [*rows, *total(rows)])]
+        table = [SPENDING_COLUMNS, *(row.cells() for row in [*rows, *total(rows)])]
         for cells in _aligned(table, str.ljust):
             typer.echo(printable("  ".join(cells).rstrip()))
         folder = out or (Path.cwd() if is_address(ledger) else Path(ledger).parent)

@@ -136,22 +136,25 @@ def regimes(points: Sequence[StrategyPoint], reuses: Sequence[float]) -> tuple[R
     chosen = {}
     for reuse, table in tables.items():
         chosen[reuse] = [_reaching(table, low) for low in edges[:-1]]
-    varying = []
-    for cell, column in enumerate(zip(*chosen.values(), strict=True)):
-        if len({point.strategy for point in column}) > 1:
-            varying.append(cell)
-    parts = [("any", 0, len(edges) - 1)]
-    if varying:
-        first, last = varying[0], varying[-1] + 1
-        parts = [("efficiency-oriented", 0, first), ("balanced", first, last)]
-        parts.append(("high-performance", last, len(edges) - 1))
+    columns = list(zip(*chosen.values(), strict=True))
     regimes = []
-    for name, start, end in parts:
+    for name, start, end in _bands(columns):
         if start < end:
             cells = edges[start : end + 1]
             best = {reuse: _dominant(row[start:end], cells) for reuse, row in chosen.items()}
             regimes.append(Regime(name, cells[0], cells[-1], best))
     return tuple(regimes)
+
+
+def _bands(columns: Sequence[Sequence[StrategyPoint]]) -> list[tuple[str, int, int]]:
+    """Return the name of each regime, its first cell, and one past its last."""
+    strategies = [{point.strategy for point in column} for column in columns]
+    varying = [cell for cell, names in enumerate(strategies) if len(names) > 1]
+    if not varying:
+        return [("any", 0, len(columns))]
+    first, last = varying[0], varying[-1] + 1
+    lower = [("efficiency-oriented", 0, first), ("balanced", first, last)]
+    return [*lower, ("high-performance", last, len(columns))]
 
 
 def _reaching(table: Sequence[StrategyPoint], low: float) -> StrategyPoint:

@@ -1,4 +1,4 @@
-"""A reuse ledger: queries per context, preparations and costs.
+"""A reuse ledger: queries per context, preparations and costs, and the report of spending.
 
 All workers of a machine share one SQLite file; workers of several machines share tables of a
 PostgreSQL database. Writers of a namespace wait for each other, every count is one atomic
@@ -14,14 +14,16 @@ import math
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ecs_plugins.common.checks import is_utf8, shown
-from ecs_plugins.common.files import as_path, statements
+from ecs_plugins.common.files import as_path, statements, write_atomically
+from ecs_plugins.common.rendering import rendered
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.cost import PointKey, amount, check_number
 from ecs_plugins.storage.addresses import is_address
@@ -508,3 +510,52 @@ def check_namespace(namespace: object) -> tuple[str, ...]:
     if not isinstance(given, tuple) or any(not isinstance(name, str) for name in given):
         raise ConfigurationError(f"a namespace is a tuple of names, got {shown(namespace, 60)}")
     return given
+
+
+SPENDING_COLUMNS = (
+    "day",
+    "tenant",
+    "strategy",
+    "queries",
+    "spent",
+    "full context",
+    "saved",
+    "unknown",
+)
+
+
+def savings(ledger: ReuseLedger) -> list[Saving]:
+    """Return costs and savings by day, tenant and strategy, oldest first.
+
+    They are those of the tenants that the role of the ledger may see.
+
+    Raises:
+        StorageError: The ledger cannot be read.
+    """
+    return sorted(ledger.spent_by_tenants())
+
+
+def total(rows: Iterable[Saving]) -> Iterator[Saving]:
+    """Yield the sum of some savings, one for each unit."""
+    rows = list(rows)
+    for unit in dict.fromkeys(row.unit for row in rows):
+        own = [row for row in rows if row.unit == unit]
+        sums: Iterable[Any] = map(sum, zip(*(row[3:8] for row in own), strict=True))
+        yield Saving._make(["all", "", "", *sums, unit])
+
+
+def write_spending(ledger: ReuseLedger, path: str | os.PathLike[str]) -> Path:
+    """Write the spending report as a page.
+
+    Raises:
+        StorageError: The ledger cannot be read, or the page not be written.
+    """
+    rows = savings(ledger)
+    page = rendered(
+        "spending.html.j2",
+        "Spent and saved",
+        columns=SPENDING_COLUMNS,
+        rows=rows,
+        totals=list(total(rows)),
+    )
+    return write_atomically(path, page)

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from ecs_plugins.common.files import write_atomically
 from ecs_plugins.errors import EcsPluginsError, StorageError
-from ecs_plugins.frontier.spending import COLUMNS
+from ecs_plugins.frontier.reuse import SPENDING_COLUMNS
 from examples.demo import memory, passages, router
 from examples.demo.corpus import Corpus, load_corpus
 
@@ -71,7 +71,7 @@ def demo(
             chain=chain,
             recalls=recalls,
             spending=routed.spending,
-            columns=COLUMNS,
+            columns=SPENDING_COLUMNS,
             seconds=seconds,
         ),
     )

@@ -24,8 +24,8 @@ from ecs_plugins.frontier import (
 )
 from ecs_plugins.frontier.cost import ModelPrice, Usage
 from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.frontier.reuse import Saving, savings, total
 from ecs_plugins.frontier.settlement import spent_of
-from ecs_plugins.frontier.spending import Saving, savings, total
 from ecs_plugins.frontier.usage import CacheTokens
 from ecs_plugins.tokens import Account, Role, Stage, TokenLedger
 from examples.demo.corpus import Corpus

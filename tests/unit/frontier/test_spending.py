@@ -3,10 +3,9 @@ from typer.testing import CliRunner
 
 from ecs_plugins.cli import app
 from ecs_plugins.frontier.decision import RouterConfig
-from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.reuse import ReuseLedger, savings
 from ecs_plugins.frontier.routing import Router
 from ecs_plugins.frontier.settlement import spent_of
-from ecs_plugins.frontier.spending import savings
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 BOTH_ENGINES = True
