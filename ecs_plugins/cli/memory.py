@@ -14,6 +14,7 @@ import typer
 
 from ecs_plugins.cli._records import read_text
 from ecs_plugins.cli.model import JsonOption
+from ecs_plugins.common import files
 from ecs_plugins.common.text import one_line, printable
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.storage.addresses import is_address
@@ -191,16 +192,35 @@ def verify(db: Db, as_json: JsonOption = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command(epilog="Example: ecs-plugins memory inspect --db agent.db")
-def inspect(db: Db, item: Item = None, as_json: JsonOption = False) -> None:
-    """Show how full a memory is, or why an item is where it is."""
+@app.command(epilog="Example: ecs-plugins memory inspect --db agent.db --html memory.html")
+def inspect(
+    db: Db,
+    item: Item = None,
+    namespace: Space = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with the life of each memory.", metavar="FILE")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how full a memory is, why an item is where it is, or a page of everything."""
     with _read(db) as memory:
-        if item is not None:
+        if html is not None:
+            _write_page(memory, html, namespace)
+        elif item is not None:
             explanation = memory.explain(item)
             lines = [one_line(explanation.text), *explanation.lines]
             _print(asdict(explanation), as_json, lines)
         else:
             _print(memory.admin.stats().to_dict(), as_json, _fill_lines(memory))
+
+
+def _write_page(memory: EntropicMemory, html: Path, namespace: Sequence[str] | None) -> None:
+    from ecs_plugins.cli import pages
+
+    chosen = [_namespace(namespace)] if namespace else memory.namespaces()
+    below = _namespace(namespace) if namespace else ()
+    files.write_atomically(html, pages.memory_page(memory, chosen, below))
+    typer.echo(f"{html} shows {len(chosen)} namespace(s)")
 
 
 def _fill_lines(memory: EntropicMemory) -> list[str]:

@@ -1,9 +1,11 @@
-"""Contents of self-contained HTML pages: shaped passages, and the life of a memory."""
+"""Results as self-contained HTML pages: shaped passages, and the life of a memory."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from ecs_plugins.common.rendering import rendered
@@ -15,8 +17,8 @@ from ecs_plugins.memory.types import Namespace
 from ecs_plugins.shaping import ContextShaper, ShapedContext
 from ecs_plugins.shaping.result import PassageVerdict
 
-MESSAGES = 200
-"""Latest messages of a namespace among which a page shows those of the hot tier."""
+ITEMS = 200
+"""Items by key that one page shows."""
 SENTENCES = 200
 """Sentences of one page that are scored, those of the best passages first."""
 
@@ -66,6 +68,36 @@ def _sentences(shaped: ShapedContext) -> dict[int, list[str]]:
     return pieces
 
 
+def memory_page(
+    memory: EntropicMemory, namespaces: Sequence[Namespace], below: Namespace = ()
+) -> str:
+    """Return a page of namespaces: memories on a timeline of sleep phases, and every decision.
+
+    Behind them come the items by key, `ITEMS` at most, of a namespace and those below it.
+    """
+    stats = {each.namespace: each for each in memory.admin.stats().namespaces}
+    spaces = [
+        {"name": " / ".join(each), "stats": stats[each], **life_of(memory, each)}
+        for each in namespaces
+        if each in stats
+    ]
+    items = _items(memory, below)
+    return rendered("memory.html.j2", Path(memory.path).name, spaces=spaces, items=items)
+
+
+def _items(memory: EntropicMemory, below: Namespace) -> list[dict[str, str]]:
+    """Return the place of each item by key, and its value as JSON."""
+    with memory.items.view() as view:
+        found = view.find(below, limit=ITEMS)
+    return [
+        {
+            "place": " / ".join([*each.namespace, each.key]),
+            "value": json.dumps(each.value, ensure_ascii=False, default=str),
+        }
+        for each in found
+    ]
+
+
 def life_of(memory: EntropicMemory, namespace: Namespace) -> dict[str, Any]:
     """Return the hot messages, the versions of each memory, and the sleep phases of a namespace."""
     reports = memory.sleeps(namespace)
@@ -89,7 +121,7 @@ def _hot(memory: EntropicMemory, namespace: Namespace) -> list[Memory]:
     with memory._store.reading(namespace) as (connection, space):
         rows = () if space is None else tier_rows(connection, space.id, "hot")
         hot = {row.item.id for row in rows}
-    latest = memory.messages(namespace, limit=MESSAGES)
+    latest = memory.messages(namespace, limit=ITEMS)
     return [message for message in reversed(latest) if message.id in hot]
 
 

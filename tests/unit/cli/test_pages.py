@@ -1,6 +1,7 @@
 """HTML pages of the command line: whole, inert and correct."""
 
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 from ecs_plugins import ContextShaper, EntropicMemory, FakeEmbedder, FakeLanguageModel
 from ecs_plugins.cli import app, pages
 from ecs_plugins.cli import model as models
+from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.shaping import ShapingConfig
 from ecs_plugins.shaping.probability import SHIPPED, ProbabilityFit
 
@@ -20,6 +22,34 @@ def check_alone(page: str) -> None:
     assert "<script" not in page
     assert "\u202e" not in page
     assert page.startswith("<!doctype html>")
+
+
+def test_a_memory_page_shows_every_life_and_every_decision(tmp_path: Path) -> None:
+    file = tmp_path / "agent.db"
+    html = tmp_path / "page.html"
+    config = {"sleep_every": 3, "cold_capacity": 3, "hot_capacity": 3}
+    with EntropicMemory.open(file, embedder=FakeEmbedder(), config=config) as memory:
+        for number in range(24):
+            memory.add(f"Fact {number} is about topic {number % 5}.", namespace=("ana",))
+        memory.add(SCRIPT, namespace=("<i>ben</i>",), pinned=True)
+        memory.items.write([NewItem(("notes", "ana"), "k1", {"text": SCRIPT, "n": 7})])
+        texts = [each.text for each in memory.memories(("ana",))]
+        decisions = memory.decisions(("ana",))
+    command = ["memory", "inspect", "--db", str(file), "--html", str(html)]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert html.stat().st_mode & 0o777 == 0o600
+    page = html.read_text("utf-8")
+    check_alone(page)
+    assert "&lt;i&gt;ben" in page
+    assert "notes / ana / k1" in page
+    assert "&#34;n&#34;: 7" in page
+    assert "the highest F" in page  # what F means
+    assert all(text in page for text in texts)
+    assert page.count('<p class="quiet">sleep ') == len(decisions) > 0
+    bars = re.findall(r"left: ([\d.]+)%; width: ([\d.]+)%", page)
+    assert all(float(left) + float(width) <= 100.1 for left, width in bars)
+    assert 'class="gone"' in page  # something was displaced
 
 
 def test_a_shape_page_colours_sentences_by_their_probability(tmp_path, monkeypatch) -> None:
@@ -58,6 +88,16 @@ def test_a_shape_page_of_nothing_says_so(passages) -> None:
     shaped = shaper.shape("q?", passages)
     page = pages.shape_page(shaped, pages.coloured(shaper, shaped))
     assert f"0 of {len(passages)} passages kept" in page
+
+
+def test_a_page_of_a_new_memory_shows_the_messages_of_the_hot_tier(tmp_path: Path) -> None:
+    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as memory:
+        memory.add(["The boat is blue.", SCRIPT], namespace=("ana",))
+        page = pages.memory_page(memory, [("ana",)])
+        check_alone(page)
+        assert "The boat is blue." in page
+        memory.sleep(("ana",))
+        assert "Not consolidated yet" not in pages.memory_page(memory, [("ana",)])
 
 
 def test_a_displaced_message_is_not_shown_as_recent() -> None:
