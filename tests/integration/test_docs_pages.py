@@ -137,11 +137,12 @@ def test_a_guide_is_short_and_has_code(page: Path) -> None:
     assert 1000 * len(FENCE.findall(text)) / words >= BLOCKS_PER_THOUSAND_WORDS
 
 
-def test_the_readme_is_short_and_links_to_addresses_only() -> None:
+def test_the_readme_is_short_and_links_to_addresses_and_pictures_only() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(FENCE.sub("", readme).split()) <= WORDS_OF_THE_README
     assert len(readme.splitlines()) <= LINES_OF_THE_README
-    assert all("://" in target for target in LINK.findall(readme))
+    paths = [target for target in LINK.findall(readme) if "://" not in target]
+    assert all(path.endswith(".png") and (ROOT / path).is_file() for path in paths)
 
 
 def test_ten_questions_are_answered_within_two_clicks() -> None:
