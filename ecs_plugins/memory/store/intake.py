@@ -172,6 +172,13 @@ class MessageBatch:
     pinned: bool
     since_sleep: int = 0
 
+    def pass_on(self, count: int, since_sleep: int) -> None:
+        """Count some messages as stored."""
+        self.stored += count
+        self.messages = self.messages[count:]
+        self.vectors = self.vectors[count:]
+        self.since_sleep = since_sleep
+
 
 def prepared(
     store: MemoryStore,
@@ -284,33 +291,43 @@ def _store(store: MemoryStore, namespace: Namespace, batches: Sequence[MessageBa
         _check_room(store, space, [message for each in batches for message in each.messages])
         every = store.config.sleep_every
         left = every - space.since_sleep % every if sleeps else NO_LIMIT
-        counts = []
-        new: list[tuple[NewMessage, str]] = []
-        for batch in batches:
-            count = min(len(batch.messages), left)
-            left -= count
-            counts.append(count)
-            if not count:
-                continue
-            first = batch.messages[0]
-            if first.asked and not log.is_asked(connection, first):
-                raise _ErasedQuestionError
-            if batch.request is not None:
-                note(connection, space.id, batch.request, batch.ids, batch.stored, count)
-            new += zip(batch.messages[:count], batch.ids[batch.stored :], strict=False)
-        messages = [message for message, _ in new]
-        vectors = [each.vectors[:count] for each, count in zip(batches, counts, strict=True)]
+        counts = _counts(batches, left)
+        messages: list[NewMessage] = []
+        names: list[str] = []
+        vectors: list[Matrix] = []
+        parts: dict[str, Vector] = {}
+        for batch, count in zip(batches, counts, strict=True):
+            if count:
+                _announce(connection, space, batch, count)
+            messages += batch.messages[:count]
+            names += batch.ids[batch.stored :][:count]
+            vectors.append(batch.vectors[:count])
+            parts.update(batch.parts)
         intake = Intake(store, connection, space, pinned=pinned)
-        intake.add(messages, [name for _, name in new], np.concatenate(vectors))
-        parts = {text: vector for each in batches for text, vector in each.parts.items()}
-        for message, name in new:
+        intake.add(messages, names, np.concatenate(vectors))
+        for message, name in zip(messages, names, strict=True):
             if parts and parts_of(message.text):
                 write_parts(store, connection, namespace, name, message.text, parts)
     for batch, count in zip(batches, counts, strict=True):
-        batch.stored += count
-        batch.messages = batch.messages[count:]
-        batch.vectors = batch.vectors[count:]
-        batch.since_sleep = space.since_sleep
+        batch.pass_on(count, space.since_sleep)
+
+
+def _counts(batches: Sequence[MessageBatch], left: int) -> list[int]:
+    """Return the number of messages to store of each batch, ``left`` at most in all."""
+    counts = []
+    for batch in batches:
+        counts.append(min(len(batch.messages), left))
+        left -= counts[-1]
+    return counts
+
+
+def _announce(connection: Connection, space: Space, batch: MessageBatch, count: int) -> None:
+    """Check that the question of a reply is still asked, and record the request of a batch."""
+    first = batch.messages[0]
+    if first.asked and not log.is_asked(connection, first):
+        raise _ErasedQuestionError
+    if batch.request is not None:
+        note(connection, space.id, batch.request, batch.ids, batch.stored, count)
 
 
 def _check_room(store: MemoryStore, space: Space | None, messages: Sequence[NewMessage]) -> None:

@@ -162,6 +162,18 @@ def _moved(claim: Claim, sentence: Sentence) -> list[Span]:
     """Return the names, and the values of a unit, that the same words have in another order."""
     if not _are_alike(claim, sentence):
         return []
+    moved = _moved_names(claim, sentence)
+    for unit in {value.unit for value in claim.values}:
+        values = [value for value in claim.values if value.unit == unit]
+        same = [next(filter(value.is_same, sentence.values), None) for value in values]
+        starts = [own.start for own in same if own is not None]
+        if starts != sorted(starts):
+            moved += map(_span, values)
+    return moved
+
+
+def _moved_names(claim: Claim, sentence: Sentence) -> list[Span]:
+    """Return the names that a sentence has in another order, of those that both have once."""
     first = () if claim.first is None else (claim.first,)
     stems = [word.stem for word in sentence.words]
     own = [word.stem for word in words_of(claim.text)]
@@ -171,14 +183,7 @@ def _moved(claim: Claim, sentence: Sentence) -> list[Span]:
         if stems.count(name.stem) == own.count(name.stem) == 1
     ]
     places = [stems.index(name.stem) for name in names]
-    moved = [_span(name) for name in names] if places != sorted(places) else []
-    for unit in {value.unit for value in claim.values}:
-        values = [value for value in claim.values if value.unit == unit]
-        same = [[*filter(value.is_same, sentence.values)][:1] for value in values]
-        starts = [own.start for found in same for own in found]
-        if starts != sorted(starts):
-            moved += map(_span, values)
-    return moved
+    return [] if places == sorted(places) else [_span(name) for name in names]
 
 
 def _has_name(claim: Claim, name: Word, sentence: Sentence) -> bool:
