@@ -81,6 +81,7 @@ class History(SessionMemory):
 
     put = staticmethod(EntropicChatMessageHistory.add_messages)
     read = attrgetter("messages")
+    aclear = staticmethod(EntropicChatMessageHistory.aclear)
     text = attrgetter("text")
 
 
@@ -104,6 +105,7 @@ class ChatMemory(SessionMemory):
 
     put = staticmethod(EntropicChatMemory.put_messages)
     read = staticmethod(EntropicChatMemory.get_all)
+    aclear = staticmethod(EntropicChatMemory.areset)
     text = attrgetter("content")
 
 
