@@ -47,10 +47,13 @@ class GroupCommit(Generic[T]):
             queue = self._queues.setdefault(namespace, [])
             queue.append(own)
             is_first = queue[0] is own
-        if not is_first:
-            own.woken.wait()
-        if own.done is None:
-            self._lead(namespace, queue, operate)
+        try:
+            if not is_first:
+                own.woken.wait()
+            if own.done is None:
+                self._lead(namespace, queue, operate)
+        finally:  # also if this thread was interrupted, so that the next one does not wait for it
+            self._leave(namespace, queue, [own])
         if not own.done:
             operate([work])
 
@@ -71,12 +74,17 @@ class GroupCommit(Generic[T]):
             if len(group) == 1:
                 raise
         finally:
-            with self._lock:
-                del queue[: len(group)]
-                for turn in group:
-                    turn.done = done
-                    turn.woken.set()
-                if queue:
-                    queue[0].woken.set()
-                else:
-                    del self._queues[namespace]
+            for turn in group:
+                turn.done = done
+            self._leave(namespace, queue, group)
+            for turn in group:
+                turn.woken.set()
+
+    def _leave(self, namespace: Namespace, queue: list[_Turn[T]], group: list[_Turn[T]]) -> None:
+        """Take turns out of a queue, and wake the first of the others."""
+        with self._lock:
+            queue[:] = [turn for turn in queue if turn not in group]
+            if queue:
+                queue[0].woken.set()
+            elif self._queues.get(namespace) is queue:
+                del self._queues[namespace]
